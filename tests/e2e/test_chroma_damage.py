@@ -188,7 +188,7 @@ def test_a_collection_of_another_model_is_refused_and_left_as_it_is(
     index.close()
     stranger = embedded(tmp_path, **other)
     with pytest.raises(
-        EmbeddingModelMismatchError, match=re.escape(f"holds vectors of {MODEL} ({DIMENSION} numbers each)")
+        EmbeddingModelMismatchError, match=re.escape(f"has vectors of {MODEL} ({DIMENSION} components each)")
     ):
         stranger.open()
     stranger.close()

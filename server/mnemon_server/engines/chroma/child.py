@@ -1,6 +1,6 @@
-"""The process that hosts a Chroma collection: answers the frames on its standard input, and ends with it.
+"""The process that hosts a Chroma collection. It answers the frames on its standard input, and ends when that closes.
 
-Native code that reads damaged files may crash; here it takes nothing with it but this process.
+Native code may crash when it reads damaged files. In a separate process, it cannot crash the server.
 """
 
 import logging
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Host:
-    """Answers requests: searches beside each other, everything that writes one after the other."""
+    """Answers requests. Searches run concurrently; everything that writes runs one at a time."""
 
     def __init__(self) -> None:
         self._collection: HostedCollection | None = None
@@ -47,18 +47,18 @@ class Host:
         }
 
     def answer(self, frame: Frame) -> Frame:
-        """The answer to a request, whatever happens."""
+        """The answer to a request. Never raises."""
         identity = {"id": frame.header["id"]}
         try:
             result = self._operations[Operation(frame.header["op"])](frame)
-        except BaseException as error:  # noqa: BLE001 - panics of native code are no `Exception`
+        except BaseException as error:  # noqa: BLE001 - panics of native code are not an `Exception`
             failure = failure_of(error)
             self._sound = self._sound and failure not in (Failure.DAMAGED, Failure.FAILED)
             return Frame(identity | {"failure": failure, "message": _described(error)})
         return Frame(identity | {"result": result.header}, result.payload)
 
     def close(self) -> None:
-        """Closes the collection, and seals its files if nothing strange happened to them."""
+        """Closes the collection. Seals its files, unless there was an unexpected error."""
         if self._collection is not None:
             self._collection.close()
         if self._folder is not None:
@@ -96,7 +96,7 @@ class Host:
                 raise
             if request.expected_generation:
                 raise CollectionError(Failure.STALE, f"the server's collection is damaged: {error}") from error
-            logger.warning("the server's collection is damaged and is created anew: %s", error)
+            logger.warning("the server's collection is damaged and is recreated: %s", error)
             return collection.recreate(request.new_generation)
         return collection.opened()
 
@@ -114,7 +114,7 @@ def _described(error: BaseException) -> str:
 
 
 def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:
-    """Answers every request on `inbound` until it ends, then finishes what was begun and closes."""
+    """Answers every request on `inbound` until it ends, then finishes running requests and closes."""
     host, writing = Host(), threading.Lock()
 
     def run(frame: Frame) -> None:
@@ -134,21 +134,21 @@ def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:
 def main() -> None:
     """Entry point of the process."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    # When to end is the parent's to decide, by closing the pipe: a signal to its whole group must not cut a write.
+    # The parent ends this process by closing the pipe. A signal to the whole process group must not interrupt a write.
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     inbound, outbound = _take_standard_streams()
     serve(inbound, outbound)
-    # Native threads need no farewell, and some crash when the interpreter is taken down under them.
+    # Exit without cleanup: some native threads crash when the interpreter shuts down under them.
     logging.shutdown()
     os._exit(0)
 
 
 def _take_standard_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for the protocol alone: what others print goes to standard error."""
+    """Reserves standard input and output for the protocol. Other output goes to standard error."""
     inbound, outbound = os.dup(0), os.dup(1)
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device, no path of ours
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device, not a data path
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     return os.fdopen(inbound, "rb"), os.fdopen(outbound, "wb")

@@ -1,4 +1,4 @@
-"""The collection, as the child process works with it: the only module that knows chromadb."""
+"""The collection in the child process. Only this module uses chromadb."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ from mnemon_server.engines.chroma.records import (
     PASSAGE_ID_KEY,
 )
 
-# Graph links and beam widths that keep recall above 0.99 on sentence embeddings; a wider construction beam halves the
-# speed of indexing and gains nothing that the search beam does not.
+# Link counts and beam widths with a recall above 0.99 on sentence embeddings. A wider construction beam halves the
+# speed of indexing and gains nothing beyond the search beam.
 _HNSW = {"space": "cosine", "max_neighbors": 16, "ef_construction": 100, "ef_search": 200}
 _SAMPLE_BLOCKS = 5
 _SAMPLE_BLOCK_SIZE = 4
@@ -32,7 +32,7 @@ _SCARCITIES = ("disk is full", "no space left", "permission denied", "too many o
 
 
 class HostedCollection:
-    """One open collection. Searches may run beside each other and beside one write."""
+    """One open collection. Searches may run concurrently, also with one write."""
 
     def __init__(self, request: OpenRequest) -> None:
         """Connects and opens or creates the collection. Raises CollectionError."""
@@ -45,20 +45,20 @@ class HostedCollection:
             raise
 
     def reopen(self, request: OpenRequest) -> None:
-        """Looks the collection up again, or creates it, over the connection that is there. Raises CollectionError."""
+        """Looks the collection up again, or creates it, on the same connection. Raises CollectionError."""
         self._request = request
         self._collection = self._find_or_create()
 
     def opened(self) -> Opened:
-        """What was opened."""
+        """A description of the open collection."""
         marks = self._collection.metadata
         return Opened(marks[GENERATION_KEY], self._collection.count(), self._space)
 
     def apply(self, frame: Frame) -> Frame:
         """Replaces all records of `doc_ids` by `records`, whose vectors are the payload.
 
-        Deletes first, because Chroma's upsert keeps old metadata keys and surplus passages; a kill in between is
-        repaired by applying again.
+        Deletes first, because Chroma's upsert keeps old metadata keys and surplus passages. After a kill in between,
+        applying again repairs the collection.
         """
         records = frame.header["records"]
         vectors = np.frombuffer(frame.payload, np.float32).reshape(len(records), self._request.dimension)
@@ -94,29 +94,29 @@ class HostedCollection:
         return Frame({"count": len(pairs), "space": self._space}, ids.tobytes() + distances.tobytes())
 
     def ping(self) -> Frame:
-        """Asks the collection for its size: that it answers is the answer."""
+        """Queries the size of the collection, to check that it answers."""
         return Frame({"count": self._collection.count()})
 
     def recreate(self, generation: str) -> Opened:
-        """Drops the collection with everything in it and creates it empty."""
+        """Drops the collection with its content and creates an empty one."""
         self._client.delete_collection(self._request.collection)
         self._collection = self._create(generation)
         return self.opened()
 
     def check(self) -> None:
-        """Reads a sample back and searches for it. Raises CollectionError (DAMAGED), or what Chroma raises."""
+        """Reads a sample of vectors and searches for them. Raises CollectionError (DAMAGED), or Chroma's own errors."""
         sample = self._sample()
         norms = np.linalg.norm(sample, axis=1)
         if not np.all(np.abs(norms - 1.0) < _UNIT_TOLERANCE):
             raise CollectionError(Failure.DAMAGED, "stored vectors are not of unit length")
         missed = sum(not self._finds(vector) for vector in sample)
-        # A sound graph over many vectors that are nearly the same fails to reach a good part of them, and would be no
-        # better built anew: only most of them say that it is damaged.
+        # In an intact graph of many nearly identical vectors, a good part of them cannot be reached, and a rebuild
+        # would not help. So only if most of the sample is not found, the graph counts as damaged.
         if missed > len(sample) // 2:
             raise CollectionError(Failure.DAMAGED, f"{missed} of {len(sample)} stored vectors do not find themselves")
 
     def close(self) -> None:
-        """Closes the client; all writes are finished."""
+        """Closes the client. All writes must have finished."""
         self._client.close()
 
     @property
@@ -129,16 +129,16 @@ class HostedCollection:
             collection = self._client.get_collection(self._request.collection, embedding_function=None)
         except NotFoundError:
             if self._request.expected_generation:
-                raise CollectionError(Failure.STALE, "the collection is gone") from None
+                raise CollectionError(Failure.STALE, "the collection does not exist") from None
             return self._create(self._request.new_generation)
         marks = collection.metadata or {}
         if GENERATION_KEY not in marks:
             return self._adopt(collection)
         if (marks.get(MODEL_KEY), marks.get(DIMENSION_KEY)) != (self._request.model_identity, self._request.dimension):
-            held = f"{marks.get(MODEL_KEY)} ({marks.get(DIMENSION_KEY)} numbers each)"
+            held = f"{marks.get(MODEL_KEY)} ({marks.get(DIMENSION_KEY)} components each)"
             raise CollectionError(Failure.MISMATCH, held)
         if self._request.expected_generation not in ("", marks[GENERATION_KEY]):
-            raise CollectionError(Failure.STALE, "the collection was created anew by somebody else")
+            raise CollectionError(Failure.STALE, "another program has recreated the collection")
         return collection
 
     def _create(self, generation: str) -> Any:
@@ -150,7 +150,7 @@ class HostedCollection:
         )
 
     def _adopt(self, collection: Any) -> Any:
-        """Takes over an empty collection that somebody prepared, with the space that they chose."""
+        """Takes over an empty collection that was created by someone else, with its distance space."""
         if collection.count():
             raise CollectionError(Failure.FOREIGN, "the collection holds records of another program")
         others = {key: value for key, value in (collection.metadata or {}).items() if not key.startswith("hnsw:")}
@@ -165,7 +165,7 @@ class HostedCollection:
         }
 
     def _sample(self) -> NDArray[np.float32]:
-        """Vectors from all over the collection, of shape (up to 20, dimension)."""
+        """Vectors from the whole collection, of shape (up to 20, dimension)."""
         count = self._collection.count()
         step = max(_SAMPLE_BLOCK_SIZE, math.ceil(count / _SAMPLE_BLOCKS))
         blocks = [
@@ -182,18 +182,18 @@ class HostedCollection:
 
 
 def connect(request: OpenRequest) -> Any:
-    """A Chroma client, without telemetry; connects at once where it is a server."""
+    """A Chroma client, without telemetry. For a server, it connects at once."""
     if request.path:
         return chromadb.PersistentClient(Path(request.path), settings=Settings(anonymized_telemetry=False))
     settings = Settings(anonymized_telemetry=False)
     try:
         return chromadb.HttpClient(request.host, request.port, request.ssl, settings=settings)
-    except ValueError as error:  # what the client makes of a refused connection
+    except ValueError as error:  # the client's error for a refused connection
         raise CollectionError(Failure.UNREACHABLE, str(error)) from error
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What kind of failure an error of Chroma or of its transport is."""
+    """Classifies an error of Chroma or of its transport."""
     if isinstance(error, CollectionError):
         return error.failure
     if isinstance(error, httpx.TransportError):
@@ -204,12 +204,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error while opening or checking says that the data is damaged, and not that the machine is short."""
+    """Whether an error while opening or checking means damaged data, rather than a lack of resources."""
     if isinstance(error, CollectionError):
         return error.failure is Failure.DAMAGED
     if isinstance(error, OSError | MemoryError | httpx.TransportError):
         return False
-    # All else that Chroma raises, panics of its native code included, which are no `Exception`.
+    # Everything else that Chroma raises, including panics of its native code, which are not an `Exception`.
     return not any(reason in str(error).lower() for reason in _SCARCITIES)
 
 

@@ -1,4 +1,4 @@
-"""The folder of an embedded Chroma: one process at a time, a seal over its files, and quarantine."""
+"""The folder of an embedded Chroma: a lock for one process at a time, a seal over its files, and quarantine."""
 
 import fcntl
 import json
@@ -17,10 +17,10 @@ _READ_BYTES = 1 << 20
 
 
 class LockedFolder:
-    """A folder that belongs to this process until `close`; the lock file lies beside it and outlives its removal."""
+    """A folder locked for this process until `close`. The lock file is beside the folder and outlives its removal."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
-        """Takes the folder, creating it, and waits for a former owner. Raises CollectionError (BUSY)."""
+        """Locks the folder, creates it if needed, and waits for a previous owner. Raises CollectionError (BUSY)."""
         self.path = path
         create_folder(path.parent)
         self._lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -33,18 +33,18 @@ class LockedFolder:
             raise
 
     def check_present(self) -> None:
-        """Raises CollectionError (DAMAGED) where the folder that was taken is no longer there."""
+        """Raises CollectionError (DAMAGED) if the locked folder no longer exists."""
         if not self.path.exists() or self.path.stat().st_ino != self._identity:
             raise CollectionError(Failure.DAMAGED, "the folder was removed or exchanged")
 
     def break_seal(self) -> None:
-        """Checks the files against the seal of the last orderly close, if there is one, and removes it.
+        """Compares the files with the seal of the last clean shutdown, if there is one, and removes the seal.
 
-        Native code reads these files and trusts them: one flipped bit can crash it, or make it answer wrong. Raises
+        Native code trusts these files: a single flipped bit can crash it, or cause wrong answers. Raises
         CollectionError (DAMAGED).
         """
         if not (self.path / "chroma.sqlite3").exists() and any(self.path.iterdir()):
-            raise CollectionError(Failure.DAMAGED, "the database file is missing, and others are there")
+            raise CollectionError(Failure.DAMAGED, "the database file is missing, but other files exist")
         try:
             sealed = json.loads(self._seal.read_text())
         except FileNotFoundError:
@@ -52,17 +52,17 @@ class LockedFolder:
         except ValueError as error:
             raise CollectionError(Failure.DAMAGED, f"the seal cannot be read: {error}") from error
         if sealed != self._checksums():
-            raise CollectionError(Failure.DAMAGED, "files differ from what the last orderly close left")
+            raise CollectionError(Failure.DAMAGED, "files differ from the last clean shutdown")
         self._seal.unlink()
 
     def seal(self) -> None:
-        """Notes what the files hold; to be called when nothing writes to them any more."""
+        """Records checksums of the files. Call it when nothing writes to them any more."""
         draft = self._seal.with_suffix(".tmp")
         draft.write_text(json.dumps(self._checksums()))
         draft.replace(self._seal)
 
     def close(self) -> None:
-        """Lets the next process in."""
+        """Unlocks the folder for the next process."""
         os.close(self._lock)
 
     @property
@@ -82,16 +82,16 @@ class LockedFolder:
                 time.sleep(_LOCK_POLL_S)
 
     def _checksums(self) -> dict[str, list[int]]:
-        """Size and CRC-32 of every file but the seal."""
+        """Size and CRC-32 of every file except the seal."""
         own = {self._seal, self._seal.with_suffix(".tmp")}
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file not in own)
         return {str(file.relative_to(self.path)): [file.stat().st_size, _crc32(file)] for file in files}
 
 
 def quarantine(path: Path, now: datetime) -> Path | None:
-    """Moves a damaged folder aside, into `quarantine` beside it, and returns where it is now.
+    """Moves a damaged folder into `quarantine` beside it, and returns its new path; None if the folder did not exist.
 
-    The next `remove_quarantined` removes it. None where there was no folder.
+    The next `remove_quarantined` deletes it.
     """
     if not path.exists():
         return None
@@ -108,9 +108,9 @@ def quarantine(path: Path, now: datetime) -> Path | None:
 
 
 def empty(path: Path) -> None:
-    """Removes the folder with everything in it; the process that owned it must have ended.
+    """Deletes the folder with its content. The process that used it must have ended.
 
-    Under another name, since a folder of which a part is missing would count as damaged.
+    It is renamed first, because a partly deleted folder would count as damaged.
     """
     doomed = path.with_name(f"{path.name}.removed")
     if doomed.exists():
@@ -121,7 +121,7 @@ def empty(path: Path) -> None:
 
 
 def remove_quarantined(path: Path) -> None:
-    """Removes what `quarantine` moved aside of the folder: all of it was made of the records, and is made anew."""
+    """Deletes what `quarantine` moved aside for this folder. All of it is derived from the records."""
     for folder in path.parent.glob(f"quarantine/{path.name}-[0-9]*T*Z*"):
         shutil.rmtree(folder)
 

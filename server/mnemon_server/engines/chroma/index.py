@@ -1,4 +1,4 @@
-"""A vector index in a Chroma collection, kept by a child process that may crash without harm."""
+"""A vector index in a Chroma collection, hosted by a child process that may crash without harm."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +13,14 @@ from mnemon_server.engines.chroma.supervisor import Supervisor, Surroundings
 from mnemon_server.engines.promises.values import Scores, Vector
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 
-_CHUNK = 256  # entries or deleted documents per request: a second's work, so that closing and timeouts stay prompt
+_CHUNK = 256  # entries or deleted documents per request: a second of work, for prompt closing and timeouts
 
 
 class ChromaIndex:
-    """A `VectorIndex` in a collection of ChromaDB, embedded at `path` or on a server at `host`.
+    """A `VectorIndex` in a ChromaDB collection, embedded at `path` or on a server at `host`.
 
     This process never imports chromadb. After a BackendConnectionError, call `open` and compare generations before
-    going on: a call repeats nothing that might have been half done, and never opens another collection in silence.
+    continuing: a call does not repeat work that may be half done, and does not silently open a different collection.
     """
 
     def __init__(
@@ -38,24 +38,24 @@ class ChromaIndex:
         lock_wait_s: float = 10.0,
         world: Surroundings | None = None,
     ) -> None:
-        """Notes what to connect to, and connects to nothing yet.
+        """Does not connect yet.
 
         Args:
             collection: name of the collection, 3 to 512 characters of `a-zA-Z0-9._-`.
-            dimension: how many numbers a vector has.
+            dimension: number of components of a vector.
             model_identity: the embedding model's identity; a collection of another model is refused.
-            path: folder of an embedded Chroma, created where missing; it belongs to this index alone.
-            host: address of a Chroma server, where there is no `path`; with `port` and `ssl`.
-            call_timeout_s: longest time one request may take, after which the child is killed.
-            open_timeout_s: longest time that opening may take, after which an embedded index counts as damaged.
-            lock_wait_s: how long a former owner of the folder may take to leave it.
-            world: clock, randomness and the like.
+            path: folder of an embedded Chroma, created if missing. Only this index may use it.
+            host: address of a Chroma server, if there is no `path`; with `port` and `ssl`.
+            call_timeout_s: maximum time for one request, after which the child is killed.
+            open_timeout_s: maximum time for opening, after which an embedded index counts as damaged.
+            lock_wait_s: how long to wait for a previous owner of the folder.
+            world: clock, randomness and other dependencies.
 
         Raises:
             ConfigurationError: not exactly one of `path` and `host` is given.
         """
         if (path is None) == (not host):
-            raise ConfigurationError("a Chroma index needs either a path (embedded) or a host (a server), and not both")
+            raise ConfigurationError("a Chroma index needs either a path (embedded) or a host (a server), not both")
         request = OpenRequest(
             collection=collection,
             dimension=dimension,
@@ -74,7 +74,7 @@ class ChromaIndex:
 
     @property
     def name(self) -> str:
-        """What the position of this index is stored under."""
+        """The key under which the position of this index is stored."""
         return f"chroma:{self._collection}@{self.host}"
 
     @property
@@ -89,21 +89,21 @@ class ChromaIndex:
 
     @property
     def child_pid(self) -> int | None:
-        """The process id of the child that hosts Chroma's client, while there is one."""
+        """The process id of the child that hosts Chroma's client, if it is running."""
         return self._supervisor.child_pid
 
     def open(self) -> IndexState:
-        """Connects, creates what is missing, and checks a sample; a damaged folder is moved to `quarantine` beside it.
+        """Connects, creates what is missing, and checks a sample. A damaged folder is moved to `quarantine` beside it.
 
         Raises:
-            BackendConnectionError: the server, or the child, cannot be brought to answer.
-            EmbeddingModelMismatchError: the collection holds another model's vectors.
-            ConfigurationError: the collection holds records that are not ours.
+            BackendConnectionError: the server or the child does not answer.
+            EmbeddingModelMismatchError: the collection has vectors of another model.
+            ConfigurationError: the collection has records of another program.
         """
         return _state(self._supervisor.open())
 
     def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
-        """Makes the index hold exactly `entries` for their documents, and nothing for the deleted ones."""
+        """Makes the index contain exactly `entries` for their documents, and nothing for the deleted ones."""
         for part in chunks(entries, _CHUNK):
             vectors = np.stack([entry.vector for entry in part]).astype("<f4", copy=False)
             doc_ids = list(dict.fromkeys(entry.doc_id for entry in part))
@@ -112,7 +112,7 @@ class ChromaIndex:
             self._replace(list(deleted_doc_ids[start : start + _CHUNK]), [], np.empty((0, self._dimension), np.float32))
 
     def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
-        """Up to `limit` passages near the query that match the filter, nearest first; approximate, best effort."""
+        """Up to `limit` passages close to the query that match the filter, nearest first. Approximate."""
         if limit <= 0:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         payload = np.ascontiguousarray(query, "<f4").tobytes()
@@ -123,19 +123,19 @@ class ChromaIndex:
         return Scores(passage_ids, to_similarity(distances, header["space"]))
 
     def ping(self) -> None:
-        """Has the collection answer; raises BackendConnectionError where it does not."""
+        """Checks that the collection answers. Raises BackendConnectionError if it does not."""
         self._supervisor.call(Operation.PING, {})
 
     def reset(self) -> IndexState:
         """Empties the index under a new generation.
 
-        Embedded, all files are removed, and those in quarantine with them. A server drops the collection, but leaves
-        its texts and vectors in its own files: only whoever runs the server can remove them.
+        For an embedded index, all files are deleted, including those in quarantine. A server drops the collection, but
+        keeps its texts and vectors in its own files, which only the operator of that server can erase.
         """
         return _state(self._supervisor.reset())
 
     def close(self) -> None:
-        """Ends the child in good order. Calling it again does nothing."""
+        """Shuts the child down cleanly. Further calls have no effect."""
         self._supervisor.close()
 
     def _replace(self, doc_ids: list[str], records: list[dict[str, object]], vectors: Vector) -> None:

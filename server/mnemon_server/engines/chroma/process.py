@@ -1,4 +1,4 @@
-"""The child process, seen from its parent: start it, ask it, notice at once when it is gone."""
+"""The parent's side of the child process: starts it, sends requests, and notices at once when it ends."""
 
 import io
 import itertools
@@ -24,19 +24,20 @@ from mnemon_server.engines.chroma.protocol import (
     read_frame,
 )
 
-# Chroma reads its settings from the environment, and proxies would see what goes to the server: neither is passed on.
+# Chroma reads settings from the environment, and a proxy could read the traffic to the server. So only these are passed
+# on.
 _PASSED_ON = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
     *("PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
 _LAST_WORDS = 40
-_FAREWELL_S = 5.0  # from a closed pipe to the end of the process
+_FAREWELL_S = 5.0  # time from closing the pipe to the end of the process
 
 logger = logging.getLogger(__name__)
 
 
 class ChildGoneError(Exception):
-    """The child ended before it answered; `returncode` is negative where a signal ended it."""
+    """The child ended before it answered. `returncode` is negative if a signal ended it."""
 
     def __init__(self, returncode: int | None) -> None:
         self.returncode = returncode
@@ -48,17 +49,17 @@ class ChildTimeoutError(Exception):
 
 
 class ChildProcess:
-    """A running child. Any thread may call any method."""
+    """A running child process. Thread-safe."""
 
     def __init__(self) -> None:
-        """Starts the child; its first answer comes when its imports are done, after a second or so."""
+        """Starts the child. Its first answer comes after its imports, which take about a second."""
         self._process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "mnemon_server.engines.chroma.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(os.environ),
-            start_new_session=True,  # Ctrl-C is the parent's
+            start_new_session=True,  # Ctrl-C must only reach the parent
             bufsize=0,
         )
         self._inbound = io.BufferedReader(cast(io.RawIOBase, self._process.stdout))
@@ -87,13 +88,13 @@ class ChildProcess:
 
     @property
     def returncode(self) -> int | None:
-        """How the child ended, negative for a signal; None while it runs."""
+        """The exit code of the child, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def call(
         self, operation: Operation, header: Mapping[str, Any], payload: bytes = b"", *, timeout_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Asks, and waits for the answer: its result and payload.
+        """Sends a request and waits for the answer; returns its result and payload.
 
         Raises CollectionError (the request failed), ChildGoneError, and ChildTimeoutError.
         """
@@ -115,7 +116,7 @@ class ChildProcess:
         return frame.header["result"], frame.payload
 
     def stop(self, *, timeout_s: float) -> None:
-        """Lets the child finish what it began and end; kills it when that takes longer than `timeout_s`."""
+        """Lets the child finish its requests and end. Kills it if that takes longer than `timeout_s`."""
         if self._writing.acquire(timeout=timeout_s):
             self._outbound.close()
             self._writing.release()
@@ -126,7 +127,7 @@ class ChildProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Ends the child at once, and gives everything back."""
+        """Kills the child, and releases all resources."""
         self._process.kill()
         self._listener.join()
         self._stderr_reader.join()
@@ -139,7 +140,7 @@ class ChildProcess:
             raise TimeoutError
         try:
             _write_within(self._outbound.fileno(), encode_frame(frame), deadline)
-        except (BrokenPipeError, ValueError):  # the child is gone, or `stop` closed the pipe
+        except (BrokenPipeError, ValueError):  # the child has ended, or `stop` closed the pipe
             self._listener.join(_FAREWELL_S)
             raise ChildGoneError(self._process.poll()) from None
         finally:
@@ -153,12 +154,12 @@ class ChildProcess:
                 if answer is not None:
                     answer.set_result(frame)
         except (BrokenFrameError, ValueError) as error:
-            logger.warning("the process of the vector index sent what cannot be read, and is killed: %s", error)
+            logger.warning("the process of the vector index sent an invalid frame and is killed: %s", error)
             self._process.kill()
         self._bury()
 
     def _bury(self) -> None:
-        """The pipe ended: nothing that is asked will be answered any more."""
+        """Called when the pipe has ended: fails all open requests."""
         returncode = self._process.wait()
         with self._waiting_lock:
             self._gone = True
@@ -180,12 +181,14 @@ class ChildProcess:
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
     passed_on = {name: own[name] for name in _PASSED_ON if name in own}
-    # BLAS threads are of no use to a process that multiplies nothing.
+    # BLAS threads are useless here, because this process does no matrix multiplication.
     return passed_on | {"ANONYMIZED_TELEMETRY": "False", "OTEL_SDK_DISABLED": "true", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _write_within(descriptor: int, data: bytes, deadline: float) -> None:
-    """Writes everything to a non-blocking pipe, or raises TimeoutError: a child that hangs must not hang its parent."""
+    """Writes all data to a non-blocking pipe, or raises TimeoutError, so that a hanging child cannot block its
+    parent.
+    """
     writable = select.poll()
     writable.register(descriptor, select.POLLOUT)
     rest = memoryview(data)
@@ -194,5 +197,5 @@ def _write_within(descriptor: int, data: bytes, deadline: float) -> None:
             raise TimeoutError
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # room for less than the pipe writes in one piece
+        except BlockingIOError:  # the pipe has less room than one atomic write
             continue

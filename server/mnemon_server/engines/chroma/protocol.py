@@ -1,7 +1,8 @@
-"""What parent and child say to each other over their pipe: frames of a JSON header and raw bytes, never pickle.
+"""The protocol between parent and child over pipes: frames with a JSON header and raw bytes, without pickle.
 
-A frame is two little-endian 32-bit lengths, the header as UTF-8 JSON, and the payload. A request's header holds `id`
-and `op`; its answer holds the same `id`, and either `result` or `failure` with `message`. Answers come in any order.
+A frame consists of two little-endian 32-bit lengths, the header as UTF-8 JSON, and the payload. A request's header has
+`id` and `op`. Its answer has the same `id`, and either `result`, or `failure` with `message`. Answers come in any
+order.
 """
 
 import json
@@ -15,7 +16,7 @@ _FRAME_BYTES_MAX = 1 << 30
 
 
 class Operation(StrEnum):
-    """What the parent may ask for."""
+    """The operations that the parent can request."""
 
     OPEN = "open"
     APPLY = "apply"
@@ -25,26 +26,26 @@ class Operation(StrEnum):
 
 
 class Failure(StrEnum):
-    """Why a request failed, as far as the parent acts differently."""
+    """Why a request failed, as far as the parent's reaction depends on it."""
 
     UNREACHABLE = "unreachable"
-    """The server did not answer: trying again may help."""
+    """The server did not answer; a retry may help."""
     BUSY = "busy"
-    """Another process holds the folder."""
+    """Another process uses the folder."""
     DAMAGED = "damaged"
-    """What is on disk cannot be searched."""
+    """The data on disk cannot be searched."""
     STALE = "stale"
-    """The collection is gone, or another one than was opened."""
+    """The collection no longer exists, or was replaced since it was opened."""
     MISMATCH = "mismatch"
-    """The collection holds another model's vectors."""
+    """The collection has vectors of another model."""
     FOREIGN = "foreign"
-    """The collection holds somebody else's records."""
+    """The collection has records of another program."""
     FAILED = "failed"
-    """Anything else."""
+    """Any other failure."""
 
 
 class CollectionError(Exception):
-    """A request failed in the child; the message is for the log."""
+    """A request failed in the child. The message is for the log."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         self.failure = failure
@@ -52,12 +53,12 @@ class CollectionError(Exception):
 
 
 class BrokenFrameError(Exception):
-    """The stream ended within a frame, or what it holds is no frame."""
+    """The stream ended within a frame, or contains an invalid frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A message: a header that JSON can write, and raw bytes."""
+    """A message: a JSON-serialisable header, and raw bytes."""
 
     header: dict[str, Any]
     payload: bytes = b""
@@ -65,48 +66,48 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """Which collection to open, where, and on what terms. Exactly one of `path` and `host` is set."""
+    """Which collection to open, and how. Exactly one of `path` and `host` is set."""
 
     collection: str
     dimension: int
     model_identity: str
     new_generation: str
-    """The generation of the collection if it has to be created."""
+    """The generation of the collection if it must be created."""
     expected_generation: str = ""
     """If set, only a collection of this generation is opened, and none is created."""
     path: str = ""
     lock_wait_s: float = 10.0
-    """How long a folder's former owner may take to leave it."""
+    """How long to wait for a previous owner of the folder."""
     host: str = ""
     port: int = 8000
     ssl: bool = False
 
     def to_header(self) -> dict[str, Any]:
-        """The request as values that JSON can write."""
+        """The request as JSON-serialisable values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What was opened."""
+    """A description of the open collection."""
 
     generation: str
     entry_count: int
     space: str
 
     def to_header(self) -> dict[str, Any]:
-        """The answer as values that JSON can write."""
+        """The answer as JSON-serialisable values."""
         return asdict(self)
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The frame as it goes over the pipe."""
+    """The frame in its encoding for the pipe."""
     header = json.dumps(frame.header, separators=(",", ":")).encode()
     return b"".join((_LENGTHS.pack(len(header), len(frame.payload)), header, frame.payload))
 
 
 def read_frame(stream: BinaryIO) -> Frame | None:
-    """The next frame, or None at the end of the stream. Raises BrokenFrameError."""
+    """The next frame; None at the end of the stream. Raises BrokenFrameError."""
     lengths = stream.read(_LENGTHS.size)
     if not lengths:
         return None
@@ -114,7 +115,7 @@ def read_frame(stream: BinaryIO) -> Frame | None:
         raise BrokenFrameError("the stream ended within a frame's lengths")
     header_length, payload_length = _LENGTHS.unpack(lengths)
     if header_length + payload_length > _FRAME_BYTES_MAX:
-        raise BrokenFrameError(f"a frame of {header_length + payload_length:,} bytes is none of ours")
+        raise BrokenFrameError(f"a frame of {header_length + payload_length:,} bytes is not a valid frame")
     header, payload = stream.read(header_length), stream.read(payload_length)
     if len(header) < header_length or len(payload) < payload_length:
         raise BrokenFrameError("the stream ended within a frame")

@@ -1,4 +1,4 @@
-"""How passages become Chroma records, filters its `where`, and distances similarities."""
+"""Conversions for Chroma: passages to records, filters to `where`, and distances to similarities."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -19,12 +19,12 @@ PASSAGE_ID_KEY = "mnemon:passage_id"
 GENERATION_KEY = "mnemon:generation"
 MODEL_KEY = "mnemon:model"
 DIMENSION_KEY = "mnemon:dimension"
-_PREFIX = "mnemon:"  # no key of a document holds a colon
-_PASSAGE_SEPARATOR = "\x1f"  # no document id holds a control character
+_PREFIX = "mnemon:"  # a document's keys contain no colon
+_PASSAGE_SEPARATOR = "\x1f"  # document ids contain no control characters
 
 
 def to_record(entry: IndexEntry) -> dict[str, Any]:
-    """The record of a passage without its vector; any Chroma client can read it."""
+    """The record of a passage without its vector. Any Chroma client can read it."""
     own = {key: _to_chroma(value) for key, value in entry.document.metadata.items()}
     marks = {DOC_ID_KEY: entry.doc_id, PASSAGE_KEY: entry.index, PASSAGE_ID_KEY: entry.passage_id}
     fields = _field_keys(entry.document.fields)
@@ -36,14 +36,14 @@ def to_record(entry: IndexEntry) -> dict[str, Any]:
 
 
 def record_id(doc_id: str, index: int) -> str:
-    """The document's own id for its first passage, so that most records are found by the id people know."""
+    """For the first passage, the document's own id, so that users find most records by the ids that they know."""
     return doc_id if index == 0 else f"{doc_id}{_PASSAGE_SEPARATOR}{index}"
 
 
 def to_where(equal: RecordFilter) -> dict[str, Any] | None:
     """The filter for Chroma; None for everything.
 
-    Chroma holds 1 and 1.0 for equal, so a match may be of the other type, but none is missed.
+    Chroma treats 1 and 1.0 as equal, so a match may have the other type, but no match is missed.
     """
     conditions: list[dict[str, Any]] = [{key: value} for key, value in equal.equal.items()]
     conditions += [{key: value} for key, value in _scope_keys(equal.scope).items()]
@@ -53,13 +53,13 @@ def to_where(equal: RecordFilter) -> dict[str, Any] | None:
 
 
 def to_similarity(distances: NDArray[np.float32], space: str) -> NDArray[np.float64]:
-    """Cosine similarity, -1 to 1, of vectors of unit length with these distances; l2 is the squared distance."""
+    """Cosine similarity, -1 to 1, from the distances of vectors of unit length. For l2, the distance is squared."""
     halves = 2.0 if space == "l2" else 1.0
     return np.clip(1.0 - distances.astype(np.float64) / halves, -1.0, 1.0)
 
 
 def chunks(entries: Sequence[IndexEntry], size: int) -> Iterator[Sequence[IndexEntry]]:
-    """The entries in runs of about `size`, no document divided."""
+    """The entries in groups of about `size`. A document is never divided."""
     start = 0
     for position in range(1, len(entries) + 1):
         ends_document = position == len(entries) or entries[position].doc_id != entries[position - 1].doc_id
@@ -73,7 +73,7 @@ def _scope_keys(scope: Scope) -> dict[str, str]:
 
 
 def _field_keys(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
-    """The collection's own fields; one that is not there has no key."""
+    """The collection's own fields. Missing ones have no key."""
     return {_PREFIX + name: _to_chroma(value) for name, value in fields.items() if value is not None and value != ""}
 
 

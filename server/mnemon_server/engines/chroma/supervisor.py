@@ -1,4 +1,4 @@
-"""Keeps one child process at work: starts it, opens its collection, retries, and puts damaged folders aside."""
+"""Supervises the child process: starts it, opens its collection, retries, and quarantines damaged folders."""
 
 import logging
 import random
@@ -44,7 +44,7 @@ def _new_generation() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a supervisor needs of the world, so that tests can stand in for it."""
+    """A supervisor's external dependencies, which tests can replace."""
 
     now: Callable[[], datetime] = _utc_now
     sleep: Callable[[float], None] = time.sleep
@@ -54,7 +54,7 @@ class Surroundings:
 
 
 class Supervisor:
-    """One collection, hosted by one child at a time. Any thread may call any method."""
+    """One collection, hosted by one child at a time. Thread-safe."""
 
     def __init__(
         self, request: OpenRequest, *, call_timeout_s: float, open_timeout_s: float, world: Surroundings
@@ -75,27 +75,27 @@ class Supervisor:
 
     @property
     def place(self) -> str:
-        """Where the collection is, for people."""
+        """The location of the collection, for messages."""
         return "embedded" if self._request.path else f"{self._request.host}:{self._request.port}"
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the collection lies in a folder of our own."""
+        """Whether the collection is in a local folder of this server."""
         return bool(self._request.path)
 
     @property
     def child_pid(self) -> int | None:
-        """The process id of the child, while there is one."""
+        """The process id of the child, if it is running."""
         child = self._child
         return child.pid if child is not None and child.alive else None
 
     def open(self) -> Opened:
-        """Opens the collection, creating it where it is missing or damaged beyond use."""
+        """Opens the collection. Creates it if it is missing or unusably damaged."""
         with self._lock:
             self._refuse_when_closed()
             self._connected, self._no_start_before = False, 0.0
             if self._child is not None and (self._suspect or not self._child.alive):
-                self._stop_child()  # so that the files are checked, and not what the old process remembers of them
+                self._stop_child()  # so that the files are checked, not the old process's cache
             self._opened = self._translated(lambda: self._retried(self._open_or_recover))
             self._must_open = self._suspect = False
             return self._opened
@@ -103,7 +103,7 @@ class Supervisor:
     def call(
         self, operation: Operation, header: Mapping[str, Any], payload: bytes = b""
     ) -> tuple[dict[str, Any], bytes]:
-        """Has the child do something to the collection that was opened; starts the child where there is none."""
+        """Sends a request about the open collection to the child. Starts the child if it is not running."""
 
         def attempt() -> tuple[dict[str, Any], bytes]:
             child = self._connected_child()
@@ -111,7 +111,7 @@ class Supervisor:
                 return child.call(operation, header, payload, timeout_s=self._call_timeout_s)
             except (ChildGoneError, ChildTimeoutError):
                 self._suspect = True
-                child.kill()  # a native call that hangs never comes back
+                child.kill()  # a hanging native call never returns
                 raise
             except CollectionError as error:
                 self._must_open = self._must_open or error.failure is Failure.STALE
@@ -121,7 +121,7 @@ class Supervisor:
         return self._translated(lambda: self._retried(attempt))
 
     def reset(self) -> Opened:
-        """Empties the collection, in its files too."""
+        """Empties the collection and its files."""
         with self._lock:
             if not self._request.path:
                 result, _ = self.call(Operation.RESET, {"new_generation": self._world.new_generation()})
@@ -134,10 +134,10 @@ class Supervisor:
             return self.open()
 
     def close(self) -> None:
-        """Lets the child finish and end. Calls after it raise BackendConnectionError."""
+        """Lets the child finish and end. Later calls raise BackendConnectionError."""
         self._closed = True
         child = self._child
-        if child is not None:  # not waiting for the lock: a call that opens the index holds it for long
+        if child is not None:  # without the lock, which a call that opens the index holds for long
             child.stop(timeout_s=_STOP_S)
         with self._lock:
             self._stop_child()
@@ -156,7 +156,7 @@ class Supervisor:
             if self._opened is None:
                 self.open()
             if self._must_open:
-                raise CollectionError(Failure.STALE, "the collection has to be opened again")
+                raise CollectionError(Failure.STALE, "the collection must be opened again")
             if self._child is None or not self._child.alive or not self._connected:
                 self._reconnect()
             if self._child is None:
@@ -164,7 +164,7 @@ class Supervisor:
             return self._child
 
     def _reconnect(self) -> None:
-        """Opens what was open before, and nothing else: what the caller believes to be applied must be there."""
+        """Reopens exactly the previous collection, because the caller relies on what was applied to it."""
         if self._child is not None and not self._child.alive:
             self._stop_child()
         if self._crashes_too_often:
@@ -187,7 +187,7 @@ class Supervisor:
             self._stop_child()
             moved_to = quarantine(Path(self._request.path), self._world.now())
             logger.warning(
-                "the embedded vector index is damaged (%s), and now lies at %s", error, moved_to or "no place"
+                "the embedded vector index is damaged (%s), and was moved to %s", error, moved_to or "no place"
             )
         self._crashes = self._failed_starts = 0
         self._no_start_before = 0.0
@@ -200,7 +200,7 @@ class Supervisor:
             if error.returncode != -signal.SIGKILL:
                 raise
             self._no_start_before = 0.0
-            return self._start()  # somebody killed it; only a second time may be due to what it read
+            return self._start()  # a first kill may come from outside; only a second one is attributed to the data
 
     def _start(self, expected_generation: str = "") -> Opened:
         child = self._running_child()
@@ -220,7 +220,7 @@ class Supervisor:
             return self._child
         self._refuse_when_closed()
         if self._world.monotonic() < self._no_start_before:
-            raise CollectionError(Failure.FAILED, "the process was started in vain a moment ago")
+            raise CollectionError(Failure.FAILED, "the process failed to start a moment ago")
         self._stop_child()
         self._child = ChildProcess()
         return self._child
@@ -230,7 +230,7 @@ class Supervisor:
             self._delay_next_start()
             child.kill()
         elif self._request.path:
-            child.kill()  # it holds the folder
+            child.kill()  # it has locked the folder
 
     def _delay_next_start(self) -> None:
         delay = min(_RESTART_DELAY_S * 2**self._failed_starts, _RESTART_DELAY_MAX_S)
@@ -245,19 +245,19 @@ class Supervisor:
             self._child = None
 
     def _retried(self, action: Callable[[], T]) -> T:
-        """The action's result; where the server cannot be reached, three more tries."""
+        """The action's result. If the server cannot be reached, it is retried three times."""
         for delay in _RETRY_DELAYS_S:
             try:
                 return action()
             except CollectionError as error:
                 if error.failure is not Failure.UNREACHABLE:
                     raise
-                logger.info("Chroma at %s cannot be reached, trying again: %s", self.place, error)
+                logger.info("Chroma at %s cannot be reached, retrying: %s", self.place, error)
             self._world.sleep(delay * self._world.rng.uniform(0.75, 1.25))
         return action()
 
     def _translated(self, action: Callable[[], T]) -> T:
-        """The action's result; errors become those of the domain, and what the driver said goes to the log."""
+        """The action's result. Errors are translated to those of the domain; the original text goes to the log."""
         try:
             return action()
         except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
@@ -275,12 +275,12 @@ class Supervisor:
         match error.failure:
             case Failure.MISMATCH:
                 return EmbeddingModelMismatchError(
-                    f"the collection {collection!r} holds vectors of {error}, but {self._request.model_identity} is "
-                    "configured: configure the former model, or name another collection after `mnemon-server reembed`"
+                    f"the collection {collection!r} has vectors of {error}, but {self._request.model_identity} is "
+                    "configured: configure the former model, or another collection name after `mnemon-server reembed`"
                 )
             case Failure.FOREIGN:
                 return ConfigurationError(
-                    f"the collection {collection!r} ({place}) holds records of another program: name another collection"
+                    f"the collection {collection!r} ({place}) has records of another program: set another name"
                 )
             case Failure.UNREACHABLE:
                 return BackendConnectionError(f"Chroma at {place} cannot be reached: check that it runs there")

@@ -1,1 +1,1 @@
-"""The events of a timeline that are rows of records.db, and their words."""
+"""The timeline's events as rows of records.db, and the text index of events."""

@@ -1,4 +1,4 @@
-"""Storing events: one job of the writer's for many of them."""
+"""Stores events: one writer operation for many events."""
 
 import json
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _IMPORTED = ', "imported": true'
 
 
 class Appends:
-    """Stores events inside the writer's transaction."""
+    """Stores events within the writer's transaction."""
 
     def __init__(self, journal: Journal, ledger: Ledger, duplicates: Duplicates, settings: TimelineSettings) -> None:
         self._journal = journal
@@ -55,7 +55,7 @@ class Appends:
 
 
 class _Call:
-    """One call; nothing is written, and nothing counts, before all of its events have been looked at."""
+    """One call. It writes nothing, and has no effects, until all of its events have been examined."""
 
     def __init__(self, journal: Journal, ledger: Ledger, settings: TimelineSettings, operation: Operation) -> None:
         self.answers: dict[str, StoredAnswer] = {}
@@ -76,7 +76,7 @@ class _Call:
             self._go_on(opened)
 
     def take(self, event: PreparedEvent, stored: KnownEvent | None) -> EventReceipt | MnemonError:
-        """What becomes of one event."""
+        """Examines one event; returns its result."""
         request = event.request
         if request is not None and request.request_id in self.answers:
             return _replay(request, self.answers[request.request_id])
@@ -92,7 +92,7 @@ class _Call:
         return receipt
 
     def write(self, connection: apsw.Connection) -> None:
-        """Writes what was taken."""
+        """Writes the accepted events."""
         for segment in self._segments:
             state = SegmentState.OPEN if segment is self._segments[-1] else SegmentState.ROLLED
             if segment.is_new:
@@ -103,19 +103,19 @@ class _Call:
         requests.store_answers(connection, self._new_answers, self._operation.now)
 
     def addition(self) -> Addition:
-        """What counts once it is committed."""
+        """The effects of the call after its commit."""
         opened = self._segments[-1].as_row(SegmentState.OPEN) if self._segments else None
         counts = Counts(self._sequence, opened, self._segment_count)
         return Addition(counts, self._index_rows, self._by_id, self._by_key, self._byte_count)
 
     def _with_id(self, event: PreparedEvent) -> EventReceipt | None:
-        """An event of the running transaction with the same id."""
+        """An event with the same id in the running transaction."""
         if event.id_is_new:
             return None
         return self._by_id.get(event.event_id) or self._ledger.by_id.get(event.event_id)
 
     def _with_key(self, event: PreparedEvent) -> EventReceipt | None:
-        """An event of the running transaction that is the same but for its id."""
+        """An event with the same key, but another id, in the running transaction."""
         return self._by_key.get(event.key) or self._ledger.by_key.get(event.key)
 
     def _store(self, event: PreparedEvent) -> EventReceipt:
@@ -144,7 +144,7 @@ class _Call:
         return receipt
 
     def _note(self, event_id: str, texts: tuple[str, ...], request: RequestKey | None, details: str) -> None:
-        """Adds to the feed; each event is a commit of its own there, since they may come from many calls."""
+        """Adds to the feed. Each event is a commit of its own there, because the events may come from many calls."""
         operation, position = self._operation, self._journal.next_sequence()
         request_id = "" if request is None else request.request_id
         operation.rows.append(
@@ -153,7 +153,7 @@ class _Call:
         operation.sequence = position
 
     def _segment(self, size: int) -> "_Segment":
-        """The segment of the next event, which takes so many bytes, with the event counted in."""
+        """The segment of the next event, which takes `size` bytes. Its counts include that event."""
         settings = self._settings
         segment = self._segments[-1] if self._segments else None
         if segment is None or segment.is_full or segment.byte_count + size > settings.segment_bytes_max:
@@ -174,7 +174,7 @@ class _Call:
 
     def _go_on(self, opened: SegmentRow) -> None:
         segment, settings = self._add(_Segment(opened, is_new=False)), self._settings
-        # Whichever way the clock jumped, the next segment is right again.
+        # An absolute value, so that a clock that jumped back does not keep the segment open.
         age_us = abs(self._operation.now - opened.create_time_us)
         segment.is_full = (
             opened.event_count >= settings.segment_events_max or age_us >= settings.segment_age_max_s * 1_000_000
@@ -187,7 +187,7 @@ class _Call:
 
 
 class _Segment:
-    """A segment that gets events."""
+    """A segment that receives events."""
 
     __slots__ = ("byte_count", "event_count", "index_rows", "is_full", "is_new", "last_sequence", "row")
 
@@ -201,7 +201,7 @@ class _Segment:
         self.index_rows: list[EventRow] = []
 
     def as_row(self, state: SegmentState) -> SegmentRow:
-        """What records.db is to say of it."""
+        """Its row for records.db."""
         return self.row._replace(
             state=state,
             last_sequence=self.last_sequence,

@@ -1,4 +1,4 @@
-"""The bodies of events: from their rows, or from the files of sealed segments."""
+"""Reads the bodies of events from rows, or from the files of sealed segments."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -16,14 +16,14 @@ from mnemon_server.engines.timeline.rows.ledger import Ledger
 from mnemon_server.engines.timeline.rows.tables import event_bodies
 
 ATTEMPTS_MAX = 8
-"""Of reading what is moved, repaired or removed all the time."""
+"""Number of attempts to read events that are being moved, repaired or removed meanwhile."""
 
 Bodies: TypeAlias = dict[int, bytes]
-"""By sequence."""
+"""Bodies by sequence."""
 
 
 class BodyReader:
-    """Reads bodies wherever they are now. Any thread may call any method."""
+    """Reads bodies from their current location. Any thread may call any method."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class BodyReader:
         """Reads nothing yet.
 
         Args:
-            index: knows where an event is.
-            ledger: knows which file is a segment's.
-            connections: the rows.
-            readers: the files.
-            repair: has a sealed segment that was found damaged rewritten from what is sound, in the file and in the
-                index, and returns when that is done.
+            index: finds the location of an event.
+            ledger: finds the file of a segment.
+            connections: reads the rows.
+            readers: reads the files.
+            repair: rewrites a damaged sealed segment from its intact events, in the file and in the index, and returns
+                when that is done.
         """
         self._index = index
         self._ledger = ledger
@@ -50,9 +50,9 @@ class BodyReader:
         self._repair = repair
 
     def read(self, refs: Sequence[EventRef], bytes_max: int | None = None) -> Bodies:
-        """The bodies of these events; of those that are gone, by removal or damage, there is none.
+        """The bodies of these events, without those that were removed or lost.
 
-        With `bytes_max`, reading ends about where they have so many bytes, and then others are missing as well.
+        With `bytes_max`, reading stops at about this size, and further bodies are missing as well.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -68,7 +68,7 @@ class BodyReader:
         raise StorageFailedError("a segment of the timeline cannot be read; the log says why")
 
     def read_if_sound(self, connection: apsw.Connection, refs: Sequence[EventRef]) -> tuple[Bodies, set[int]]:
-        """The bodies that can be read, and the segments in which one cannot.
+        """The bodies that can be read, and the segments in which one cannot be read.
 
         For the writer's thread, which must not wait for a repair.
         """
@@ -80,7 +80,7 @@ class BodyReader:
             return bodies, set()
         again = self._index.locate(missing)
         for ref in again:
-            # One by one: what is damaged must not hide what is beside it.
+            # One by one, so that a damaged event does not hide the others.
             self._read_sealed([ref], bodies)
         return bodies, {ref.segment_id for ref in again if ref.sequence not in bodies and ref.offset != NO_OFFSET}
 
@@ -93,7 +93,9 @@ class BodyReader:
             self._read_sealed(refs, bodies, bytes_max)
 
     def _find_again(self, missing: Sequence[EventRef]) -> list[EventRef]:
-        """Where they are now; segments that hold one, and did so before, are repaired first."""
+        """The current references of these events. Segments in which one is still at the same place are repaired
+        first.
+        """
         before = set(missing)
         sequences = [ref.sequence for ref in missing]
         found = self._index.locate(sequences)
@@ -101,7 +103,7 @@ class BodyReader:
             for segment_id in sorted(damaged):
                 self._repair(segment_id)
             found = self._index.locate(sequences)
-        # A row that is gone although its segment is not sealed was removed: the index is told a moment later.
+        # A missing row of a segment that is not sealed was removed; the index learns about that a moment later.
         return [ref for ref in found if ref.offset != NO_OFFSET or ref not in before]
 
     def _read_sealed(self, refs: Sequence[EventRef], bodies: Bodies, bytes_max: int | None = None) -> None:
@@ -121,7 +123,7 @@ class BodyReader:
                     break
 
     def _frames(self, name: str, offsets: Sequence[int], bytes_max: int | None) -> list[Frame]:
-        """Nothing where one of them cannot be read: the file is damaged or gone, or another generation was meant."""
+        """Empty if one of them cannot be read: the file is damaged, missing, or of another generation."""
         try:
             return self._readers.get(name).read_many(offsets, bytes_max)
         except (SegmentDamagedError, StorageFailedError):
@@ -129,10 +131,10 @@ class BodyReader:
 
 
 def is_full(bodies: Bodies, bytes_max: int | None) -> bool:
-    """Whether reading may have ended because of `bytes_max`."""
+    """Whether reading may have stopped because of `bytes_max`."""
     return bytes_max is not None and sum(map(len, bodies.values())) >= bytes_max
 
 
 def _unsealed(refs: Sequence[EventRef]) -> list[int]:
-    """Those whose bodies are in rows."""
+    """The sequences of events whose bodies are in rows."""
     return [ref.sequence for ref in refs if ref.offset == NO_OFFSET]

@@ -1,4 +1,4 @@
-"""Whether events on their way are stored already."""
+"""Detects events that are already stored."""
 
 from collections.abc import Callable, Container, Sequence
 
@@ -12,15 +12,16 @@ from mnemon_server.wire.events import decode
 
 
 class Duplicates:
-    """Finds stored events that are the same as others. Belongs to the writer's thread."""
+    """Finds stored events that are the same as new ones. For use on the writer's thread."""
 
     def __init__(self, index: TimelineIndex, bodies: BodyReader, on_damage: Callable[[int], None]) -> None:
-        """Finds nothing yet.
+        """Does no work yet.
 
         Args:
-            index: proposes events, by hashes.
-            bodies: read to compare.
-            on_damage: is told of a segment with an event that could not be compared, and so is none; must not block.
+            index: proposes candidates, by hashes.
+            bodies: reads candidates for comparison.
+            on_damage: called with a segment that has a candidate that cannot be read, which is then not treated as a
+                duplicate; must not block.
         """
         self._index = index
         self._bodies = bodies
@@ -29,11 +30,11 @@ class Duplicates:
     def find(
         self, connection: apsw.Connection, events: Sequence[PreparedEvent], removed: Container[int]
     ) -> dict[int, KnownEvent]:
-        """The committed event that is the same, by position; one with the same id rather than one with the same key.
+        """The committed duplicates, by position in `events`. A match by id takes precedence over a match by key.
 
         Args:
-            connection: the writer's.
-            events: those on their way.
+            connection: the writer's connection.
+            events: the new events.
             removed: sequences of events that the running transaction removes.
         """
         candidates = [
@@ -66,7 +67,7 @@ class Duplicates:
 
 
 def _id_if_same(event: PreparedEvent, body: bytes) -> str:
-    """The id of a stored event if it is the same; empty if equal hashes were all that the two have in common."""
+    """The id of a stored event if it is the same; empty if only the hashes are equal."""
     stored = decode(body)
     same = stored.event_id == event.event_id or key_texts(stored) == event.key
     return stored.event_id if same else ""

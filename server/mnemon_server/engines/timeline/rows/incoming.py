@@ -1,4 +1,4 @@
-"""Events on their way to be stored: all that can be computed of them before their turn."""
+"""New events, with everything that can be computed before they are stored."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -10,11 +10,11 @@ from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
 from mnemon_server.wire.events import encode
 
 KeyTexts: TypeAlias = tuple[str, str, str, int, bytes]
-"""What makes two events the same: user, persona, type, time in microseconds, and SHA-256 of the content."""
+"""The fields that identify duplicates: user, persona, type, time in microseconds, and SHA-256 of the content."""
 
 
 class KnownEvent(NamedTuple):
-    """An event that is stored."""
+    """A stored event."""
 
     event_id: str
     sequence: int
@@ -22,7 +22,7 @@ class KnownEvent(NamedTuple):
 
 
 class PreparedEvent(NamedTuple):
-    """An event to store, with all that can be computed before its turn."""
+    """An event to store, with everything that can be computed in advance."""
 
     event_id: str
     id_is_new: bool
@@ -37,7 +37,7 @@ class PreparedEvent(NamedTuple):
 
 
 def prepare(write: EventWrite) -> PreparedEvent:
-    """Encodes an event, and takes its hashes."""
+    """Encodes an event and computes its hashes."""
     event = write.event
     key = key_texts(event)
     return PreparedEvent(
@@ -55,7 +55,7 @@ def prepare(write: EventWrite) -> PreparedEvent:
 
 
 def key_texts(event: EpisodicEvent) -> KeyTexts:
-    """What makes another event the same as this one."""
+    """The fields that identify duplicates of this event."""
     scope = event.scope
     return (
         scope.user,

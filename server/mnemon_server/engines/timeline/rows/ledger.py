@@ -1,4 +1,4 @@
-"""What is counted along with the timeline's writes, and what becomes visible with their commit."""
+"""The counts of the timeline's writes, and the index updates that become visible with their commits."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -17,21 +17,21 @@ from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentSt
 ROWS_AT_ONCE = 5_000
 
 FileNames: TypeAlias = dict[int, str]
-"""By segment."""
+"""File names by segment."""
 
 
 class Counts(NamedTuple):
-    """How far the timeline has come."""
+    """The state of the timeline."""
 
     sequence: int = 0
-    """The last one that was given."""
+    """The last assigned sequence."""
     opened: SegmentRow | None = None
-    """The open segment; what is known of its file may be older here than in records.db."""
+    """The open segment. records.db may have newer information about its file."""
     segment_count: int = 0
 
 
 class Addition(NamedTuple):
-    """What one call stores."""
+    """The effects of one call that stores events."""
 
     counts: Counts
     """Afterwards."""
@@ -40,30 +40,30 @@ class Addition(NamedTuple):
     by_id: dict[str, EventReceipt]
     by_key: dict[KeyTexts, EventReceipt]
     byte_count: int
-    """Of their frames."""
+    """Total size of the frames in bytes."""
 
 
 class Ledger:
-    """Follows the transactions on the timeline; see Follower. `file_names` is for any thread, all else for the
-    writer's.
+    """Follows the timeline's transactions; see Follower. Any thread may call `file_names`; everything else is for the
+    writer's thread.
 
-    Events enter the index, and removed ones leave it, once their transaction is on stable storage and before anybody is
-    told.
+    Events are added to and removed from the index once their transaction is on stable storage, before listeners are
+    notified.
     """
 
     def __init__(self, index: TimelineIndex) -> None:
-        """Nothing is known before `load`; the index is what reads are answered from."""
+        """`index` is the index that reads use. The ledger is empty before `load`."""
         self._index = index
         self._on_append: Callable[[int], None] = lambda byte_count: None
         self._on_remove: Callable[[Collection[int]], None] = lambda sequences: None
         self._is_loaded = False
         self.counts = self._committed = Counts()
-        """Of the running transaction."""
+        """Effects of the running transaction."""
         self.by_id: dict[str, EventReceipt] = {}
-        """What the running transaction has stored so far; so is `by_key`."""
+        """Events that the running transaction has stored so far, by id; `by_key` has the same by key."""
         self.by_key: dict[KeyTexts, EventReceipt] = {}
         self.removed: set[int] = set()
-        """What it has removed."""
+        """Events that the running transaction has removed."""
         self._rows: list[tuple[int, Sequence[EventRow]]] = []
         self._byte_count = 0
         self._files: tuple[FileNames, FileNames] = {}, {}
@@ -71,23 +71,24 @@ class Ledger:
         self._is_listed = True
 
     def file_names(self, segment_id: int) -> list[str]:
-        """The file of a sealed segment, and, where the list of segments changed last, the one before.
+        """The file of a sealed segment and, if the last change of the segment list replaced it, its previous file.
 
-        Until the index knows the new file, its places are those of the old one, and so long that one is there.
+        Until the index has the new file, its offsets refer to the old one, which is kept until then.
         """
         return list(dict.fromkeys(files[segment_id] for files in self._files if segment_id in files))
 
     def listen(self, on_append: Callable[[int], None], on_remove: Callable[[Collection[int]], None]) -> None:
-        """Who is told after a commit of events, with the bytes of their frames, and after one of removals, with these.
+        """Sets the callbacks: after a commit with events, with the total size of their frames, and after one with
+        removals, with the removed sequences.
 
-        Neither may block. It is said before the first write.
+        The callbacks must not block. Call this before the first write.
         """
         self._on_append, self._on_remove = on_append, on_remove
 
-    # Parts of a transaction
+    # Within a transaction
 
     def add(self, addition: Addition) -> None:
-        """Takes what a call stored that can no longer fail by itself."""
+        """Stages the events that a successful call has stored."""
         self.counts = addition.counts
         self.by_id.update(addition.by_id)
         self.by_key.update(addition.by_key)
@@ -95,24 +96,24 @@ class Ledger:
         self._byte_count += addition.byte_count
 
     def remove(self, sequences: Iterable[int]) -> None:
-        """Takes what a call removed that can no longer fail by itself."""
+        """Stages the events that a successful call has removed."""
         self.removed.update(sequences)
 
     def roll(self, connection: apsw.Connection, segment_id: int) -> None:
-        """Ends a segment if it is open: the next event begins a new one."""
+        """Closes a segment if it is open, so that the next event starts a new one."""
         opened = self.counts.opened
         if opened is not None and opened.segment_id == segment_id:
             timeline_segments.note_appended(connection, opened._replace(state=SegmentState.ROLLED))
             self.counts = self.counts._replace(opened=None)
 
     def relist(self) -> None:
-        """The list of segments was changed; it is read again before the commit."""
+        """Marks the list of segments as changed, so that it is read again before the commit."""
         self._is_listed = False
 
     # With the transactions; see Follower
 
     def load(self, connection: apsw.Connection) -> None:
-        """Takes up what is stored; after a failure, also what was committed although nobody was told so."""
+        """Loads the stored state. After a failure, this includes commits whose outcome was unknown."""
         before = self._committed.sequence if self._is_loaded else None
         self.counts = Counts(timeline_tables.last_sequence(connection))
         self._list_segments(connection)
@@ -122,7 +123,7 @@ class Ledger:
         self._settle()
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Writes how far the timeline has come."""
+        """Stores the state of the timeline."""
         counts = self.counts
         if counts.sequence != self._committed.sequence:
             timeline_tables.set_last_sequence(connection, counts.sequence)
@@ -132,7 +133,7 @@ class Ledger:
             self._list_segments(connection)
 
     def after_commit(self) -> None:
-        """What was stored is found from now on, and what was removed is not."""
+        """Updates the index: stored events become visible, removed ones are hidden."""
         byte_count, removed = self._byte_count, self.removed
         for segment_id, rows in self._rows:
             self._publish(segment_id, rows)
@@ -145,7 +146,7 @@ class Ledger:
             self._on_remove(removed)
 
     def after_rollback(self) -> None:
-        """None of it happened."""
+        """Discards the staged effects."""
         self.counts, self._new_files = self._committed, None
         self._forget()
 

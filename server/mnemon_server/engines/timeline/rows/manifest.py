@@ -1,4 +1,4 @@
-"""What the keeper of a timeline asks of records.db; see `engines/timeline/upkeep/manifest.py`."""
+"""The manifest of a timeline in records.db; see `engines/timeline/upkeep/manifest.py`."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 5_000
 
 
 class SQLiteManifest:
-    """See Manifest. It follows the transactions (see Follower), so that what was noted is written with the next one."""
+    """See Manifest. It follows transactions (see Follower), so that noted values are written with the next one."""
 
     def __init__(self, journal: Journal, ledger: Ledger, connections: Connections) -> None:
         self._journal = journal
@@ -96,7 +96,7 @@ class SQLiteManifest:
         if change.synced is not None:
             changed.add(change.synced.segment_id)
         with self._lock:
-            # What was noted of an earlier file says nothing of the one that takes its place.
+            # Values noted for the previous file do not apply to the new one.
             for segment_id in changed:
                 self._noted.pop(segment_id, None)
         self._run(lambda connection: self._change(connection, change))
@@ -139,11 +139,11 @@ class SQLiteManifest:
     # With the transactions; see Follower
 
     def load(self, connection: apsw.Connection) -> None:
-        """What was noted before a failure is noted still."""
+        """Keeps the noted values, also after a failure."""
         self.after_rollback()
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Writes what was noted."""
+        """Writes the noted values."""
         if not self._noted:
             return
         with self._lock:
@@ -152,11 +152,11 @@ class SQLiteManifest:
             timeline_segments.note_synced(connection, synced)
 
     def after_commit(self) -> None:
-        """It is written."""
+        """Discards the noted values, which are stored now."""
         self._writing = {}
 
     def after_rollback(self) -> None:
-        """It has yet to be written."""
+        """Keeps the noted values for the next transaction."""
         with self._lock:
             self._noted = {**self._writing, **self._noted}
             self._writing = {}

@@ -1,4 +1,4 @@
-"""Removing events, and what the feed says of it and of the timeline's health."""
+"""Removes events, and writes the feed entries about removals and about the timeline's health."""
 
 import json
 from bisect import bisect_right
@@ -27,7 +27,7 @@ HEALTHY = TimelineWarning("info", "the timeline is healthy again", "")
 
 
 class Removal(NamedTuple):
-    """An event to remove, and what the feed says of it."""
+    """An event to remove, with the data for its feed entry."""
 
     sequence: int
     event_id: str
@@ -36,13 +36,13 @@ class Removal(NamedTuple):
 
 
 def removal(stored: StoredEvent) -> Removal:
-    """Reads from an event what the feed says of it."""
+    """Extracts the data for the feed entry from an event."""
     event = decode(stored.body)
     return Removal(stored.sequence, event.event_id, event.scope, content_digest(event.content).hex())
 
 
 class Prunes:
-    """Removes events inside the writer's transaction."""
+    """Removes events within the writer's transaction."""
 
     def __init__(self, journal: Journal, ledger: Ledger, index: TimelineIndex, removals: Removals) -> None:
         self._journal = journal
@@ -67,7 +67,7 @@ class Prunes:
         segment_ids = sorted(row.segment_id for row in timeline_segments.segments(connection))
         groups: dict[tuple[int, Scope], list[Removal]] = {}
         for one in there:
-            # The index may not know yet that a segment was joined with another.
+            # The index may not know yet that a segment was merged into another.
             segment_id = segment_ids[bisect_right(segment_ids, one.sequence) - 1]
             groups.setdefault((segment_id, one.scope), []).append(one)
         sequences = [one.sequence for one in there]
@@ -84,7 +84,7 @@ class Prunes:
         return len(there)
 
     def _those_there(self, removals: Sequence[Removal]) -> list[Removal]:
-        """Each of the events that is neither removed already nor lost, once, in the order of storing."""
+        """The events that still exist, each once, in storage order."""
         alive = {ref.sequence for ref in self._index.locate([one.sequence for one in removals])}
         alive -= self._ledger.removed
         by_sequence = {one.sequence: one for one in removals if one.sequence in alive}
@@ -101,7 +101,7 @@ class Prunes:
 
 
 def note_health(connection: apsw.Connection, journal: Journal, warning: TimelineWarning | None) -> None:
-    """Notes what is wrong with the timeline, or with None that nothing is any more. For the writer's thread."""
+    """Adds a warning to the feed, or with None that the timeline is healthy again. For the writer's thread."""
     timeline_segments.set_warned(connection, is_warned=warning is not None)
     operation = journal.begin(None)
     event, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)

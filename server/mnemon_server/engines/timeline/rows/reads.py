@@ -1,4 +1,4 @@
-"""Reading the timeline: the index says which events and where, and their bodies are read there."""
+"""Reads from the timeline: the index selects and locates events, and their bodies are read from there."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,18 +23,18 @@ from mnemon_server.wire.events import decode, event_id_of
 
 BODIES_AT_ONCE = 64
 BODY_BYTES_AT_ONCE = 1 << 20
-"""So many bodies, or so many bytes of them and one more, are in memory at once, beside those of an answer."""
+"""Maximum number of bodies, and maximum size apart from one further body, that are in memory besides an answer's."""
 TIED_AT_ONCE = 512
-"""Of more events of one time, the ids are read first, and the bodies again in their order; likewise of larger ones."""
+"""For more events of the same time, or larger ones, the ids are read first, and then the bodies in order."""
 REFS_AT_ONCE = 1_000
 DAY_US = 86_400_000_000
 
 
 class Reads:
-    """Answers from index and bodies. Any thread may call any method; see Timeline."""
+    """Answers queries from index and bodies. Any thread may call any method; see Timeline."""
 
     def __init__(self, index: TimelineIndex, bodies: BodyReader, reads_max: int) -> None:
-        """Reads nothing yet; a slice ends after `reads_max` events were read for its expression."""
+        """Reads nothing yet. A slice ends after `reads_max` events were read for its expression."""
         self._index = index
         self._bodies = bodies
         self._reads_max = reads_max
@@ -42,7 +42,7 @@ class Reads:
     def window(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowSlice:
         """See Timeline."""
         selection = selection_of(where)
-        # One more says whether there is more.
+        # One more, to find out whether there are further events.
         chunk = min(limit + 1, REFS_AT_ONCE)
         counts, refs = self._index.counted_page(selection, before=after, limit=chunk)
         found = _Slice(where, limit, self._reads_max)
@@ -72,7 +72,7 @@ class Reads:
         stored = {
             event_id: one
             for one in self._stored(ref for refs in found for ref in refs)
-            # Ids are found by their hashes, and another may share one.
+            # The look-up is by hash, so it may return an event with another id.
             if (event_id := one.position.event_id) in wanted and (fits is None or fits(event_id, len(one.body)))
         }
         return [stored.get(event_id) for event_id in event_ids]
@@ -116,7 +116,7 @@ class Reads:
         )
 
     def _matching(self, where: EventSelection) -> Iterator[StoredEvent]:
-        """The events that match, in the order of storing."""
+        """The matching events, in storage order."""
         sequences = self._index.sequences(selection_of(where))
         for start in range(0, len(sequences), BODIES_AT_ONCE):
             for stored in self.read(sequences[start : start + BODIES_AT_ONCE].tolist()):
@@ -138,7 +138,7 @@ class Reads:
     def _newest(
         self, selection: Selection, refs: Sequence[EventRef], after: EventPosition | None, chunk: int
     ) -> Iterator[Sequence[StoredEvent]]:
-        """The events of a selection behind a position, newest first, some at a time; `refs` are its first page."""
+        """The events of a selection after a position, newest first, in groups. `refs` is its first page."""
         if not refs:
             return
         rest = self._index.iterate(replace(selection, end_us=refs[-1].time_us - 1), chunk=chunk)
@@ -150,7 +150,7 @@ class Reads:
                 start = end
 
     def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
-        """These events, which are all of their times, in order; those up to a position are left out."""
+        """These events in order, without those up to a position. They must be all events of their times."""
         if len(refs) <= TIED_AT_ONCE:
             run = self._few(refs)
             if run is not None:
@@ -168,7 +168,7 @@ class Reads:
                 yield [stored]
 
     def _few(self, refs: Sequence[EventRef]) -> list[StoredEvent] | None:
-        """All of these events; None where they are too large to be in memory together."""
+        """All of these events; None if they are too large to be in memory together."""
         run: list[StoredEvent] = []
         size = 0
         for stored in self._stored(refs):
@@ -179,19 +179,19 @@ class Reads:
         return run
 
     def _in_turn(self, sequences: Sequence[int]) -> Iterator[StoredEvent]:
-        """The events with these sequences, in their order, read as they are asked for."""
+        """The events with these sequences, in the given order, read on demand."""
         found = {ref.sequence: ref for ref in self._index.locate(sequences)}
         return self._stored(found[sequence] for sequence in sequences if sequence in found)
 
     def _stored(self, refs: Iterable[EventRef]) -> Iterator[StoredEvent]:
-        """The events in this order, some at a time; those that are gone are left out."""
+        """The events in the given order, read in groups, without those that no longer exist."""
         rest = iter(refs)
         some: list[EventRef] = []
         while some := some or list(islice(rest, BODIES_AT_ONCE)):
             bodies = self._bodies.read(some, BODY_BYTES_AT_ONCE)
             read = some
             if is_full(bodies, BODY_BYTES_AT_ONCE) and len(bodies) < len(some):
-                # What is missing may not have been read yet. Where that is the first one, it is read by itself.
+                # A missing body may only not have been read yet. If it is the first, read it alone to find out.
                 read = list(takewhile(_is_in(bodies), some)) or some[:1]
                 if read[0].sequence not in bodies:
                     bodies = self._bodies.read(read)
@@ -210,19 +210,19 @@ class _Slice:
         self.events: list[StoredEvent] = []
         self.read = 0
         self.end: EventPosition | None = None
-        """Where to go on; None as long as nothing was left behind it."""
+        """Where to continue; None as long as no event was left out."""
         self.truncated = False
         self._where = where
         self._limit = limit
         self._reads_max = reads_max
         self._size = 0
         self._last: EventPosition | None = None
-        """Of the event with which the slice is full."""
+        """Position of the event with which the slice became full."""
         self._before: EventPosition | None = None
-        """Of the last event that was looked at."""
+        """Position of the last event that was examined."""
 
     def take(self, run: Sequence[StoredEvent]) -> bool:
-        """Takes events in order; False once it is known whether there is more than the slice holds."""
+        """Adds events in order. Returns False once it is known whether there are more than the slice holds."""
         rest = iter(run)
         if self._last is None and self._where.expression is None:
             rest = self._take_small(run)
@@ -243,7 +243,7 @@ class _Slice:
         return True
 
     def _take_small(self, run: Sequence[StoredEvent]) -> Iterator[StoredEvent]:
-        """Takes as many as wanted at once, where their bodies are small; the others are left."""
+        """Adds as many small events as requested at once. Yields the others."""
         some = run[: self._limit - len(self.events)]
         size = self._size + sum([len(stored.body) for stored in some])
         if size > SLICE_BYTES_MAX or not some:
@@ -270,7 +270,7 @@ _position = itemgetter(0)
 
 
 def selection_of(where: EventSelection) -> Selection:
-    """What the index is asked: all but the expression."""
+    """The selection for the index: everything except the expression."""
     return Selection(
         scope=where.scope,
         event_types=where.event_types,
@@ -285,7 +285,7 @@ def _passes(stored: StoredEvent, where: EventSelection) -> bool:
 
 
 def _end_of_time(refs: Sequence[EventRef], end: int) -> int:
-    """The first place from `end` on where another time begins."""
+    """The first index from `end` on with a different time."""
     while end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
         end += 1
     return min(end, len(refs))

@@ -1,4 +1,4 @@
-"""The list of the timeline's segments in records.db, and what is gone of them: removed events, and lost ones."""
+"""The list of the timeline's segments in records.db, with their removed and lost events."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,23 +17,23 @@ _PUT_SEGMENT = "INSERT OR REPLACE INTO timeline_segment VALUES (?, ?, ?, ?, ?, ?
 
 
 def segments(connection: apsw.Connection) -> list[SegmentRow]:
-    """The manifest, in the order of the segments."""
+    """All segments, in order."""
     return [_segment(row) for row in fetch(connection, "SELECT * FROM timeline_segment ORDER BY segment_id")]
 
 
 def find_segment(connection: apsw.Connection, segment_id: int) -> SegmentRow | None:
-    """A row of the manifest; None where there is no such segment any more."""
+    """The row of a segment; None if it no longer exists."""
     rows = fetch(connection, "SELECT * FROM timeline_segment WHERE segment_id = ?", (segment_id,))
     return _segment(rows[0]) if rows else None
 
 
 def put_segment(connection: apsw.Connection, row: SegmentRow) -> None:
-    """Sets a row of the manifest."""
+    """Stores the row of a segment."""
     connection.execute(_PUT_SEGMENT, row)
 
 
 def note_appended(connection: apsw.Connection, row: SegmentRow) -> None:
-    """Notes the state of a segment that is not sealed, and what events it has; what is known of its file stays."""
+    """Updates state and events of a segment that is not sealed, without the columns about its file."""
     connection.execute(
         "UPDATE timeline_segment SET state = ?, last_sequence = ?, event_count = ?, byte_count = ?"
         " WHERE segment_id = ?",
@@ -42,7 +42,7 @@ def note_appended(connection: apsw.Connection, row: SegmentRow) -> None:
 
 
 def note_synced(connection: apsw.Connection, synced: SyncedFile) -> None:
-    """Notes how far the file of a segment that is not sealed is on the disk, and which generation it is."""
+    """Records how far the file of an unsealed segment is synced, and its generation."""
     connection.execute(
         "UPDATE timeline_segment SET generation = ?, seed = ?, synced_offset = ?, synced_sequence = ?"
         " WHERE segment_id = ? AND state <> 'sealed'",
@@ -51,7 +51,9 @@ def note_synced(connection: apsw.Connection, synced: SyncedFile) -> None:
 
 
 def drop_segments(connection: apsw.Connection, segment_ids: Iterable[int], *, joined_into: int | None = None) -> None:
-    """Takes segments off the list; their removed events are forgotten, or are those of the segment they are now in."""
+    """Removes segments. Their marks of removed events are deleted, or moved to the segment into which they were
+    merged.
+    """
     ids = [(segment_id,) for segment_id in segment_ids]
     connection.executemany("DELETE FROM timeline_segment WHERE segment_id = ?", ids)
     if joined_into is not None:
@@ -68,11 +70,11 @@ def _segment(row: Sequence[Any]) -> SegmentRow:
     return SegmentRow(row[0], row[1], SegmentState(row[2]), *row[3:])
 
 
-# What is gone
+# Removed and lost events
 
 
 def mark_dead(connection: apsw.Connection, events: Iterable[tuple[int, int]]) -> None:
-    """Notes events as removed, each as (segment id, sequence)."""
+    """Marks events as removed, each given as (segment id, sequence)."""
     connection.executemany("INSERT OR IGNORE INTO timeline_dead (segment_id, sequence) VALUES (?, ?)", events)
 
 
@@ -83,19 +85,19 @@ def dead_sequences(connection: apsw.Connection, segment_id: int) -> list[int]:
 
 
 def dead_counts(connection: apsw.Connection) -> dict[int, int]:
-    """How many removed events each segment has; those without any are left out."""
+    """The number of removed events per segment, without segments that have none."""
     return dict(fetch(connection, "SELECT segment_id, count(*) FROM timeline_dead GROUP BY segment_id"))
 
 
 def forget_dead(connection: apsw.Connection, segment_id: int, sequences: Iterable[int]) -> None:
-    """Forgets removed events of a segment: no file holds them."""
+    """Deletes the marks of removed events that are no longer in any file."""
     connection.executemany(
         "DELETE FROM timeline_dead WHERE segment_id = ? AND sequence = ?", [(segment_id, one) for one in sequences]
     )
 
 
 def note_lost(connection: apsw.Connection, ranges: Iterable[LostRange]) -> None:
-    """Notes what damage took along."""
+    """Records lost events."""
     connection.executemany(
         "INSERT OR REPLACE INTO timeline_lost VALUES (?, ?, ?, ?, ?)",
         [
@@ -112,7 +114,7 @@ def note_lost(connection: apsw.Connection, ranges: Iterable[LostRange]) -> None:
 
 
 def lost_ranges(connection: apsw.Connection) -> tuple[LostRange, ...]:
-    """What damage took along, in the order of the events."""
+    """The lost events, in the order of sequences."""
     rows = fetch(connection, "SELECT * FROM timeline_lost ORDER BY first_sequence, segment_id")
     return tuple(
         LostRange(segment_id, first, last, count, from_microseconds(time))
@@ -121,21 +123,21 @@ def lost_ranges(connection: apsw.Connection) -> tuple[LostRange, ...]:
 
 
 def scrub_time_us(connection: apsw.Connection) -> int | None:
-    """When every segment was last read and found sound; None where that was never."""
+    """When all segments were last read and found intact; None if never."""
     time = connection.execute("SELECT value FROM meta WHERE key = ?", (_SCRUB_KEY,)).get
     return None if time is None else int(time)
 
 
 def set_scrub_time(connection: apsw.Connection, time_us: int) -> None:
-    """Notes when every segment was read and found sound."""
+    """Records when all segments were read and found intact."""
     connection.execute(SET_META, (_SCRUB_KEY, time_us))
 
 
 def is_warned(connection: apsw.Connection) -> bool:
-    """Whether the last that the feed said of the timeline's health was a warning."""
+    """Whether the feed's last entry about the timeline's health was a warning."""
     return bool(connection.execute("SELECT value FROM meta WHERE key = ?", (_WARNED_KEY,)).get)
 
 
 def set_warned(connection: apsw.Connection, *, is_warned: bool) -> None:
-    """Remembers what the feed says of the timeline's health."""
+    """Records whether the feed's last entry about the timeline's health was a warning."""
     connection.execute(SET_META, (_WARNED_KEY, int(is_warned)))

@@ -1,4 +1,4 @@
-"""How the timeline is, put together from the index, records.db and the keeper."""
+"""The status of the timeline, from the index, records.db and the maintenance thread."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
 
 class _Stored(NamedTuple):
-    """What records.db says."""
+    """The part that comes from records.db."""
 
     segment_count: int = 0
     active_segment_id: int = 0
@@ -48,7 +48,7 @@ def status(
         latest=latest,
         index_bytes=index.nbytes,
         loaded_segment_count=keeper.loaded_segment_count,
-        # An event may wait for all of them.
+        # Each of the three may still contain the same removed events, so the largest count applies.
         removal_pending_count=max(stored.removal_pending_count, texts.removed_count, connections.removals.events),
         lost=stored.lost,
         scrub_time=None if stored.scrub_time_us is None else from_microseconds(stored.scrub_time_us),
@@ -63,7 +63,7 @@ def _state(message: str, *, is_warm: bool) -> TimelineState:
 
 
 def _stored(connections: Connections) -> tuple[_Stored, str]:
-    """What records.db says, and what is wrong with it; where it cannot be read, that alone."""
+    """The part from records.db, and its problem; defaults and the problem if it cannot be read."""
     problem = connections.failure() or ""
     try:
         with connections.lend() as connection:

@@ -1,7 +1,7 @@
-"""The timeline's tables in records.db, and the rows of events whose segment is not sealed yet.
+"""The timeline's tables in records.db, and the rows of events whose segment is not sealed.
 
-Here and in `segments.py`, functions that read take any connection; those that write belong to a job of the
-writer's.
+Here and in `segments.py`, functions that read work on any connection. Those that write must be called within an
+operation of the writer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,9 @@ from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRow
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
 
 REMOVED_AT_ONCE_MAX = 2_000
-"""Rows that one transaction removes: deleted text is overwritten, and other writes wait meanwhile."""
+"""Maximum number of rows that one transaction removes. Deleted text is overwritten, and other writes wait meanwhile."""
 REMOVED_BYTES_MAX = 4 << 20
-"""It ends with the row that brings their bodies to so many bytes."""
+"""The removal also ends with the row that brings the bodies to this size, in bytes."""
 
 SEQUENCE_KEY = "timeline.sequence"
 SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
@@ -26,7 +26,7 @@ _INSERT_EVENT = "INSERT INTO timeline_event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 
 
 class TimelineRow(NamedTuple):
-    """A row of `timeline_event`: times in microseconds, hashes as signed numbers."""
+    """A row of `timeline_event`. Times are in microseconds, hashes are signed."""
 
     sequence: int
     segment_id: int
@@ -44,21 +44,21 @@ class TimelineRow(NamedTuple):
 
 
 EventValues: TypeAlias = tuple[int, int, int, int, int, str, str, str, str, str, str, float | None, bytes]
-"""The fields of a TimelineRow, without their names."""
+"""The fields of a TimelineRow as a plain tuple."""
 
 
 def unsigned(number: int) -> int:
-    """A hash as the index knows it."""
+    """Converts a hash from the table's to the index's form."""
     return number & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def signed(number: int) -> int:
-    """A hash as a row keeps it."""
+    """Converts a hash from the index's to the table's form."""
     return number - (1 << 64) if number >> 63 else number
 
 
 def index_row(row: TimelineRow) -> EventRow:
-    """What the index is told of an event that is not sealed."""
+    """The index row of an event that is not sealed."""
     return EventRow(
         row.sequence,
         row.time_us,
@@ -79,7 +79,7 @@ def insert_events(connection: apsw.Connection, rows: Iterable[EventValues]) -> N
 def event_rows(
     connection: apsw.Connection, segment: SegmentRow, *, after: int = 0, limit: int, bytes_max: int = 8 << 20
 ) -> list[TimelineRow]:
-    """Up to `limit` rows of a segment behind a sequence, in order; fewer where their bodies pass `bytes_max`."""
+    """Up to `limit` rows of a segment after a sequence, in order; fewer if their bodies exceed `bytes_max`."""
     cursor = connection.execute(
         "SELECT * FROM timeline_event WHERE sequence > ? AND sequence <= ? AND segment_id = ? ORDER BY sequence"
         " LIMIT ?",
@@ -98,9 +98,9 @@ def event_rows(
 def event_bodies(
     connection: apsw.Connection, sequences: Sequence[int], bytes_max: int | None = None
 ) -> dict[int, bytes]:
-    """The bodies of those events that have a row, by their sequences.
+    """The bodies of the events that have a row, by sequence.
 
-    With `bytes_max`, it ends with the one that brings them to so many bytes.
+    With `bytes_max`, it ends with the body that brings the total to that size.
     """
     statement = (
         "SELECT e.sequence, e.body FROM carray(?) AS wanted CROSS JOIN timeline_event AS e ON e.sequence = wanted.value"
@@ -108,7 +108,7 @@ def event_bodies(
     bodies: dict[int, bytes] = {}
     size = 0
     row: Any
-    # One after the other: what is not wanted any more is not read.
+    # Row by row, so that no more is read than needed.
     for row in connection.execute(statement, (id_array(sequences),)):
         bodies[row[0]] = row[1]
         size += len(row[1])
@@ -118,14 +118,14 @@ def event_bodies(
 
 
 def delete_events(connection: apsw.Connection, sequences: Sequence[int]) -> None:
-    """Removes the rows of these events, those that there are."""
+    """Deletes the rows of these events, as far as they exist."""
     connection.execute(
         "DELETE FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
     )
 
 
 def delete_sealed_rows(connection: apsw.Connection) -> int:
-    """Removes some rows of events whose segment is sealed; returns how many went, 0 when none is left."""
+    """Deletes some rows of events whose segment is sealed; returns how many, 0 if none are left."""
     oldest = _sealed_rows(connection, REMOVED_AT_ONCE_MAX)
     if not oldest:
         return 0
@@ -136,12 +136,12 @@ def delete_sealed_rows(connection: apsw.Connection) -> int:
 
 
 def has_sealed_rows(connection: apsw.Connection) -> bool:
-    """Whether `delete_sealed_rows` has something to remove."""
+    """Whether `delete_sealed_rows` has rows to delete."""
     return bool(_sealed_rows(connection, 1))
 
 
 def _sealed_rows(connection: apsw.Connection, limit: int) -> list[tuple[int, int]]:
-    """The oldest rows of events whose segment is sealed, and all before it: (sequence, bytes of the body)."""
+    """The oldest rows of sealed segments, up to the first unsealed segment: (sequence, size of the body)."""
     unsealed = connection.execute("SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'").get
     return fetch(
         connection,
@@ -151,10 +151,10 @@ def _sealed_rows(connection: apsw.Connection, limit: int) -> list[tuple[int, int
 
 
 def last_sequence(connection: apsw.Connection) -> int:
-    """The sequence that was given last; 0 where none was."""
+    """The last assigned sequence; 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = ?", (SEQUENCE_KEY,)).get)
 
 
 def set_last_sequence(connection: apsw.Connection, sequence: int) -> None:
-    """Remembers the sequence that was given last: none is given twice, whatever is removed."""
+    """Stores the last assigned sequence, so that none is assigned twice, whatever is removed."""
     connection.execute(SET_META, (SEQUENCE_KEY, sequence))

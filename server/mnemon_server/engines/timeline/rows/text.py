@@ -1,4 +1,4 @@
-"""Finding events by a text: a derived file that is fed behind the commits, and thrown away where it is unsound."""
+"""Text search for events: a derived index file that follows the commits, and is rebuilt if it is damaged."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class StoredTexts:
-    """The texts of the events of a vault; see TextSource."""
+    """The texts of a vault's events; see TextSource."""
 
     def __init__(self, index: TimelineIndex, bodies: BodyReader, connections: Connections) -> None:
         self._index = index
@@ -73,7 +73,7 @@ class StoredTexts:
 
 
 class TextIndex:
-    """Finds events by their words, and by meaning where they get vectors. Any thread may call any method."""
+    """Finds events by keywords, and by meaning if they have vectors. Any thread may call any method."""
 
     def __init__(
         self,
@@ -90,42 +90,42 @@ class TextIndex:
         """Does nothing yet.
 
         Args:
-            folder: the vault's; the file lies in `timeline-index`.
+            folder: the vault's folder; the file is in its subfolder `timeline-index`.
             source: the events.
-            epoch: of the vault.
-            model_identity: of the model that makes the vectors.
-            embed: makes the vectors; None where there are to be none.
-            context_weight: what a word counts for the next event, see `keyword_context`.
-            fusion: how meaning and words become one relevance.
-            wait_until_warm: waits so many seconds for all events to be known; says whether they are.
+            epoch: the vault's epoch.
+            model_identity: the model that makes the vectors.
+            embed: computes the vectors; None disables them.
+            context_weight: weight of a word for the neighbouring events, see `keyword_context`.
+            fusion: how meaning and keywords are combined into one relevance.
+            wait_until_warm: waits up to a number of seconds until all events are known; returns whether they are.
         """
         identity = f"{epoch.hex()} {'' if embed is None else model_identity}"
         self.has_vectors = embed is not None
-        """Whether events get vectors."""
+        """Whether events have vectors."""
         self._source = source
         self._context_weight = context_weight
         self._fusion = fusion
         self._work = TextWork(folder, source, identity=identity, embed=embed)
         self._thread = TextThread(self._work, wait_until_warm)
         self.appended, self.removed = self._thread.appended, self._thread.removed
-        """To be called after a commit of events, and after one of removals, with their sequences."""
+        """Callbacks: must be called after a commit of events, and after one of removals, with their sequences."""
 
     def start(self) -> None:
-        """Begins to take events, in the background."""
+        """Starts to index events in the background."""
         self._thread.start()
 
     @property
     def pending_count(self) -> int:
-        """Events that are not in the index yet."""
+        """The number of events that are not in the index yet."""
         return self._source.count_behind(self._work.done)
 
     @property
     def removed_count(self) -> int:
-        """Removed events whose text may still be in the file."""
+        """The number of removed events whose text may still be in the file."""
         return self._work.removed_count
 
     def search(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """See Timeline.search_text. Where the file cannot be read, nothing is found, and all are pending."""
+        """See Timeline.search_text. If the file cannot be read, nothing is found, and all events count as pending."""
         if vector is None or mode is SearchMode.KEYWORD or not self.has_vectors:
             mode, vector = SearchMode.KEYWORD, None
         file = self._work.file
@@ -146,7 +146,7 @@ class TextIndex:
     def _search(
         self, connection: apsw.Connection, query: str, vector: Vector | None, among: Sequences, mode: SearchMode
     ) -> tuple[TextScores, int]:
-        """What the file knows, and the sequence that it has come to."""
+        """The result from the file, and the sequence up to which it is complete."""
         progress = read_progress(connection)
         done = progress.words if vector is None else min(progress.words, progress.vectors)
         by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
@@ -168,7 +168,9 @@ class TextIndex:
                 return self._fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
 
     def _of_those_there(self, scores: TextScores, behind: Sequences) -> TextScores:
-        """Without what was removed but is still in the file; `behind` are those asked about that it may lack."""
+        """Removes events that no longer exist but are still in the file. `behind` are requested events that it may
+        lack.
+        """
         there = np.isin(scores.sequences, self._source.alive_among(scores.sequences))
         return replace(
             scores,
@@ -180,14 +182,14 @@ class TextIndex:
         )
 
     def close(self) -> None:
-        """Ends the background work. Calling it again does nothing."""
+        """Stops the background work. Further calls have no effect."""
         self._thread.close()
 
 
 def _joined(
     worded: Sequences, keyword: Floats, compared: Sequences, similarity: Floats
 ) -> tuple[Sequences, Floats, Floats]:
-    """All sequences with a score above 0, ascending, with both scores; no word in common is 0, no vector NaN."""
+    """The ascending sequences with a score above 0, with both scores: 0 without a common word, NaN without a vector."""
     sequences = np.union1d(worded, compared[similarity > 0])
     keywords, similarities = np.zeros(len(sequences)), np.full(len(sequences), np.nan)
     keywords[np.searchsorted(sequences, worded)] = keyword

@@ -1,7 +1,7 @@
 """The file of the timeline's text index: the words and the vectors of events, by sequence.
 
-Words lie in parts of 65,536 sequences. So removing an event writes one part anew, a part of which nothing is left is
-dropped as a whole, and a search reads the parts that it is about.
+Words are in parts of 65,536 sequences each. Removing an event rewrites only one part, an empty part is dropped, and a
+search reads only the parts that it needs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,10 +30,10 @@ PART_SEQUENCES = 1 << 16
 
 _CACHE_KIB = 8_192
 _LOG_PAGES = 4_000
-"""Of 4 KiB: what is written over and over while words come in reaches the file once."""
+"""Maximum size of the log in pages of 4 KiB. A large log writes pages that change often to the file only once."""
 _VECTORS_AT_ONCE = 4_096
 _VECTOR_TYPE = np.dtype("<f2")
-"""Half the size, and the similarity of two vectors is off by less than 0.001."""
+"""Half the size of 32-bit floats; the error in the similarity of two vectors is below 0.001."""
 
 _CREATE = """
 CREATE TABLE meta (
@@ -59,32 +59,32 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class ForeignFileError(Exception):
-    """The file is another vault's or model's, or of another format."""
+    """The file belongs to another vault or model, or has another format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the file has come: of all events up to these sequences it has the words, and the vectors."""
+    """Progress of the file: it has the words, and the vectors, of all events up to these sequences."""
 
     words: int = 0
     vectors: int = 0
 
 
 class TextFile:
-    """An open file. One thread writes; any thread may read through `readers`, each reading at one moment.
+    """An open file. One thread writes. Any thread may read through `readers`; each read sees a consistent state.
 
-    Every method raises apsw.Error, and whatever else a damaged file leads to.
+    Every method raises apsw.Error, and a damaged file can cause any other exception.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
-        """Opens the file; creates it where there is none.
+        """Opens the file, or creates it.
 
         Args:
-            path: the file, in a folder that is there.
-            identity: of what the index is made: equal for the same vault and the same model.
+            path: the file; its folder must exist.
+            identity: identifies the vault and the model from which the index is made.
 
         Raises:
-            ForeignFileError: what is there is of something else.
+            ForeignFileError: the existing file has another identity.
         """
         self.path = path
         create_file(path)
@@ -93,7 +93,7 @@ class TextFile:
         self.readers = ReaderPool(lambda: open_reader(path))
         try:
             _configure(self._connection)
-            # What was removed before a crash may be there still.
+            # After a crash, the log may still contain removed data.
             self._log_ahead.empty(self._connection)
             self._check(f"{FORMAT} {identity}")
             tighten_database(path)
@@ -104,33 +104,33 @@ class TextFile:
 
     @property
     def progress(self) -> Progress:
-        """How far it has come. Any thread may ask."""
+        """The progress. Any thread may call it."""
         return self._progress
 
     def close(self) -> None:
-        """Waits for those who read, and closes the file."""
+        """Waits for readers, and closes the file."""
         self.readers.close()
         close_quietly(self._connection)
         self._log_ahead.close()
 
     def part_counts(self) -> dict[int, int]:
-        """Events in each part."""
+        """The number of events in each part."""
         return dict(fetch(self._connection, "SELECT number, event_count FROM part"))
 
     def stored(self, first: int, last: int) -> Sequences:
-        """The sequences that have words, from `first` to `last` of one part, ascending."""
+        """The sequences with words, from `first` to `last` within one part, ascending."""
         number = first // PART_SEQUENCES
         if not self._has_part(number):
             return np.empty(0, np.int64)
         return keyword_index.stored_ids(self._connection, tables_of(number), first, last)
 
     def stored_vectors(self, first: int, last: int) -> Sequences:
-        """The sequences that have a vector, from `first` to `last`, ascending."""
+        """The sequences with a vector, from `first` to `last`, ascending."""
         statement = "SELECT sequence FROM vector WHERE sequence BETWEEN ? AND ? ORDER BY sequence"
         return np.array([row for (row,) in fetch(self._connection, statement, (first, last))], np.int64)
 
     def add_words(self, texts: Mapping[int, str], *, until: int) -> None:
-        """Adds the words of events of one part, by sequence; now the file has those of all up to `until`."""
+        """Adds the words of events in one part, by sequence. The file is then complete up to `until`."""
         with self._connection:
             if texts:
                 number = min(texts) // PART_SEQUENCES
@@ -145,7 +145,7 @@ class TextFile:
         self._progress = replace(self._progress, words=until)
 
     def add_vectors(self, vectors: Iterable[tuple[int, Vector | None]], *, until: int) -> None:
-        """Adds vectors by sequence, None where there is no text; now the file has those of all up to `until`."""
+        """Adds vectors by sequence, None for events without text. The file is then complete up to `until`."""
         rows = [
             (number, b"" if vector is None else vector.astype(_VECTOR_TYPE).tobytes()) for number, vector in vectors
         ]
@@ -156,14 +156,14 @@ class TextFile:
         self._progress = replace(self._progress, vectors=until)
 
     def go_back(self, sequence: int) -> None:
-        """From here on, words or vectors may be missing."""
+        """Resets the progress: words or vectors may be missing from this sequence on."""
         progress = Progress(min(sequence, self._progress.words), min(sequence, self._progress.vectors))
         with self._connection:
             self._connection.executemany(_SET_META, [("words", progress.words), ("vectors", progress.vectors)])
         self._progress = progress
 
     def remove(self, number: int, sequences: Sequences) -> None:
-        """Removes stored events of a part: nothing of their words and vectors is left in the file itself."""
+        """Removes stored events of a part. The file itself then contains nothing of their words and vectors."""
         connection, tables = self._connection, tables_of(number)
         with connection:
             connection.execute(
@@ -179,7 +179,7 @@ class TextFile:
             connection.execute("DELETE FROM part WHERE number = ?", (number,))
 
     def empty_log(self) -> None:
-        """What was removed leaves the log of the last writes, too; apsw.BusyError where readers hold it for long."""
+        """Removes the data from the write-ahead log, too. Raises apsw.BusyError if readers use the log for too long."""
         if not self._log_ahead.empty(self._connection):
             raise apsw.BusyError("older readers hold the log")
 
@@ -202,12 +202,12 @@ class TextFile:
 
 
 def tables_of(number: int) -> KeywordTables:
-    """The tables of a part."""
+    """The table names of a part."""
     return KeywordTables(f"part_{number}")
 
 
 def read_progress(connection: apsw.Connection) -> Progress:
-    """How far the file has come."""
+    """The progress of the file."""
     values = dict(fetch(connection, "SELECT key, value FROM meta WHERE key IN ('words', 'vectors')"))
     return Progress(int(values["words"]), int(values["vectors"]))
 
@@ -215,7 +215,7 @@ def read_progress(connection: apsw.Connection) -> Progress:
 def keyword_scores(
     connection: apsw.Connection, query: str, among: Sequences, *, context_weight: float = CONTEXT_WEIGHT
 ) -> tuple[Sequences, Floats]:
-    """Sequences, ascending, and scores, 0 to 1, of the events that share a word with the query."""
+    """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query."""
     parts = {number for (number,) in fetch(connection, "SELECT number FROM part")}
     asked = sorted(parts.intersection(np.unique(among // PART_SEQUENCES).tolist()))
     tables = [tables_of(number) for number in asked]
@@ -223,7 +223,7 @@ def keyword_scores(
 
 
 def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
-    """Sequences, ascending, and cosines, 0 to 1, of the events that have a vector."""
+    """Ascending sequences, and cosines from 0 to 1, of the events that have a vector."""
     statement = (
         "SELECT sequence, vector FROM vector WHERE sequence IN (SELECT value FROM carray(?)) AND vector <> x''"
         " ORDER BY sequence"
@@ -238,10 +238,10 @@ def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -
 
 
 def discard(path: Path) -> None:
-    """Removes a file that is closed.
+    """Deletes a closed file.
 
     Raises:
-        OSError: it cannot be.
+        OSError: it cannot be deleted.
     """
     for suffix in ("-wal", "-shm", ""):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -253,10 +253,10 @@ def _configure(connection: apsw.Connection) -> None:
     connection.pragma("cell_size_check", True)
     connection.pragma("mmap_size", 0)
     connection.pragma("cache_size", -_CACHE_KIB)
-    # What was removed must not stay in free space, nor in files beside this one.
+    # Removed data must not stay in free space, or in the files beside this one.
     connection.pragma("secure_delete", True)
     connection.pragma("temp_store", "memory")
     connection.pragma("journal_mode", "wal")
     connection.wal_autocheckpoint(0)
-    # A power cut may take the last writes along; they are made again.
+    # A power failure may lose the last writes; they are then repeated.
     connection.pragma("synchronous", "normal")

@@ -1,4 +1,4 @@
-"""The thread that feeds the text index of a timeline, and leaves the processor to others meanwhile."""
+"""The thread that feeds the text index of a timeline, with a limited share of processor time."""
 
 import logging
 import threading
@@ -13,22 +13,22 @@ from mnemon_server.engines.timeline.rows.text_work import TextWork, is_passing
 log = logging.getLogger(__name__)
 
 _COMPANY_S = 0.02
-"""What was stored waits so long for more, so that they share a transaction."""
+"""How long a new event waits for others, so that they share a transaction."""
 _SHARE_BUSY, _SHARE_IDLE = 0.2, 0.8
-"""Of the time, while events are being stored and while none are."""
+"""Maximum share of time, while events are being stored and while none are."""
 _RETRY_S, _RETRY_S_MAX = 0.1, 60.0
 _WARM_S = 0.1
 
 
 class TextThread:
-    """Has the work done. Any thread may call any method."""
+    """Runs the work on its own thread. Any thread may call any method."""
 
     def __init__(self, work: TextWork, wait_until_warm: Callable[[float], bool]) -> None:
-        """Begins nothing yet.
+        """Starts nothing yet.
 
         Args:
-            work: what there is to do.
-            wait_until_warm: waits so many seconds for all events to be known; says whether they are.
+            work: the steps to run.
+            wait_until_warm: waits up to a number of seconds until all events are known; returns whether they are.
         """
         self._work = work
         self._wait_until_warm = wait_until_warm
@@ -43,21 +43,21 @@ class TextThread:
         self._thread.start()
 
     def appended(self) -> None:
-        """Events were stored."""
+        """Must be called after events were stored."""
         self._appends += 1
         self._wake.set()
 
     def removed(self, sequences: Collection[int]) -> None:
-        """Events were removed."""
+        """Must be called after events were removed."""
         self._work.note_removed(sequences)
         self._wake.set()
 
     def wake(self) -> None:
-        """There is something else to do."""
+        """Wakes the thread for other work."""
         self._wake.set()
 
     def close(self) -> None:
-        """Ends the thread, and closes the file. Calling it again does nothing."""
+        """Stops the thread, and closes the file. Further calls have no effect."""
         self._closing.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -76,10 +76,10 @@ class TextThread:
             self._work.close()
 
     def _turn(self) -> bool:
-        """One step; says whether there is more to do now.
+        """Runs one step; returns whether there is more to do now.
 
-        Words go first, since vectors take long, but only those that are behind: where events keep coming the vectors
-        have their turn after each batch of words.
+        Words go first, because vectors take long, but only those that were behind at the start. So if events keep
+        coming, a step for vectors follows each batch of words.
         """
         started, appends = time.monotonic(), self._appends
         more = self._attempt("words", self._work.tend) or self._attempt("vectors", self._work.embed_some)
@@ -89,13 +89,13 @@ class TextThread:
         return more
 
     def _attempt(self, name: str, step: Callable[[], bool]) -> bool:
-        """Takes a step, unless it failed a moment ago."""
+        """Runs a step, unless it failed recently."""
         retry = self._retries[name]
         if not retry.is_due:
             return False
         try:
             more = step()
-        except Exception as error:  # noqa: BLE001 - a damaged file leads to anything
+        except Exception as error:  # noqa: BLE001 - a damaged file can cause any exception
             retry.failed()
             self._handle(error)
             return False
@@ -110,11 +110,11 @@ class TextThread:
         try:
             self._work.discard()
         except OSError:
-            log.exception("the text index of the timeline cannot be put aside")
+            log.exception("the text index of the timeline cannot be deleted")
 
 
 class _Retry:
-    """When something that failed is tried again."""
+    """Schedules retries after failures."""
 
     def __init__(self) -> None:
         self._delay = 0.0
@@ -122,19 +122,19 @@ class _Retry:
 
     @property
     def is_due(self) -> bool:
-        """Whether it may be tried."""
+        """Whether a retry is due."""
         return self._due is None or time.monotonic() >= self._due
 
     @property
     def seconds_left(self) -> float:
-        """How long it may not; endless where it did not fail."""
+        """Seconds until a retry is due; infinite if there was no failure."""
         return threading.TIMEOUT_MAX if self._due is None else max(0.0, self._due - time.monotonic())
 
     def failed(self) -> None:
-        """It is tried again later, each time after twice as long."""
+        """Schedules a retry, each time after twice as long."""
         self._delay = min(max(_RETRY_S, 2 * self._delay), _RETRY_S_MAX)
         self._due = time.monotonic() + self._delay
 
     def succeeded(self) -> None:
-        """The next failure is the first again."""
+        """Resets the delay after a success."""
         self._delay, self._due = 0.0, None

@@ -1,4 +1,4 @@
-"""What feeds the text index of a timeline, a step at a time: behind the commits, and after whatever happened to it."""
+"""The steps that feed the text index of a timeline: they follow the commits, and repair the file if needed."""
 
 import logging
 import threading
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 WORDS_AT_ONCE = 512
 VECTORS_AT_ONCE = 16
 TEXT_LENGTH_MAX = 4 << 20
-"""So many characters are taken at once, and the rest of what was read with the last of them."""
+"""Maximum number of characters in a batch, apart from the rest of the last read."""
 
 _SPAN = 4 * WORDS_AT_ONCE
-"""Sequences among which the next events are looked for."""
+"""Number of sequences that are searched for the next events at a time."""
 
 EmbedTexts: TypeAlias = Callable[[Sequence[str]], Vector]
-"""Makes vectors of unit length, of shape (texts, dimension), and blocks meanwhile; raises MnemonError."""
+"""Computes vectors of unit length, of shape (texts, dimension). Blocks; raises MnemonError."""
 
 _PASSING = (
     apsw.BusyError,
@@ -42,10 +42,10 @@ _PASSING = (
 
 
 class TextSource(Protocol):
-    """The events that are to be found. Any thread may call any method."""
+    """The source of events. Any thread may call any method."""
 
     def last_given(self) -> int:
-        """The sequence that was given last, ever."""
+        """The last sequence that was ever assigned."""
 
     @property
     def last_sequence(self) -> int:
@@ -61,31 +61,33 @@ class TextSource(Protocol):
         """See TimelineIndex."""
 
     def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
-        """The texts of events, whose sequences ascend, by sequence; those that are gone are left out.
+        """The texts of events, by sequence, without those that no longer exist. The given sequences must ascend.
 
-        Soon after the texts have come to `length_max` characters they end, whatever follows.
+        The result ends soon after the texts exceed `length_max` characters.
 
         Raises:
-            MnemonError: they cannot be read now.
+            MnemonError: they cannot be read at present.
         """
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether it says nothing of what is in the file."""
+    """Whether the error is temporary and not caused by the file's content."""
     return isinstance(error, _PASSING)
 
 
 class TextWork:
-    """Steps, for one thread. Any thread may call `note_removed`, `note_damaged` and read `file` and the counts."""
+    """The steps, for one thread. Any thread may call `note_removed` and `note_damaged`, and read `file` and the
+    counts.
+    """
 
     def __init__(self, folder: Path, source: TextSource, *, identity: str, embed: EmbedTexts | None) -> None:
-        """Touches nothing yet.
+        """Does not access the disk yet.
 
         Args:
-            folder: the vault's.
+            folder: the vault's folder.
             source: the events.
-            identity: of the vault, and of the model where there is one.
-            embed: makes the vectors, where there are to be any.
+            identity: identifies the vault and, if there is one, the model.
+            embed: computes the vectors, if there are to be any.
         """
         self._path = folder / "timeline-index" / FILE_NAME
         self._source = source
@@ -101,38 +103,38 @@ class TextWork:
 
     @property
     def removed_count(self) -> int:
-        """Removed events whose words may still be there; 1 while a file that was there has yet to be looked at."""
+        """Removed events whose words may still be in the file; 1 while an existing file has not been examined yet."""
         return self._removed_count or int(not self._is_compared)
 
     @property
     def done(self) -> int:
-        """The index has taken all events up to this sequence."""
+        """The index contains all events up to this sequence."""
         file = self.file
         if file is None:
             return 0
         progress = file.progress
         return progress.words if self._embed is None else min(progress.words, progress.vectors)
 
-    # Any thread
+    # For any thread
 
     def note_removed(self, sequences: Collection[int]) -> None:
-        """Events were removed."""
+        """Must be called after events were removed."""
         with self._lock:
             self._removed_count += len(sequences)
             self._untidy.update(sequence // PART_SEQUENCES for sequence in sequences)
 
     def note_damaged(self, file: TextFile) -> None:
-        """A file could not be read."""
+        """Must be called if a file could not be read."""
         with self._lock:
             self._damaged = file
 
-    # The thread
+    # For the worker thread
 
     def tend(self) -> bool:
-        """Opens the file, lets go of what was removed, takes the next words.
+        """Opens the file, removes what was removed from the timeline, and adds the next words.
 
-        Says whether there is more to do of what there was when it began: where events keep coming and going there is
-        always something, and other work would never have its turn.
+        Returns whether there is more to do of what existed at the start. Later changes do not count, because while
+        events keep coming other work would never get its turn.
         """
         file = self._opened()
         is_untidy = self._tidy(file)
@@ -144,7 +146,7 @@ class TextWork:
         return self._add_words(file) or is_untidy
 
     def embed_some(self) -> bool:
-        """Makes the next vectors; says whether there may be more to do."""
+        """Computes the next vectors; returns whether there may be more to do."""
         if self.file is None or self._embed is None:
             return False
         file, embed = self.file, self._embed
@@ -159,11 +161,11 @@ class TextWork:
         return True
 
     def discard(self) -> None:
-        """Removes a damaged file; the next step begins a new one.
+        """Deletes a damaged file. The next step creates a new one.
 
-        It is not kept: it holds words of events, nothing but those, and nobody could remove some of them later.
+        It is not kept, because it contains words of events, and single words could not be removed from it later.
         """
-        log.warning("the text index of the timeline is damaged; it is removed and built anew")
+        log.warning("the text index of the timeline is damaged; it is deleted and rebuilt")
         self.close()
         timeline_text_file.discard(self._path)
 
@@ -187,30 +189,30 @@ class TextWork:
         try:
             file = TextFile(self._path, self._identity)
             if max(file.progress.words, file.progress.vectors) > self._source.last_given():
-                # Older records were put in the place of those that it was made from.
+                # The records are older than the file, for example because a backup was restored.
                 file.close()
                 raise ForeignFileError(self._path.name)
         except ForeignFileError:
-            log.info("the text index of the timeline is of other events or another model; it is built anew")
+            log.info("the text index of the timeline belongs to other events or another model; it is rebuilt")
             timeline_text_file.discard(self._path)
             file = TextFile(self._path, self._identity)
         with self._lock:
             self._untidy.update(self._differing(file))
-            # How many were removed before the file was opened, nobody remembers.
+            # The number of removals before the file was opened is not known.
             self._removed_count = max(self._removed_count, len(self._untidy))
             self._is_compared = True
         return file
 
     def _differing(self, file: TextFile) -> list[int]:
-        """The parts that have more or fewer events than there are."""
+        """The parts whose number of events differs from the timeline's."""
         counts, words = file.part_counts(), file.progress.words
         parts = range(words // PART_SEQUENCES + 1)
         return [part for part in parts if counts.get(part, 0) != len(self._source.alive(*_bounds(part, words)))]
 
     def _tidy(self, file: TextFile) -> bool:
-        """Removes from a part what is not there any more, and has the index go back to what it lacks.
+        """Removes from one part the events that no longer exist, and resets the progress if events are missing.
 
-        Says whether other parts are left.
+        Returns whether other parts remain.
         """
         with self._lock:
             number = min(self._untidy, default=None)
@@ -249,7 +251,7 @@ class TextWork:
         return until < last
 
     def _missing(self, first: int, last: int, stored: Callable[[int, int], Sequences]) -> tuple[Sequences, int]:
-        """What is not stored from `first` on, in its part and up to `last`, and how far that was looked for."""
+        """The events not stored from `first` on, within its part and up to `last`, and how far they were searched."""
         last = min(last, _bounds(first // PART_SEQUENCES)[1], first + _SPAN - 1)
         if last < first:
             return np.empty(0, np.int64), last
@@ -257,7 +259,7 @@ class TextWork:
         return alive[~np.isin(alive, stored(first, last))], last
 
     def _read(self, missing: Sequences, until: int, count_max: int) -> tuple[dict[int, str], int]:
-        """The texts of the first of these events, and up to which sequence that is all of them."""
+        """The texts of the first of these events, and the sequence up to which they are complete."""
         if len(missing) > count_max:
             missing = missing[:count_max]
             until = int(missing[-1])

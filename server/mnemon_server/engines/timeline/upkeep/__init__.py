@@ -1,1 +1,1 @@
-"""What keeps the files of a timeline: writing, sealing, compacting, checking, repairing."""
+"""Maintenance of a timeline's files: writing, sealing, compacting, checking and repairing."""

@@ -1,4 +1,4 @@
-"""The files of segments that are not sealed: written behind the commits, and taken up again at a start."""
+"""The files of segments that are not sealed. They are written after the commits, and resumed at a start."""
 
 import contextlib
 import logging
@@ -28,19 +28,19 @@ class Draft:
 
     writer: SegmentWriter
     offsets: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Where the frames of its events begin, in their order."""
+    """Offsets of its event frames, in order."""
     synced_size: int = 0
-    """Bytes that are on the disk for sure."""
+    """The number of bytes that are certainly on the disk."""
     replaced: str = ""
-    """The file of the generation before, which goes once this one is on the disk."""
+    """The file of the previous generation, which is deleted once this one is on the disk."""
 
     @property
     def unsynced(self) -> int:
-        """Bytes that are not on the disk yet."""
+        """The number of bytes that are not synced yet."""
         return self.writer.size - self.synced_size
 
     def synced(self) -> SyncedFile:
-        """What records.db is to say of it, right after a sync."""
+        """Its state for records.db, right after a sync."""
         header = self.writer.header
         return SyncedFile(
             segment_id=header.first_sequence,
@@ -52,19 +52,19 @@ class Draft:
 
 
 class Drafts:
-    """Writes what was committed into the files of its segments. One thread uses it.
+    """Writes committed events to the files of their segments. For use by one thread.
 
-    Nothing that was acknowledged hangs on these files: the rows stay until the segment is sealed. So after any failure
-    a file is taken up again from the disk, where what is known to be synced must be there; after a sync that failed it
-    is given up, and written anew from the rows.
+    Acknowledged events do not depend on these files, because the rows stay until the segment is sealed. After a
+    failure, a file is reopened, and must contain everything known to be synced. After a failed sync, it is abandoned
+    and written again from the rows.
     """
 
     def __init__(self, store: SegmentStore, *, sync_bytes: int) -> None:
-        """Touches nothing yet.
+        """Does not access the disk yet.
 
         Args:
-            store: where the files are.
-            sync_bytes: so many bytes at most are written before they are synced.
+            store: the segments.
+            sync_bytes: maximum number of bytes to write before a sync.
         """
         self._store = store
         self._sync_bytes = sync_bytes
@@ -72,10 +72,10 @@ class Drafts:
         self._given_up: set[int] = set()
 
     def write(self, row: SegmentRow) -> Draft:
-        """Brings the file of a segment up to what was committed, and to the disk.
+        """Writes and syncs all committed events of a segment to its file.
 
         Raises:
-            StorageFullError: no space is left.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
         draft = self._drafts.get(row.segment_id) or self._open(row)
@@ -90,17 +90,17 @@ class Drafts:
         return draft
 
     def give_up(self, segment_id: int) -> None:
-        """The next `write` begins a new file."""
+        """Abandons the file of a segment, so that the next `write` creates a new one."""
         self._given_up.add(segment_id)
         self.forget(segment_id)
 
     def forget(self, segment_id: int) -> None:
-        """Lets the file of a segment go."""
+        """Closes the file of a segment."""
         if draft := self._drafts.pop(segment_id, None):
             draft.writer.close()
 
     def close(self) -> None:
-        """Lets all files go."""
+        """Closes all files."""
         for segment_id in list(self._drafts):
             self.forget(segment_id)
 
@@ -118,7 +118,7 @@ class Drafts:
 
     @contextlib.contextmanager
     def _guarded(self, segment_id: int, *, gives_up: bool) -> Iterator[None]:
-        """Lets the file go where it could not be written, and gives it up where it could not be synced."""
+        """Closes the file after a failed write, and abandons it if its content is unknown."""
         try:
             yield
         except (StorageFullError, StorageFailedError) as error:
@@ -128,7 +128,7 @@ class Drafts:
                 self.forget(segment_id)
             raise
 
-    # Taking a file up
+    # Opening a file
 
     def _open(self, row: SegmentRow) -> Draft:
         name = file_name(row)
@@ -137,7 +137,7 @@ class Drafts:
             try:
                 draft = self._resume(row, name)
             except (SegmentDamagedError, SegmentFormatError) as damage:
-                log.warning("%s; it is written anew, and nothing is lost", damage)
+                log.warning("%s; it is written again, and no event is lost", damage)
                 if row.synced_offset:
                     self._store.set_aside(name)
                 draft = self._begin(row, name)
@@ -147,7 +147,7 @@ class Drafts:
         return draft
 
     def _begin(self, row: SegmentRow, replaced: str) -> Draft:
-        """A new file; the next generation where there is one already, or where records.db believes so."""
+        """Creates a file: the next generation if there is a file already, or if records.db refers to one."""
         generation = row.generation + 1 if replaced or row.synced_offset else row.generation
         name = segment_name(row.segment_id, generation)
         if name != replaced:
@@ -156,19 +156,21 @@ class Drafts:
         return Draft(writer, replaced=replaced)
 
     def _resume(self, row: SegmentRow, name: str) -> Draft:
-        """The file as far as it holds what the rows say; what is behind is cut off."""
+        """Opens the file, and truncates it after the last event that matches the rows."""
         store = self._store
         with SegmentReader(store.files, name, epoch=store.manifest.epoch) as reader:
             if row.seed and reader.header.seed != row.seed:
-                raise ForeignSegmentError(name, 0, "it is not the file that was written for this segment")
+                raise ForeignSegmentError(name, 0, "it is not this segment's file")
             draft_end, offsets = self._agreed(row, reader)
         if draft_end < row.synced_offset:
-            raise SegmentDamagedError(name, draft_end, f"it is not what was synced up to byte {row.synced_offset}")
+            raise SegmentDamagedError(
+                name, draft_end, f"it differs from what was synced up to byte {row.synced_offset}"
+            )
         writer = SegmentWriter.resume(store.files, name, store.header(row), at=draft_end)
         return Draft(writer, offsets, synced_size=min(row.synced_offset, draft_end))
 
     def _agreed(self, row: SegmentRow, reader: SegmentReader) -> "tuple[int, array[int]]":
-        """Up to which byte the file holds the rows, one after the other, and where their frames begin."""
+        """The size up to which the file matches the rows, and the offsets of the frames within it."""
         offsets = array("Q")
         end = HEADER_BYTES
         rows = self._rows(row)

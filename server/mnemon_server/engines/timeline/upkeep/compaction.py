@@ -1,4 +1,4 @@
-"""Compaction: what was removed leaves the disk, and small neighbours become one segment."""
+"""Compaction: erases removed events from the disk, and merges small neighbouring segments."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _RUN = 500
 _SPAN_MAX = (1 << 32) - 1
-"""A column holds sequences as distances from the first."""
+"""Maximum extent of a segment, because a column stores sequences relative to the first."""
 
 
 class Compaction:
@@ -30,29 +30,29 @@ class Compaction:
         joined_min: int,
         report: Callable[[CompactionProgress], None] | None = None,
     ) -> None:
-        """Looks at nothing yet.
+        """Does nothing yet.
 
         Args:
             store: the segments.
-            settings: how large a segment may become.
-            joined_min: so many small neighbours at least are joined.
-            report: is told how far it is, until it raises.
+            settings: the maximum size of a segment.
+            joined_min: minimum number of small neighbours to merge.
+            report: called with the progress, until it raises.
         """
         self._store = store
         self._settings = settings
         self._joined_min = joined_min
-        self._report = report or _tell_nobody
+        self._report = report or _ignore_progress
         self._processed = self._total = self._written = 0
         self._rewritten = 0
         self.progress = CompactionProgress()
 
     def run(self) -> Iterator[None]:
-        """Rewrites what is to be rewritten; each step is short.
+        """Rewrites the selected segments in short steps.
 
         Raises:
-            SegmentDamagedError: a segment is damaged, and is to be repaired first; then this begins anew.
-            StorageFullError: no space is left.
-            StorageFailedError: the disk failed, or what was read back is not what was written.
+            SegmentDamagedError: a segment is damaged and must be repaired first; then start again.
+            StorageFullError: the disk is full.
+            StorageFailedError: the disk failed, or the data read back differs from the data written.
         """
         groups = self._groups()
         self._total = sum(row.byte_count for group in groups for row in group)
@@ -62,7 +62,7 @@ class Compaction:
         self._tell(done=True)
 
     def _groups(self) -> list[list[SegmentRow]]:
-        """What is rewritten: runs of small neighbours, and segments with removed events."""
+        """The segments to rewrite: runs of small neighbours, and segments with removed events."""
         rows, dead = self._store.manifest.segments(), self._store.manifest.dead_counts()
         runs = joinable(rows, self._settings, count_min=self._joined_min)
         joined = {row.segment_id for run in runs for row in run}
@@ -70,9 +70,10 @@ class Compaction:
         return [*runs, *([row] for row in holed if row.segment_id not in joined)]
 
     def _rewrite(self, group: Sequence[SegmentRow]) -> Iterator[None]:
-        """Puts one segment in the place of neighbours, without what was removed of them.
+        """Replaces neighbouring segments by one segment without their removed events.
 
-        Where records.db says something else of them meanwhile, they stay: the next pass finds them as they are then.
+        If records.db has changed for them meanwhile, they are left alone; the next pass handles them in their new
+        state.
         """
         store = self._store
         if not self._is_known(group):
@@ -97,7 +98,7 @@ class Compaction:
         self._count(group, added[0].byte_count if added else 0)
 
     def _has_survivors(self, row: SegmentRow, dead: Sequence[int]) -> bool:
-        # Not by numbers: what was removed before it was written is marked as well.
+        # Not by counts, because events that were removed before the segment was written are marked as well.
         return bool(set(self._store.index.sealed_block(row.segment_id).all_sequences()).difference(dead))
 
     def _known(self, group: Sequence[SegmentRow]) -> OpenColumns:
@@ -134,11 +135,11 @@ class Compaction:
         try:
             self._report(self.progress)
         except Exception:
-            log.warning("nobody listens to the compaction any more; it goes on", exc_info=True)
-            self._report = _tell_nobody
+            log.warning("the progress of the compaction can no longer be reported; it continues", exc_info=True)
+            self._report = _ignore_progress
 
 
-def _tell_nobody(progress: CompactionProgress) -> None:
+def _ignore_progress(progress: CompactionProgress) -> None:
     """Does nothing."""
 
 

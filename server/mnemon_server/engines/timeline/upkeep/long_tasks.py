@@ -1,4 +1,4 @@
-"""Work of the keeper that takes long, one job after the other, a step at a time."""
+"""Long-running maintenance jobs, run one after the other in steps."""
 
 from collections import deque
 from collections.abc import Callable, Generator
@@ -11,19 +11,19 @@ Steps: TypeAlias = Generator[None, None, Any]
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """Something to be done in steps."""
+    """A job that runs in steps."""
 
     name: str
     begin: Callable[[], Steps]
-    """Begins, and begins anew after what went wrong."""
+    """Creates the steps, also for a new start after damage was repaired."""
     done: "Future[Any] | None" = None
-    """Gets what the steps return, or the error that ended them; None where nobody waits: then it is tried again."""
+    """Gets the result of the steps, or their error. None if no caller waits: then a failed job is retried."""
     share_max: float = 1.0
-    """The share of the time that it may take."""
+    """The maximum share of time that it may take."""
     steps: Steps | None = None
 
     def advance(self) -> bool:
-        """Takes a step; False where that was the last."""
+        """Runs a step; returns False if that was the last."""
         self.steps = self.steps or self.begin()
         try:
             next(self.steps)
@@ -37,7 +37,7 @@ class Job:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Ends it, wherever it is."""
+        """Ends the job with an error."""
         if self.steps is not None:
             self.steps.close()
         if self.done is not None:
@@ -45,20 +45,20 @@ class Job:
 
 
 class Jobs:
-    """Those that wait; the first one is being done."""
+    """A queue of jobs, of which the first is running."""
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
 
     @property
     def current(self) -> Job | None:
-        """What is to be done next."""
+        """The job to run next."""
         return self._waiting[0] if self._waiting else None
 
     def add(self, job: Job) -> None:
-        """Puts a job behind the others; one that somebody waits for goes before what nobody waits for.
+        """Appends a job. A job with a waiting caller goes before those without.
 
-        Of those that nobody waits for, one of a name is enough, where it has not begun.
+        A job without a waiting caller is dropped if another one with the same name has not started yet.
         """
         if job.done is None:
             if not any(
@@ -69,10 +69,10 @@ class Jobs:
         self._waiting.insert(sum(other.done is not None for other in self._waiting), job)
 
     def drop(self, job: Job) -> None:
-        """It is over."""
+        """Removes a job that has ended."""
         self._waiting.remove(job)
 
     def close(self, error: BaseException) -> None:
-        """Ends all of them."""
+        """Ends all jobs with an error."""
         while self._waiting:
             self._waiting.popleft().fail(error)

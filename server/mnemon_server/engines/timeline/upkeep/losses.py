@@ -1,4 +1,4 @@
-"""Which events a damage took along: exactly, where it is known what the segment held."""
+"""Determines which events were lost to damage: exactly, if the segment's original events are known."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,21 @@ from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A run of lost events, of which there were so many between its ends."""
+    """A run of lost events, with the number of events between its ends."""
 
     first: int
     last: int
     count: int
 
     def of(self, segment_id: int, time: datetime) -> LostRange:
-        """As it is remembered."""
+        """Its form for records.db."""
         return LostRange(segment_id, self.first, self.last, self.count, time)
 
 
 def lost_of_known(held: Sequence[int], missing: Iterable[int]) -> list[Lost]:
-    """The runs of `missing` in `held`: what the segment held, ascending. Neighbours in `held` are one run."""
+    """The runs of `missing` within `held`, the segment's original events, ascending. Neighbours in `held` form
+    one run.
+    """
     wanted, runs = set(missing), list[Lost]()
     first = last = count = 0
     for sequence in held:
@@ -38,19 +40,19 @@ def lost_of_known(held: Sequence[int], missing: Iterable[int]) -> list[Lost]:
 def lost_of_unknown(
     row: SegmentRow, damages: Sequence[Damage], found: Sequence[int], gone: Iterable[int]
 ) -> list[Lost]:
-    """What lay in the damaged ranges, where nothing but its number is known of what the segment held.
+    """The losses if only the number of the segment's original events is known: what was in the damaged ranges.
 
     Args:
         row: the segment.
         damages: the damaged ranges of its file.
-        found: what was found of its events, ascending.
+        found: the events that were found, ascending.
         gone: events that had been removed before.
     """
     known = set(found).union(gone)
     missing = row.event_count - len(known)
     gaps = [(damage.after, damage.before) for damage in damages]
     if not gaps or gaps[-1][1] is not None:
-        # A file that was cut at the end of a frame shows no damage, and yet what was behind it is gone.
+        # A file that was cut at a frame boundary has no visible damage, but the events after it are lost.
         gaps.append((found[-1] if found else None, None))
     lost: list[Lost] = []
     for after, before in gaps:
@@ -58,7 +60,7 @@ def lost_of_unknown(
         last = row.last_sequence if before is None else before - 1
         candidates = [sequence for sequence in range(first, last + 1) if sequence not in known]
         if candidates and missing > 0:
-            # A sequence may have been missing for long, from an earlier rewriting; then fewer were lost than fit in.
+            # Sequences may have been missing since an earlier rewrite, so fewer may be lost than would fit.
             count = min(len(candidates), missing)
             missing -= count
             lost.append(Lost(candidates[0], candidates[-1], count))

@@ -1,4 +1,4 @@
-"""What the keeper of a timeline has to do, and when; each failure is told, and what failed is tried again."""
+"""The maintenance tasks of a timeline and their schedule. Failures are reported and retried."""
 
 import logging
 from collections.abc import Callable
@@ -26,11 +26,11 @@ from mnemon_server.engines.timeline.upkeep.warning_texts import failed_warning, 
 log = logging.getLogger(__name__)
 
 _ROWS_PAUSE_S = 0.01
-"""Between two steps of removing rows, other writes have their turn."""
+"""Pause between two steps of deleting rows, so that other writes get their turn."""
 
 
 class Chores:
-    """One thread does them. Any thread may call `note_appended` and `note_pruned`, and ask for health."""
+    """The tasks of one thread. Any thread may call `note_appended` and `note_pruned`, and ask for health."""
 
     def __init__(
         self, store: SegmentStore, clock: Clock, settings: TimelineSettings, monotonic: Callable[[], float]
@@ -58,29 +58,32 @@ class Chores:
             "scrub": self._add_scrub,
             "jobs": self._take_step,
         }
-        """What is done in a turn, in this order; False says that it has yet to prove itself, after a failure."""
+        """The tasks of a turn, in order. After a failure, a task that returns False does not count as recovered yet."""
 
-    # Any thread
+    # For any thread
 
     def note_appended(self, byte_count: int) -> bool:
-        """Events were committed; says whether the keeper's thread has to be woken."""
-        # Two threads may lose some of the sum: it only makes the next write sooner.
+        """Must be called after events were committed; returns whether the maintenance thread must be woken."""
+        # Concurrent calls may lose part of the sum. Then the next write happens a little later or sooner, which is
+        # harmless.
         self._waiting_bytes += byte_count
         is_full = self._waiting_bytes >= self._settings.sync_bytes
         return self._agenda.put("writing", 0.0 if is_full else self._settings.sync_interval_s)
 
     def note_pruned(self) -> None:
-        """Events were removed."""
+        """Must be called after events were removed."""
         self._agenda.put("erasing", self._settings.erase_delay_s)
 
-    # The keeper's thread
+    # For the maintenance thread
 
     def warm_up(self) -> bool:
-        """Loads the index, and repairs what cannot be loaded; False where records.db could not be read."""
+        """Loads the index, and repairs segments that cannot be loaded. Returns False if records.db could not be
+        read.
+        """
         return self._attempt("loading", self._load)
 
     def turn(self) -> None:
-        """Does what is due, and takes a step of what takes long."""
+        """Runs the tasks that are due, and one step of a long job."""
         for name, chore in self._chores.items():
             if self._agenda.is_due(name):
                 self._attempt(name, chore)
@@ -89,36 +92,36 @@ class Chores:
             (self._agenda.succeeded if self.health.tell() else self._agenda.failed)("telling")
 
     def seconds_until_due(self) -> float | None:
-        """How long there is nothing to do; None where only others can change that."""
+        """Seconds until the next task is due; None if none is scheduled."""
         return self._agenda.seconds_until_due()
 
     def repair(self, segment_id: int) -> None:
-        """Reads a segment, and rewrites it where it is damaged; where that fails it is tried again later."""
+        """Reads a segment, and rewrites it if it is damaged. Retries later if that fails."""
         self._damaged.add(segment_id)
         self._attempt("repair", self._repair_damaged)
 
     def start_scrub(self, done: "Future[None]") -> None:
-        """Reads everything, at full speed."""
+        """Starts a check of all data, at full speed."""
         self._add(Job(name="scrub", begin=self._scrub, done=done))
 
     def start_compaction(
         self, report: Callable[[CompactionProgress], None], done: "Future[CompactionProgress]"
     ) -> None:
-        """Compacts as much as there is."""
+        """Starts a complete compaction."""
         self._add(Job(name="compaction", begin=partial(self._compact_all, report), done=done))
 
     def finish(self) -> None:
-        """Writes what was committed, where that does not take long, so that the next start has less to do."""
+        """Writes committed events if that is quick, so that the next start has less to do."""
         self._attempt("writing", self._write_last)
         self._attempt("noting", self._store.manifest.flush)
 
     def close(self, error: MnemonError) -> None:
-        """Ends what has begun; whoever waits for it gets the error."""
+        """Ends the running jobs. Waiting callers get the error."""
         self._jobs.close(error)
         self._drafts.close()
 
     def _attempt(self, name: str, chore: Callable[[], object]) -> bool:
-        """Does something now, unless it failed a moment ago; says whether it was done."""
+        """Runs a task, unless it failed recently; returns whether it succeeded."""
         if self._agenda.is_held(name):
             return False
         self._agenda.drop(name)
@@ -131,7 +134,7 @@ class Chores:
             problem = (unrepaired_warning if name == "repair" else failed_warning)(str(error))
         except Exception:
             log.exception("%s failed", name)
-            problem = failed_warning("of an unexpected error, which the log names")
+            problem = failed_warning("of an unexpected error; see the log")
         else:
             if proved is not False:
                 self._agenda.succeeded(name)
@@ -157,7 +160,7 @@ class Chores:
         self.loaded_count += 1
 
     def _write(self) -> None:
-        """Writes what was committed, or seals one segment that was rolled: the next one is the next turn's."""
+        """Writes committed events, or seals one closed segment. Further segments are left to the next turns."""
         self._waiting_bytes = 0
         rows = self._unsealed()
         for row in rows[:1]:
@@ -179,13 +182,13 @@ class Chores:
         return [row for row in self._store.manifest.segments() if not row.is_sealed]
 
     def _seconds_to_live(self, row: SegmentRow) -> float:
-        """Until an open segment is old; a clock that was set back does not keep it open for longer than that."""
+        """Seconds until an open segment is too old. A clock that was set back does not prolong this."""
         age_max = self._settings.segment_age_max_s
         age = (to_microseconds(self._clock()) - row.create_time_us) / 1e6
         return min(max(age_max - age, 0.0), age_max)
 
     def _roll_open(self) -> list[SegmentRow]:
-        """Ends the open segment; returns what is to be sealed now."""
+        """Closes the open segment; returns the segments to seal now."""
         rows = self._unsealed()
         for row in rows:
             if row.state is SegmentState.OPEN:
@@ -202,7 +205,7 @@ class Chores:
             self._agenda.put("rows", _ROWS_PAUSE_S)
 
     def _erase(self) -> None:
-        """What was removed leaves the disk: an open segment is ended for that."""
+        """Erases removed events from the disk. Closes an open segment for that."""
         for row in self._unsealed():
             if row.state is SegmentState.OPEN and self._store.manifest.dead(row.segment_id):
                 self._roll(row)
@@ -213,7 +216,7 @@ class Chores:
             self._repair_segment(segment_id)
 
     def _repair_segment(self, segment_id: int) -> bool:
-        """Whether there was anything to repair."""
+        """Repairs a segment if it is damaged; returns whether it was."""
         row = self._store.find(segment_id)
         was_damaged = row is not None and row.is_sealed and self._repairer.repair(row)
         if was_damaged:
@@ -221,14 +224,14 @@ class Chores:
         self._damaged.discard(segment_id)
         return was_damaged
 
-    # What takes long
+    # Long jobs
 
     def _add(self, job: Job) -> None:
         self._jobs.add(job)
         self._agenda.put("jobs")
 
     def _take_step(self) -> bool:
-        """A step of the current job; the error of a job that somebody waits for is theirs alone."""
+        """Runs a step of the current job. If a caller waits for the job, only that caller gets its error."""
         job = self._jobs.current
         if job is None:
             return True
@@ -250,14 +253,16 @@ class Chores:
         return is_over
 
     def _advance(self, job: Job) -> bool:
-        """Takes a step; False where that was the last. What meets damage begins anew, once the segment is repaired."""
+        """Runs a step; returns False if that was the last. If it finds damage, the segment is repaired and the job
+        restarts.
+        """
         try:
             return job.advance()
         except SegmentDamagedError as damage:
             segment_id = (parse_segment_name(damage.name) or (0, 0))[0]
             self._damaged.add(segment_id)
             if not self._repair_segment(segment_id):
-                # It would be met again, and again.
+                # The job would run into it forever.
                 raise StorageFailedError(str(damage)) from damage
             return True
 
@@ -273,7 +278,7 @@ class Chores:
         yield from Compaction(self._store, self._settings, joined_min=self._settings.joined_min).run()
 
     def _compact_all(self, report: Callable[[CompactionProgress], None]) -> Steps:
-        # What is recorded from now on begins a segment of its own, which may stay open for as long as it likes.
+        # Events recorded from now on go to a new segment, which may stay open.
         rolled = {row.segment_id for row in self._roll_open()}
         while any(row.segment_id in rolled for row in self._unsealed()):
             self._write()
@@ -285,6 +290,6 @@ class Chores:
     def _scrub(self) -> Steps:
         started = self._clock()
         yield from read_all(self._store, self.repair)
-        # A vault without a timeline is not written to for it.
+        # Do not write to a vault that has no timeline.
         if not self._damaged and self._store.manifest.segments():
             self._store.manifest.commit(Change(scrub_time=started))

@@ -1,4 +1,4 @@
-"""The thread that keeps the files of a timeline: writes, seals, repairs, reads all of it now and then, and compacts."""
+"""The maintenance thread of a timeline: it writes, seals, repairs, checks and compacts the segment files."""
 
 import contextlib
 import threading
@@ -19,10 +19,10 @@ from mnemon_server.engines.timeline.upkeep.store import SegmentStore
 
 
 class TimelineKeeper:
-    """Does everything that is done with segment files, on one thread.
+    """Runs all work on segment files on one thread.
 
-    What was acknowledged never hangs on it: rows leave records.db only when their segment is sealed, synced, and was
-    read back. Whatever fails is told by `failure` and in the feed, and is tried again.
+    Acknowledged events do not depend on it: rows are deleted from records.db only after their segment was sealed,
+    synced and read back. Every failure is reported by `failure` and in the feed, and is retried.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class TimelineKeeper:
         settings: TimelineSettings = DEFAULT_TIMELINE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Touches nothing yet.
+        """Does nothing yet.
 
         Args:
             files: the folder of the segments.
-            quarantine: where damaged files are kept.
-            manifest: what records.db says of them.
-            index: empty; it is filled, and segments that are sealed or rewritten are exchanged in it.
-            clock: for the ages of segments, and for what is told of losses.
-            settings: when what is done.
-            monotonic: seconds that never go back.
+            quarantine: the folder for damaged files.
+            manifest: the segments according to records.db.
+            index: empty; the thread loads it, and replaces blocks of segments that are sealed or rewritten.
+            clock: for the age of segments, and the time of losses.
+            settings: the schedule.
+            monotonic: a clock in seconds that never goes back.
         """
         self.store = SegmentStore(files, quarantine, manifest, index)
         self.chores = Chores(self.store, clock, settings, monotonic)
@@ -56,10 +56,10 @@ class TimelineKeeper:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="timeline-keeper", daemon=True)
 
-    # Any thread
+    # For any thread
 
     def start(self) -> None:
-        """Begins with loading the index."""
+        """Starts the thread, which first loads the index."""
         self._thread.start()
 
     @property
@@ -68,55 +68,56 @@ class TimelineKeeper:
         return self._warm.is_set()
 
     def wait_until_warm(self, timeout_s: float) -> bool:
-        """Waits until it is; returns whether it is."""
+        """Waits until the index is loaded or the timeout ends; returns `is_warm`."""
         return self._warm.wait(timeout_s)
 
     @property
     def loaded_segment_count(self) -> int:
-        """Segments in the index so far."""
+        """The number of segments in the index so far."""
         return self.chores.loaded_count
 
     def failure(self) -> str | None:
-        """What is wrong with the files, as a sentence; None where nothing is."""
+        """The current problem with the files, as a sentence; None if there is none."""
         return self.chores.health.failure()
 
     def appended(self, byte_count: int) -> None:
-        """To be called after a commit of events, with the bytes of their bodies."""
+        """Must be called after a commit of events, with the total size of their bodies."""
         if self.chores.note_appended(byte_count):
             self._wake.set()
 
     def pruned(self) -> None:
-        """To be called after a commit of removals."""
+        """Must be called after a commit of removals."""
         self.chores.note_pruned()
         self._wake.set()
 
     def repair(self, segment_id: int) -> None:
-        """Has a segment read, and rewritten where it is damaged; returns when that is done.
+        """Has a segment read, and rewritten if it is damaged; returns when that is done.
 
-        Where the new file cannot be written, `failure` says so, and what is sound is found where it is.
+        If the new file cannot be written, `failure` says so, and intact events are read from the old file.
 
         Raises:
-            NotServingError: the timeline is being closed.
+            NotServingError: the timeline is closing.
         """
         self._ask(lambda: self.chores.repair(segment_id)).result()
 
     def repair_soon(self, segment_id: int) -> None:
-        """As `repair`, but waits for nothing."""
+        """Like `repair`, without waiting."""
         with contextlib.suppress(NotServingError):
             self._ask(lambda: self.chores.repair(segment_id))
 
     def scrub(self) -> None:
-        """Reads everything, and repairs what is damaged; returns when that is done. Raises as `compact` does."""
+        """Checks all data, and repairs damage; returns when that is done. Raises the same errors as `compact`."""
         done = Future[None]()
         self._ask(lambda: self.chores.start_scrub(done)).result()
         done.result()
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
-        """Seals the active segment, rewrites what was pruned, joins small segments; reports, and returns the last.
+        """Seals the active segment, rewrites segments with pruned events, and merges small ones. Calls `report` on the
+        way, and returns the final progress.
 
         Raises:
-            NotServingError: the timeline is being closed.
-            StorageFullError: no space is left.
+            NotServingError: the timeline is closing.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
         done = Future[CompactionProgress]()
@@ -124,7 +125,7 @@ class TimelineKeeper:
         return done.result()
 
     def close(self) -> None:
-        """Writes what was committed, and ends the thread. Calling it again does nothing."""
+        """Writes committed events, and stops the thread. Further calls have no effect."""
         self._closing.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -140,7 +141,7 @@ class TimelineKeeper:
         self._wake.set()
         return future
 
-    # On the thread
+    # For the maintenance thread
 
     def _run(self) -> None:
         try:
@@ -157,7 +158,7 @@ class TimelineKeeper:
             self.chores.close(_closed())
 
     def turn(self) -> None:
-        """What is to be done now; a step of what takes long. For the thread, and for tests without one."""
+        """Runs the tasks that are due and a step of a long job. Tests call it without a thread."""
         if not self._warm.is_set():
             if self.chores.warm_up():
                 self._warm.set()
@@ -170,11 +171,11 @@ class TimelineKeeper:
 def _answer(request: Callable[[], None], future: Future[None]) -> None:
     try:
         request()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+    except Exception as error:  # noqa: BLE001 - any exception is the answer
         future.set_exception(error)
     else:
         future.set_result(None)
 
 
 def _closed() -> NotServingError:
-    return NotServingError("the timeline is being closed")
+    return NotServingError("the timeline is closing")

@@ -1,4 +1,4 @@
-"""What the keeper of a timeline asks of records.db: its list of segments, the rows of events, and what is wrong."""
+"""The maintenance thread's interface to records.db: the list of segments, the rows of events, and the health."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,51 +12,51 @@ from mnemon_server.engines.timeline.index.rows import EventRow
 
 
 class SegmentState(StrEnum):
-    """How far a segment is."""
+    """The state of a segment."""
 
     OPEN = "open"
-    """Events are added to it: there is one at most, the newest."""
+    """Events are added to it. There is at most one, the newest."""
     ROLLED = "rolled"
-    """It gets no more events, and its file has yet to be sealed."""
+    """It receives no more events, but its file is not sealed yet."""
     SEALED = "sealed"
-    """Its file holds it, and needs no rows."""
+    """Its file is complete, and its rows are no longer needed."""
 
 
 class SegmentRow(NamedTuple):
-    """What records.db says of a segment. Times in microseconds."""
+    """A segment according to records.db. Times are in microseconds."""
 
     segment_id: int
-    """The sequence of the first event that it ever had."""
+    """The sequence of its first event in its first generation."""
     generation: int
     state: SegmentState
     first_sequence: int
-    """Of the segment's events; of a rewritten one, of those that are left."""
+    """The last sequence of its events; after a rewrite, of the remaining ones."""
     last_sequence: int
     event_count: int
-    """Events in it, removed ones too until it is rewritten."""
+    """The number of its events, including removed ones until it is rewritten."""
     byte_count: int
-    """Of its file once it is sealed; before that, of the frames of its events."""
+    """The size of its file if it is sealed, otherwise of the frames of its events."""
     create_time_us: int
     seed: int = 0
-    """What the header of its file says; 0 before there is one."""
+    """The seed in the header of its file; 0 before there is a file."""
     synced_offset: int = 0
-    """Bytes of its file that are on the disk for sure; 0 before there is one."""
+    """The number of bytes of its file that are certainly on the disk; 0 before there is a file."""
     synced_sequence: int = 0
-    """The last event among them; 0 where there is none."""
+    """The last event within these bytes; 0 if there is none."""
     min_time_us: int | None = None
-    """Of its events; None before it is sealed."""
+    """The times of its events; None before it is sealed."""
     max_time_us: int | None = None
     sha256: bytes | None = None
     """See `Footer.sha256`; None before it is sealed."""
 
     @property
     def is_sealed(self) -> bool:
-        """Whether its file holds it."""
+        """Whether its file is complete."""
         return self.state is SegmentState.SEALED
 
 
 class SyncedFile(NamedTuple):
-    """How far the file of an unsealed segment is on the disk; the fields are those of SegmentRow."""
+    """How far the file of an unsealed segment is synced. The fields are those of SegmentRow."""
 
     segment_id: int
     generation: int
@@ -67,72 +67,72 @@ class SyncedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one transaction does to the list of segments."""
+    """The changes of one transaction to the list of segments."""
 
     put: tuple[SegmentRow, ...] = ()
-    """Sealed segments that are new, or take the place of what was known of them."""
+    """Sealed segments that are new or replace earlier rows."""
     dropped: tuple[int, ...] = ()
-    """Segments that are no longer there."""
+    """Segments that no longer exist."""
     erased: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """By segment, removed events whose bytes are gone: their marks go. The others' of what was dropped ..."""
+    """By segment: removed events that are no longer in any file. Their marks are deleted."""
     joined_into: int | None = None
-    """... are from now on those of this segment."""
+    """The segment to which the remaining marks of dropped segments are moved."""
     synced: SyncedFile | None = None
     """A new file of an unsealed segment."""
     lost: tuple[LostRange, ...] = ()
-    """What damage took along; it is remembered, and left out of the count of events."""
+    """Lost events. They are recorded, and no longer counted."""
     warning: TimelineWarning | None = None
-    """Noted in the feed as `memory:episodic:warning`."""
+    """A warning for the feed, as `memory:episodic:warning`."""
     healthy: bool = False
-    """Noted in the feed as `memory:episodic:healthy`."""
+    """Whether to add `memory:episodic:healthy` to the feed."""
     scrub_time: datetime | None = None
-    """When everything was last read and found sound."""
+    """When all data was last read and found intact."""
 
 
 class Manifest(Protocol):
     """The list of segments, and the rows of events whose segment is not sealed. Any thread may call any method.
 
-    What writes returns once it is durable, and is done wholly or not at all. Every method may raise StorageFullError,
-    where no space is left for it, or StorageFailedError.
+    Writing methods are atomic, and return once their changes are durable. Every method may raise StorageFullError if
+    the disk is full, or StorageFailedError.
     """
 
     @property
     def epoch(self) -> bytes:
-        """What the files of this vault say of it: 16 bytes, see `epoch_digest`."""
+        """The identification of the vault in its files: 16 bytes, see `epoch_digest`."""
 
     def is_warned(self) -> bool:
-        """Whether the feed's newest word on the timeline is a warning."""
+        """Whether the feed's last entry about the timeline's health is a warning."""
 
     def segments(self) -> list[SegmentRow]:
         """All segments, ascending."""
 
     def bodies(self, segment_id: int, after: int) -> list[tuple[int, bytes]]:
-        """A run of the rows of a segment behind a sequence: (sequence, body), ascending; empty where none is left."""
+        """Some rows of a segment after a sequence: (sequence, body), ascending; empty if there are no more."""
 
     def index_rows(self, segment_id: int) -> Iterator[Sequence[EventRow]]:
-        """The rows of a segment as the index takes them, run by run, ascending."""
+        """The rows of a segment in the form for the index, in groups, ascending."""
 
     def dead(self, segment_id: int) -> list[int]:
-        """Removed events whose bytes the segment's file may still hold, ascending."""
+        """Removed events that the segment's file may still contain, ascending."""
 
     def dead_counts(self) -> dict[int, int]:
-        """How many of those each segment has; segments without any are left out."""
+        """The number of such events per segment, without segments that have none."""
 
     def note_synced(self, synced: SyncedFile) -> None:
-        """Has this written with the next transaction, whosever that is; returns at once."""
+        """Writes this with the next transaction of any kind; returns at once."""
 
     def flush(self) -> None:
-        """Writes what was noted, where it was not yet written."""
+        """Writes what was noted, unless a transaction has written it already."""
 
     def roll(self, segment_id: int) -> None:
-        """Ends a segment where it is open: the next event begins a new one.
+        """Closes a segment if it is open, so that the next event starts a new one.
 
-        Once it returns, everything that was committed to the segment is in the index, too: what is read here may have
-        been committed a moment before the index hears of it.
+        When it returns, the index has all committed events of the segment. Without it, rows read here may be slightly
+        ahead of the index.
         """
 
     def commit(self, change: Change) -> None:
-        """One transaction."""
+        """Applies the change in one transaction."""
 
     def delete_sealed_rows(self) -> bool:
-        """Removes some rows of events whose segment is sealed; False where none was left."""
+        """Deletes some rows of events whose segment is sealed; returns False if none were left."""

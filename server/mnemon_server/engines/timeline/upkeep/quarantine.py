@@ -1,4 +1,4 @@
-"""What was removed leaves the copies of damaged segments, too."""
+"""Erases removed events from the copies of damaged segments."""
 
 import contextlib
 import logging
@@ -27,23 +27,23 @@ log = logging.getLogger(__name__)
 def erase(quarantine: Files, epoch: bytes, erased: Mapping[SegmentRow, Collection[int]]) -> None:
     """Removes events from the copies of their segments.
 
-    Where an event is found, its bytes are overwritten, and all else stays for whoever wants to look at the damage.
-    Where it is not, it may be in the damage itself, and the copy is removed: what was sound of the others is in the
-    segment.
+    If an event is found, its bytes are overwritten, and the rest of the copy stays for an examination of the damage. If
+    it is not found, it may be in the damaged part, so the copy is deleted; the segment has all intact events of the
+    copy.
 
     Args:
         quarantine: the folder of the copies.
-        epoch: of the vault; files of others are nobody's business here.
-        erased: removed events by the segment that records.db names.
+        epoch: the vault's epoch digest; files of other vaults are ignored.
+        erased: removed events by the segment in records.db.
 
     Raises:
-        StorageFullError: no space is left to rewrite a copy; it is as it was.
-        StorageFailedError: a copy can neither be read or written, nor be removed.
+        StorageFullError: the disk is too full to rewrite a copy, which is unchanged.
+        StorageFailedError: a copy can neither be read or written, nor be deleted.
     """
     for row, sequences in erased.items():
         for name in quarantine.names() if sequences else ():
             first = (parse_segment_name(name) or (0, 0))[0]
-            # Segments that were joined have copies under their former numbers.
+            # Copies of merged segments have their former numbers.
             if row.segment_id <= first <= row.last_sequence:
                 try:
                     _erase_in(quarantine, name, epoch, {one for one in sequences if one >= first})
@@ -69,7 +69,7 @@ def _erase_in(quarantine: Files, name: str, epoch: bytes, sequences: Collection[
 def _remove(quarantine: Files, name: str) -> None:
     quarantine.unlink(name)
     quarantine.sync_folder()
-    log.warning("%s left the quarantine: it may hold an event that was removed", name)
+    log.warning("%s was deleted from the quarantine: it may contain a removed event", name)
 
 
 def _header(name: str, file: ReadFile) -> SegmentHeader | None:
@@ -79,13 +79,13 @@ def _header(name: str, file: ReadFile) -> SegmentHeader | None:
 
 
 def _frame(file: ReadFile, seed: int, offset: int) -> tuple[int, int]:
-    """Where a sound frame begins and ends."""
+    """The start and the end of an intact frame."""
     header = parse_frame_header(seed, offset, file.pread(FRAME_HEADER_BYTES, offset), 0)
     return offset, offset + FRAME_OVERHEAD + header.length
 
 
 def _rewrite(quarantine: Files, name: str, file: ReadFile, ranges: list[tuple[int, int]]) -> None:
-    """Puts a copy with zeros in these ranges of bytes, which ascend, in the place of a file."""
+    """Replaces a copy by one with zeros in these ascending ranges of bytes."""
     draft = name + _DRAFT_SUFFIX
     quarantine.unlink(draft)
     ends = [end for _, end in ranges]

@@ -1,4 +1,4 @@
-"""The warm start: what records.db and the files say becomes the index again."""
+"""The warm start: rebuilds the in-memory index from records.db and the files."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def load_block(store: SegmentStore, row: SegmentRow) -> SealedBlock:
-    """The block of a sealed segment, from the index in its file; no event is read.
+    """Loads the block of a sealed segment from the index in its file, without reading events.
 
     Raises:
-        SegmentDamagedError: the file is not there, cannot be read, or its header, footer or index is not what was
+        SegmentDamagedError: the file is missing or unreadable, or its header, footer or index differs from what was
             sealed.
     """
     name = file_name(row)
@@ -34,12 +34,12 @@ def load_block(store: SegmentStore, row: SegmentRow) -> SealedBlock:
     except (StorageFailedError, SegmentFormatError, IndexFrameError) as error:
         raise SegmentDamagedError(name, 0, str(error)) from error
     if (block.segment_id, block.count, block.last_sequence) != (row.segment_id, row.event_count, row.last_sequence):
-        raise SegmentDamagedError(name, 0, "its index tells of other events")
+        raise SegmentDamagedError(name, 0, "its index has other events")
     return block
 
 
 def check_seal(reader: SegmentReader, row: SegmentRow) -> None:
-    """Compares header and footer with what records.db says.
+    """Compares header and footer with records.db.
 
     Raises:
         SegmentDamagedError: they differ.
@@ -53,8 +53,8 @@ def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentR
     """Fills the index; returns the sealed segments that could not be loaded.
 
     Args:
-        store: what is to be loaded; its index is empty.
-        loaded: is called after each segment.
+        store: the segments to load; its index is empty.
+        loaded: called after each segment.
     """
     holed = store.manifest.dead_counts()
     sealed: list[SealedBlock] = []
@@ -75,16 +75,16 @@ def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentR
             for rows in store.manifest.index_rows(row.segment_id):
                 store.index.append(row.segment_id, rows)
         loaded()
-    # At once: each addition goes through all that is there.
+    # All at once, because each call visits all blocks.
     store.index.add_sealed(*sealed)
     return unsound
 
 
 def tidy(store: SegmentStore, unsound: Iterable[SegmentRow]) -> None:
-    """Clears away files that records.db does not name.
+    """Cleans up files that are not in records.db.
 
-    Drafts, and what a rewriting left behind that was cut off before or after records.db knew of it, are removed: their
-    events are in the file that is named. Everything else is moved into the quarantine.
+    Deletes drafts and the remains of interrupted rewrites, whose events are in the current file. Moves all other files
+    to the quarantine.
     """
     rows = store.manifest.segments()
     named = {file_name(row) for row in rows}
@@ -97,7 +97,7 @@ def tidy(store: SegmentStore, unsound: Iterable[SegmentRow]) -> None:
 def _clear(store: SegmentStore, name: str, *, is_remnant: bool) -> None:
     try:
         if is_remnant:
-            log.info("%s was left behind by a rewriting that was cut off, and is removed", name)
+            log.info("%s is the remains of an interrupted rewrite and is deleted", name)
         elif not store.set_aside(name):
             return
         store.discard(name)
@@ -106,7 +106,7 @@ def _clear(store: SegmentStore, name: str, *, is_remnant: bool) -> None:
 
 
 def _is_remnant(name: str, rows: Iterable[SegmentRow], spared: set[int]) -> bool:
-    """Whether the file is another generation of a segment that is there, or of one that was joined with others."""
+    """Whether the file is another generation of an existing segment, or of one that was merged with others."""
     parsed = parse_segment_name(name)
     if parsed is None:
         return False

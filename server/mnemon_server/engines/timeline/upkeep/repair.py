@@ -1,4 +1,4 @@
-"""Repairing a damaged segment: everything sound goes into a new file, and what is lost is told exactly."""
+"""Repairs a damaged segment: intact events are written to a new file, and losses are determined exactly."""
 
 import contextlib
 import errno
@@ -39,51 +39,51 @@ log = logging.getLogger(__name__)
 
 _RUN = 500
 _LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG})
-"""With anything else that opening a file fails with, such as too many open files, its bytes may be sound."""
+"""Errors that mean loss. After any other error on opening, such as too many open files, the file may be intact."""
 
 
 @dataclass(slots=True)
 class _Findings:
-    """What is left of a damaged segment."""
+    """The remains of a damaged segment."""
 
     row: SegmentRow
     file: ReadFile | None
-    """None where there is none."""
+    """None if there is no file."""
     offsets: dict[int, int]
-    """Where the sound events begin in the file, by sequence."""
+    """Offsets of the intact events in the file, by sequence."""
     damages: Sequence[Damage]
     rows: dict[int, bytes]
     """Bodies of its events that are still in records.db."""
     gone: set[int]
     """Events that had been removed."""
     held: Sequence[int] | None = None
-    """The sequences of all of its events, ascending; None where nobody knows any more."""
+    """The ascending sequences of all its original events; None if they are unknown."""
 
     @property
     def alive(self) -> list[int]:
-        """The sequences of what is to be kept, ascending."""
+        """The ascending sequences of the events to keep."""
         return sorted((self.offsets.keys() | self.rows.keys()) - self.gone)
 
     def lost(self) -> list[Lost]:
-        """What damage took along."""
+        """The lost events."""
         found = self.offsets.keys() | self.rows.keys()
         if self.held is None:
             return lost_of_unknown(self.row, self.damages, sorted(found), self.gone)
         return lost_of_known(self.held, set(self.held) - found - self.gone)
 
     def events(self) -> Iterator[tuple[int, bytes]]:
-        """What is to be kept."""
+        """The events to keep."""
         for sequence in self.alive:
             body = self.rows.get(sequence)
             yield sequence, self._body(sequence) if body is None else body
 
     def index_rows(self) -> list[EventRow]:
-        """What is to be kept of the file, as the index takes it, where it lies now."""
+        """Index rows of the events to keep, at their offsets in the damaged file."""
         alive = set(self.alive)
         return [event_row(one, self._body(one), at) for one, at in self.offsets.items() if one in alive]
 
     def _body(self, sequence: int) -> bytes:
-        """The body of a frame that was sound a moment ago; no byte beside it is read."""
+        """The body of an intact frame. Reads no other bytes."""
         assert self.file is not None  # noqa: S101 - there are offsets
         offset, seed = self.offsets[sequence], self.row.seed
         header = parse_frame_header(seed, offset, self.file.pread(FRAME_HEADER_BYTES, offset), 0)
@@ -91,21 +91,21 @@ class _Findings:
 
 
 class Repairer:
-    """Repairs sealed segments; the keeper's thread uses it."""
+    """Repairs sealed segments, on the maintenance thread."""
 
     def __init__(self, store: SegmentStore, clock: Clock) -> None:
-        """Does nothing yet; the clock says when a loss was noticed."""
+        """`clock` gives the time at which a loss was noticed."""
         self._store = store
         self._clock = clock
         self._held_before: dict[int, list[int]] = {}
 
     def repair(self, row: SegmentRow) -> bool:
-        """Reads the whole segment, and rewrites it where anything is wrong; says whether that was so.
+        """Reads a whole segment, and rewrites it if it is damaged; returns whether it was.
 
-        Where the new file cannot be written, what is sound is found in the old one, and the error is raised.
+        If the new file cannot be written, intact events are read from the old file, and the error is raised.
 
         Raises:
-            StorageFullError: no space is left for the new file.
+            StorageFullError: the disk is too full for the new file.
             StorageFailedError: the disk failed.
         """
         if self._is_sound(row):
@@ -120,7 +120,7 @@ class Repairer:
         return True
 
     def _is_sound(self, row: SegmentRow) -> bool:
-        """Whether the file is what was sealed; then its block is in the index."""
+        """Whether the file is unchanged since it was sealed. If so, its block is in the index."""
         store = self._store
         if not is_sound(store, row):
             return False
@@ -152,7 +152,7 @@ class Repairer:
         return findings
 
     def _salvage(self, row: SegmentRow, closing: contextlib.ExitStack) -> tuple[ReadFile | None, Salvage]:
-        """What is sound in the file. The header is known, whatever became of it."""
+        """The intact parts of the file. The header is reconstructed, so it need not be intact."""
         header = self._store.header(row)
         try:
             file = self._store.files.open_read(file_name(row), uncached=True)
@@ -175,12 +175,12 @@ class Repairer:
         """All sequences of the segment, from the index in memory or in the file."""
         block = self._block(row) or self._stored_block(row)
         if block is not None and block.count == row.event_count:
-            # The block in memory is one of what is sound where the first attempt fails.
+            # If a first attempt fails, the block in memory has only the intact events.
             self._held_before[row.segment_id] = block.all_sequences()
         return self._held_before.get(row.segment_id)
 
     def _block(self, row: SegmentRow) -> SealedBlock | None:
-        """The block in memory, where it has all events of the segment."""
+        """The block in memory, if it has all events of the segment."""
         try:
             block = self._store.index.sealed_block(row.segment_id)
         except KeyError:
@@ -227,7 +227,7 @@ class Repairer:
             raise
 
     def _keep_in_place(self, findings: _Findings) -> None:
-        """What is sound can be found and read where it lies, until there is room for a new file."""
+        """Makes intact events readable in the damaged file, until there is room for a new one."""
         index = self._store.index
         block = SealedBlock.from_rows(findings.row.segment_id, findings.index_rows(), index.interners)
         index.swap([findings.row.segment_id], block)
@@ -239,7 +239,7 @@ def _runs(events: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
 
 
 def _is_lost(error: StorageFailedError) -> bool:
-    """Whether a file that could not be opened is not there, or is itself what the disk cannot read."""
+    """Whether a file that could not be opened is missing, or cannot be read from the disk."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _LOST
 
 

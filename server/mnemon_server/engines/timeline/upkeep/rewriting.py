@@ -1,4 +1,4 @@
-"""Writing a segment anew, as the next generation of its file."""
+"""Rewrites a segment as the next generation of its file."""
 
 from array import array
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ DRAFT_SUFFIX = ".tmp"
 
 
 class Rewriting:
-    """A sealed file of events that come in order; it gets its name once it is complete and was read back."""
+    """A new sealed file, written event by event. It gets its name once it is complete and was read back."""
 
     def __init__(self, store: SegmentStore, row: SegmentRow, known: OpenColumns | None) -> None:
-        """Starts the file that follows `row`, in its segment.
+        """Starts the next generation of `row`'s file.
 
         Args:
-            store: where the file is to be.
+            store: the segments.
             row: the segment.
-            known: what the index knows of the events that will come, and maybe of others, by ascending sequence,
-                counted from the segment's first; None where it has to be read from their bodies, which takes time.
+            known: index columns of the events to come, and possibly others, by ascending sequence relative to the
+                segment's first; None if they must be computed from the bodies, which takes time.
         """
         self._store = store
         self._row = row
@@ -48,7 +48,7 @@ class Rewriting:
         """Adds events: (sequence, body), ascending.
 
         Raises:
-            StorageFullError: no space is left.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
         offsets = self._writer.append_many(events)
@@ -58,12 +58,12 @@ class Rewriting:
             self._rows += [event_row(*event, offset) for event, offset in zip(events, offsets, strict=True)]
 
     def finish(self) -> tuple[SegmentRow, SealedBlock] | None:
-        """Seals the file; None, and no file, where nothing was added.
+        """Seals the file; None, without a file, if no events were added.
 
         Raises:
-            SegmentDamagedError: the index does not know the events.
-            StorageFullError: no space is left.
-            StorageFailedError: the disk failed, or what was read back is not what was written.
+            SegmentDamagedError: the index does not match the events.
+            StorageFullError: the disk is full.
+            StorageFailedError: the disk failed, or the data read back differs from the data written.
         """
         if not self._sequences:
             self.abandon()
@@ -72,7 +72,7 @@ class Rewriting:
         try:
             sealed = seal_file(self._writer, block)
         except SegmentDamagedError as damage:
-            # Nothing that is kept is damaged, and there is nothing to repair.
+            # The stored files are intact, so this is not a case for repair.
             raise StorageFailedError(str(damage)) from damage
         self._store.files.rename(self._draft, self._name)
         self._store.files.sync_folder()
@@ -86,22 +86,22 @@ class Rewriting:
         deltas = np.frombuffer(self._sequences, np.int64) - segment_id
         columns = self._known.where(rows_numbered(self._known.deltas, deltas))
         if not np.array_equal(columns.deltas, deltas):
-            raise SegmentDamagedError(file_name(self._row), 0, "the index in memory is that of other events")
+            raise SegmentDamagedError(file_name(self._row), 0, "the index in memory belongs to other events")
         return SealedBlock.from_columns(segment_id, columns, np.frombuffer(self._offsets, np.uint32), interners)
 
     def abandon(self) -> None:
-        """Gives the file up."""
+        """Deletes the unfinished file."""
         self._writer.close()
         self._store.discard(self._draft)
 
 
 def seal_file(writer: SegmentWriter, block: SealedBlock) -> SealedFile:
-    """Seals the file of a block's events; see `SegmentWriter.seal`."""
+    """Seals the file with a block's events; see `SegmentWriter.seal`."""
     return writer.seal(encode_index(block), SegmentSummary(block.count, block.min_time, block.max_time))
 
 
 def sealed_row(row: SegmentRow, sealed: SealedFile) -> SegmentRow:
-    """What records.db is to say of a segment that was sealed."""
+    """The row of a sealed segment for records.db."""
     footer = sealed.footer
     return row._replace(
         state=SegmentState.SEALED,

@@ -1,4 +1,4 @@
-"""When each chore is due: at its time, and after a failure not before a while, which is longer after each."""
+"""Schedules tasks, with increasing delays after failures."""
 
 import threading
 from collections.abc import Callable
@@ -10,12 +10,12 @@ class Agenda:
     """Times by the names of chores. Any thread may call any method."""
 
     def __init__(self, first_s: float, longest_s: float, monotonic: Callable[[], float]) -> None:
-        """Nothing is due.
+        """Starts empty.
 
         Args:
-            first_s: how long a chore waits after its first failure; after the next one twice as long, and so on.
-            longest_s: the longest that it waits.
-            monotonic: seconds that never go back.
+            first_s: delay after a task's first failure; it doubles with each further failure.
+            longest_s: the maximum delay.
+            monotonic: a clock in seconds that never goes back.
         """
         self._first_s = first_s
         self._longest_s = longest_s
@@ -26,7 +26,9 @@ class Agenda:
         self._delays: dict[str, float] = {}
 
     def put(self, name: str, seconds: float = 0.0) -> bool:
-        """A chore is due in so many seconds, or sooner where it is already; says whether this made it sooner."""
+        """Schedules a task for this number of seconds from now, unless it is due earlier; returns whether it is now
+        earlier.
+        """
         at = self._monotonic() + seconds
         with self._lock:
             is_sooner = at < self._due.get(name, NEVER)
@@ -35,25 +37,25 @@ class Agenda:
         return is_sooner
 
     def put_off(self, name: str, seconds: float) -> None:
-        """A chore is due in so many seconds, and no sooner."""
+        """Schedules a task for this number of seconds from now, not earlier."""
         self.drop(name)
         self.put(name, seconds)
 
     def drop(self, name: str) -> None:
-        """It is not due any more."""
+        """Removes a task from the schedule."""
         with self._lock:
             self._due.pop(name, None)
 
     def is_due(self, name: str) -> bool:
-        """Whether it is to be done now."""
+        """Whether the task is due."""
         return self._at(name) <= self._monotonic()
 
     def is_held(self, name: str) -> bool:
-        """Whether it failed a moment ago."""
+        """Whether the task is delayed by a recent failure."""
         return self._held.get(name, 0.0) > self._monotonic()
 
     def failed(self, name: str) -> None:
-        """It is due again after a while."""
+        """Schedules the task again after a delay."""
         with self._lock:
             now = self._monotonic()
             delay = self._delays[name] = min(self._longest_s, 2 * self._delays.get(name, self._first_s / 2))
@@ -61,12 +63,12 @@ class Agenda:
             self._due[name] = min(now, self._due.get(name, NEVER))
 
     def succeeded(self, name: str) -> None:
-        """The next failure is the first again."""
+        """Resets the delay after a success."""
         self._held.pop(name, None)
         self._delays.pop(name, None)
 
     def seconds_until_due(self) -> float | None:
-        """How long nothing is due; None where nothing will be."""
+        """Seconds until a task is due; None if none is scheduled."""
         with self._lock:
             names = list(self._due)
         at = min(map(self._at, names), default=NEVER)

@@ -1,4 +1,4 @@
-"""Reading everything, now and then, to find damage while it can still be made good."""
+"""Periodic reading of all data, to find damage while it can still be repaired."""
 
 import logging
 from collections.abc import Callable, Generator
@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 
 
 def read_all(store: SegmentStore, repair: Callable[[int], None]) -> Generator[None]:
-    """Reads every sealed segment, one at each step; `repair` is called with each that is damaged."""
+    """Reads every sealed segment, one per step; calls `repair` for each damaged one."""
     for segment_id in [row.segment_id for row in store.manifest.segments() if row.is_sealed]:
         row = store.find(segment_id)
-        # What was rewritten meanwhile was read back then.
+        # A segment that was rewritten meanwhile has just been read back.
         if row is not None and row.is_sealed and not is_sound(store, row):
             repair(segment_id)
         yield
 
 
 def is_sound(store: SegmentStore, row: SegmentRow) -> bool:
-    """Whether the file of a sealed segment is what was sealed, byte for byte, on the disk."""
+    """Whether the file of a sealed segment is byte for byte what was sealed."""
     try:
         with SegmentReader(store.files, file_name(row), epoch=store.manifest.epoch, uncached=True) as reader:
             check_seal(reader, row)

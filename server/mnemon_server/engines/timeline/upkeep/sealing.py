@@ -1,4 +1,4 @@
-"""Sealing: a segment that gets no more events becomes a file that needs no rows."""
+"""Sealing: completes the file of a segment that receives no more events, so that its rows can be deleted."""
 
 import logging
 
@@ -14,13 +14,14 @@ log = logging.getLogger(__name__)
 
 
 def seal_segment(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
-    """Seals a segment that was rolled; its rows may go then. False where something came between: try again.
+    """Seals a closed segment, whose rows may then be deleted. Returns False if the segment changed meanwhile; then
+    retry.
 
-    Where events were removed from it meanwhile, it is written anew without them.
+    If events were removed from it, it is rewritten without them.
 
     Raises:
-        StorageFullError: no space is left.
-        StorageFailedError: the disk failed, or what was read back is not what was written.
+        StorageFullError: the disk is full.
+        StorageFailedError: the disk failed, or the data read back differs from the data written.
     """
     store.manifest.roll(row.segment_id)
     if store.manifest.dead(row.segment_id):
@@ -34,7 +35,7 @@ def _seal_draft(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
     draft = drafts.write(row)
     opened = store.index.open_block(row.segment_id)
     if len(draft.offsets) != opened.view().count:
-        # Events were removed since it was looked.
+        # Events were removed in the meantime.
         return False
     block = SealedBlock.from_open(opened, draft.offsets)
     synced = _seal_file(drafts, draft, row, block)
@@ -58,7 +59,7 @@ def _seal_file(drafts: Drafts, draft: Draft, row: SegmentRow, block: SealedBlock
 
 
 def _seal_anew(store: SegmentStore, row: SegmentRow) -> None:
-    """Writes the rows that are left."""
+    """Writes the remaining rows to a new file."""
     rewriting = Rewriting(store, row, store.index.open_block(row.segment_id).view().columns)
     written: set[int] = set()
     after = 0
@@ -67,7 +68,7 @@ def _seal_anew(store: SegmentStore, row: SegmentRow) -> None:
             rewriting.add(events)
             written.update(sequence for sequence, _ in events)
             after = events[-1][0]
-        # Of what was removed meanwhile, some was written and some was not.
+        # Of the events that were removed meanwhile, only some were written.
         erased = [one for one in store.manifest.dead(row.segment_id) if one not in written]
         added = rewriting.finish()
     except SegmentDamagedError as damage:

@@ -1,4 +1,4 @@
-"""The segments of a vault as files, records.db and index know them, and how all three are changed together."""
+"""The segments of a vault in files, records.db and the index, and changes that keep the three consistent."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Sealed segments as they were, and what takes their place: one segment, or nothing."""
+    """A replacement of sealed segments by one segment, or by none."""
 
     removed: Sequence[SegmentRow]
     added: tuple[SegmentRow, SealedBlock] | None
     erased: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """By segment of `removed`, removed events that are not in the new file."""
+    """For each segment of `removed`: removed events that are not in the new file."""
     lost: tuple[LostRange, ...] = ()
     warning: TimelineWarning | None = None
     keeps_files: bool = False
-    """The old files are damaged, and could not be copied: they stay, under another name."""
+    """The old files are damaged and could not be copied, so they are kept under another name."""
 
     @property
     def change(self) -> Change:
-        """What records.db is told."""
+        """The change for records.db."""
         kept = self.added[0].segment_id if self.added else None
         return Change(
             put=(self.added[0],) if self.added else (),
@@ -48,10 +48,10 @@ class Swap:
 
 
 class SegmentStore:
-    """What the keeper works on. Only its thread changes anything; any thread may read through `readers`.
+    """The segments for the maintenance thread. Only that thread makes changes; any thread may read through `readers`.
 
-    A new file is complete and on the disk before records.db names it, and an old one is removed after that. A power
-    cut leaves files that records.db does not name, and nothing else.
+    A new file is complete and synced before records.db refers to it, and an old file is deleted after that. So a power
+    failure can only leave files that records.db does not refer to.
     """
 
     def __init__(self, files: Files, quarantine: Files, manifest: Manifest, index: TimelineIndex) -> None:
@@ -63,7 +63,7 @@ class SegmentStore:
         self._unsettled: Swap | None = None
 
     def find(self, segment_id: int) -> SegmentRow | None:
-        """What records.db says of a segment now; None where there is no such segment."""
+        """The current row of a segment; None if it does not exist."""
         return next((row for row in self.manifest.segments() if row.segment_id == segment_id), None)
 
     def new_header(self, row: SegmentRow, generation: int) -> SegmentHeader:
@@ -76,14 +76,14 @@ class SegmentStore:
         )
 
     def header(self, row: SegmentRow) -> SegmentHeader:
-        """What the header of a segment's file must be."""
+        """The expected header of a segment's file."""
         return SegmentHeader(self.manifest.epoch, row.segment_id, row.generation, row.create_time_us, row.seed)
 
     def set_aside(self, name: str) -> bool:
-        """Copies a file into the quarantine, and leaves it where it is; False where it cannot be read.
+        """Copies a file into the quarantine; returns False if it cannot be read.
 
         Raises:
-            StorageFullError: no space is left.
+            StorageFullError: the disk is full.
         """
         try:
             self.files.copy_to(name, self.quarantine)
@@ -94,25 +94,25 @@ class SegmentStore:
         return True
 
     def discard(self, name: str) -> None:
-        """Removes a file that nothing names any more."""
+        """Deletes a file that is no longer referred to."""
         self.files.unlink(name)
 
     def swap(self, swap: Swap) -> None:
-        """Puts a rewritten segment, whose file is complete, in the place of others.
+        """Replaces segments by a rewritten one, whose file is complete.
 
-        Where the transaction fails nobody may know whether it happened: `settle` finds out, once records.db works.
+        If the transaction fails, its outcome may be unknown; `settle` determines it once records.db works again.
         """
-        # Before records.db forgets that these are to go, so that a crash in between forgets nothing.
+        # Before records.db deletes the marks, so that a crash in between does not lose them.
         erase(self.quarantine, self.manifest.epoch, {row: swap.erased.get(row.segment_id, ()) for row in swap.removed})
         self._unsettled = swap
         self.manifest.commit(swap.change)
         self._finish(swap)
 
     def settle(self) -> None:
-        """Brings files and index in line with records.db where the last `swap` was cut off.
+        """Brings files and index in line with records.db after an interrupted `swap`.
 
         Raises:
-            StorageFullError: as the transaction does that finds out whether records.db works.
+            StorageFullError: the transaction that tests records.db failed with it.
             StorageFailedError: likewise.
         """
         swap = self._unsettled

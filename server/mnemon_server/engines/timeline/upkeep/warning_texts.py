@@ -1,4 +1,4 @@
-"""What is said when something is wrong with the files of a timeline."""
+"""The texts of warnings about the files of a timeline."""
 
 from collections.abc import Sequence
 
@@ -11,47 +11,47 @@ _RANGES_NAMED = 10
 
 
 def full_warning() -> TimelineWarning:
-    """No space is left for segments."""
+    """The disk is full."""
     return TimelineWarning(
         "warning",
         "no space is left on the disk for segments of the timeline; acknowledged events are safe in records.db",
-        "free space, or enlarge the disk; the segments are then written without further ado",
+        "free space, or enlarge the disk; the segments are then written automatically",
     )
 
 
 def failed_warning(problem: str) -> TimelineWarning:
-    """The disk fails where segments are."""
+    """The disk failed."""
     return TimelineWarning(
         "warning",
         f"segments of the timeline cannot be written: {problem}; acknowledged events are safe in records.db",
-        "check the disk; it is tried again every few seconds",
+        "check the disk; the server retries every few seconds",
     )
 
 
 def unrepaired_warning(problem: str) -> TimelineWarning:
-    """A segment that may be damaged could not be looked at, or not be rewritten."""
+    """A segment that may be damaged could not be read or rewritten."""
     return TimelineWarning(
         "warning",
-        f"a segment of the timeline could not be read or repaired: {problem}; nothing of it was given up",
-        "check the disk, the permissions of the folder, and how many files may be open; it is tried again every few"
+        f"a segment of the timeline could not be read or repaired: {problem}; no events were discarded",
+        "check the disk, the permissions of the folder, and the limit of open files; the server retries every few"
         " seconds",
     )
 
 
 def repaired_warning(row: SegmentRow, lost: Sequence[LostRange], kept_at: str) -> TimelineWarning:
-    """A damaged segment was rewritten. `kept_at` says where the damaged file is; empty where there was none."""
+    """A damaged segment was rewritten. `kept_at` says where the damaged file is; empty if there was none."""
     kept = f"; the damaged file is {kept_at}" if kept_at else ""
     if not lost:
         return TimelineWarning(
             "warning",
-            f"segment {row.segment_id} of the timeline was damaged, and was rewritten; no event was lost",
+            f"segment {row.segment_id} of the timeline was damaged and has been rewritten; no event was lost",
             f"check the disk{kept}",
         )
     count = sum(run.event_count for run in lost)
     return TimelineWarning(
         "critical",
         f"segment {row.segment_id} of the timeline was damaged, and {_events(count)} lost: {_ranges(lost)}; the "
-        f"segment's events are of {_time(row.min_time_us)} to {_time(row.max_time_us)}",
+        f"segment's events range from {_time(row.min_time_us)} to {_time(row.max_time_us)}",
         f"check the disk, and restore the events from a backup{kept}",
     )
 
