@@ -92,7 +92,7 @@ def test_held_back_as_many_are_let_through_as_make_the_target(pressure: WritePre
     assert pressure.holds_back
     calls = list(admitted(pressure))
     assert len(calls) == 5
-    with pytest.raises(ThrottledError, match=r"writes take 2 s, more than the 0.5 s that they should") as refusal:
+    with pytest.raises(ThrottledError, match=r"writes take 2 s, more than the target of 0.5 s") as refusal:
         pressure.write().__enter__()
     assert refusal.value.retry_after_s == 2.0
     calls[0].__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""What a statement, a search for statements and a deletion must look like: every problem is named with its field."""
+"""Checks of statements, of searches for them and of deletions: every problem is named with its field."""
 
 from collections.abc import Iterable, Sequence
 
@@ -39,11 +39,11 @@ def save_violations(request: SaveSemantic, dimension: int) -> Iterable[FieldViol
 
 
 def statement_violations(memory: SemanticMemory, field: str = "memory") -> Iterable[FieldViolation]:
-    """What is wrong with what a caller says of a statement."""
+    """What is wrong with a statement from a caller."""
     yield from content_violations(memory.content, f"{field}.content")
     yield from text_violations(memory.summary, f"{field}.summary", SUMMARY_BYTES_MAX)
     if not memory.scope.user:
-        yield FieldViolation(f"{field}.scope.user", "must name the user whose it is")
+        yield FieldViolation(f"{field}.scope.user", "must name the user that the statement belongs to")
     yield from scope_violations(memory.scope, f"{field}.scope")
     if memory.importance is not None:
         yield from share_violations(memory.importance, f"{field}.importance")
@@ -65,13 +65,13 @@ def query_violations(query: SimilarQuery, dimension: int) -> Iterable[FieldViola
 def deletion_violations(
     memory_ids: Sequence[str], where: SemanticFilter | None, request_id: str, expected_revision: int | None = None
 ) -> Iterable[FieldViolation]:
-    """What is wrong with a deletion: it names statements by their ids or by a filter."""
+    """What is wrong with a deletion. It names statements by their ids, or selects them by a filter."""
     if memory_ids and where:
         yield FieldViolation("filter", "must not be set together with memory_ids")
     elif not memory_ids and not where:
-        yield FieldViolation("filter", "must not be empty where memory_ids is: it would mean every statement")
+        yield FieldViolation("filter", "must not be empty if memory_ids is: it would mean every statement")
     if expected_revision is not None and len(memory_ids) != 1:
-        yield FieldViolation("expected_revision", "must be set with exactly one of memory_ids alone")
+        yield FieldViolation("expected_revision", "must be set only with exactly one of memory_ids")
     if len(memory_ids) > IDS_MAX:
         yield FieldViolation("memory_ids", f"must be at most {IDS_MAX:,}")
     else:

@@ -1,4 +1,4 @@
-"""Decisions as JSON and as the documents that the records keep, and back; how they are listed."""
+"""Decisions as JSON and as stored documents, in both directions, and the filters that list them."""
 
 import json
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ from mnemon_server.domain.records import Scope
 
 MICROSECOND = timedelta(microseconds=1)
 ABOUT = ("candidate_id", "existing_id", "result_id")
-"""The fields of a decision that name what it is about."""
+"""The fields of a decision that name its statements."""
 
 
 def decision_to_json(decision: Decision) -> str:
-    """The decision without the words that both statements are about: it outlives them, and so holds no text of them."""
+    """The decision without the words that both statements share: it outlives them, and must not hold their text."""
     values = {
         "decision_id": decision.decision_id,
         "scope": {name: text for name in SCOPE_FIELDS if (text := getattr(decision.scope, name))},
@@ -64,7 +64,7 @@ def decision_from_json(text: str) -> Decision:
 
 
 def decision_document(decision: Decision, text: str) -> Document:
-    """What is stored of a decision whose JSON is `text`."""
+    """The stored document of a decision whose JSON is `text`."""
     return Document(
         decision.decision_id,
         text,
@@ -75,17 +75,17 @@ def decision_document(decision: Decision, text: str) -> Document:
 
 @reads(DECISIONS)
 def stored_decision(document: Document) -> Decision:
-    """The decision that a document is."""
+    """The decision of a stored document."""
     return decision_from_json(document.content)
 
 
 def decisions_about(memory_id: str) -> Expression:
-    """Those that name this statement as candidate, existing one or result."""
+    """Matches the decisions that name this statement as candidate, existing one or result."""
     return AnyOf(tuple(Condition(name, Operator.EQ, (memory_id,)) for name in ABOUT))
 
 
 def decision_filter(*, user: str = "", memory_id: str = "") -> RecordFilter:
-    """The decisions of a user and about a statement; what is empty does not matter."""
+    """The decisions of a user about a statement; an empty argument matches all."""
     return RecordFilter(scope=Scope(user=user), expression=decisions_about(memory_id) if memory_id else None)
 
 

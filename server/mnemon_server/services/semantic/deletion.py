@@ -1,4 +1,4 @@
-"""How statements are removed for good: with all that gave way to them, and with the decisions about any of it."""
+"""Removes statements for good, with all that they superseded and the decisions about any of these."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ DETAILS = json.dumps({"prune_reason": "deleted"})
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What to remove: statements of some ids, or all that match; see SemanticStore.delete."""
+    """What to remove: statements with some ids, or all that match; see SemanticStore.delete."""
 
     memory_ids: Sequence[str] = ()
     where: SemanticFilter | None = None
@@ -31,13 +31,13 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """What is to go: what was asked for, with its revisions, and the ids of what gave way to that."""
+    """The statements to remove: the selected ones with their revisions, and the ids of those that they superseded."""
 
     asked: Mapping[str, int]
     along: tuple[str, ...]
 
     def counted(self) -> DeletedSemantic:
-        """How many they are."""
+        """The counts of a dry run."""
         return DeletedSemantic(len(self.asked), len(self.along))
 
 
@@ -45,8 +45,8 @@ def find_doomed(semantic: DocumentReader, deletion: Deletion) -> Doomed:
     """What a deletion would remove.
 
     Raises:
-        MemoryNotFoundError: some ids are not there, and may not be missing.
-        RevisionMismatchError: the statement has not the expected revision.
+        MemoryNotFoundError: some ids do not exist, and the deletion does not allow that.
+        RevisionMismatchError: the statement does not have the expected revision.
     """
     if deletion.memory_ids:
         wanted = among("id", deletion.memory_ids, hidden=None)
@@ -64,7 +64,7 @@ def find_doomed(semantic: DocumentReader, deletion: Deletion) -> Doomed:
 
 
 def delete(tx: VaultTransaction, deletion: Deletion) -> str:
-    """Removes it, and returns the answer to keep: how many, and the last revisions of those that were named."""
+    """Removes the statements, and returns the answer to store: the counts, and the last revisions of the named ones."""
     doomed = find_doomed(tx.collection(SEMANTIC), deletion)
     remove(tx, (*doomed.asked, *doomed.along))
     revisions = [doomed.asked.get(memory_id) for memory_id in deletion.memory_ids]
@@ -77,12 +77,12 @@ def remove(tx: VaultTransaction, memory_ids: Sequence[str]) -> None:
     for ids in _steps(memory_ids):
         semantic.delete_documents(among("id", ids, hidden=None), change=ChangeType.SEMANTIC_PRUNED, details=DETAILS)
         about = AnyOf(tuple(Condition(field, Operator.IN, tuple(ids)) for field in ABOUT))
-        # What happened to a decision is told by what happened to its statements.
+        # The changes of its statements already tell that a decision is gone.
         decisions.delete_documents(RecordFilter(expression=about, hidden=None), change=None)
 
 
 def from_answer(receipt: TransactionReceipt, deletion: Deletion) -> DeletedSemantic:
-    """The answer to a deletion, be it the first or to a replay."""
+    """The answer to a deletion, whether to the first call or to a replay."""
     deleted, superseded, revisions = json.loads(receipt.answer)
     receipts = [
         WriteReceipt(
@@ -111,7 +111,7 @@ def _gave_way_to(memory_ids: Sequence[str]) -> RecordFilter:
 
 
 def _revisions(semantic: DocumentReader, where: RecordFilter) -> Iterator[tuple[str, int]]:
-    """The ids of everything that matches, with revisions; read in steps, since each comes with its whole text."""
+    """Yields the id and revision of every match; reads in steps, since each document comes with its whole text."""
     after = 0
     while rows := semantic.list_documents(where, after=after, limit=STEP):
         yield from ((document.doc_id, document.revision) for _, document in rows)

@@ -1,4 +1,4 @@
-"""How stored statements get links to events, and lose them: by the bridge, and by whoever tells the same directly."""
+"""Adds and removes the links of stored statements to events, for the bridge and for callers that save the same."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
 
 
 def told_directly(tx: VaultTransaction, saved: SavedSemantic, given: SemanticMemory) -> SavedSemantic:
-    """What a save by a caller comes to: where the bridge had saved the same, it is the bridge's own no more."""
+    """The result of a save by a caller. If the bridge had saved the same statement, the bridge no longer owns it."""
     known, receipt = saved.memory, saved.receipt
     if not saved.duplicate or known is None or receipt is None or not is_bridged(known.metadata):
         return saved
@@ -31,7 +31,7 @@ def told_directly(tx: VaultTransaction, saved: SavedSemantic, given: SemanticMem
 
 
 def add_link(tx: VaultTransaction, document: Document, event_id: str, importance: float | None) -> None:
-    """Links a statement to one more event; one that was demoted gets the importance of that event."""
+    """Links a statement to one more event; a demoted statement gets the importance of that event."""
     links = links_of(document.metadata)
     if event_id in links:
         return
@@ -42,7 +42,7 @@ def add_link(tx: VaultTransaction, document: Document, event_id: str, importance
 
 
 def highest(first: float | None, second: float | None) -> float | None:
-    """The greater one of those that are known."""
+    """The greater of the known numbers; None if both are unknown."""
     return max((value for value in (first, second) if value is not None), default=None)
 
 
@@ -54,9 +54,9 @@ def change(
     importance: float | None,
     merged_from: tuple[str, ...] | None = None,
 ) -> int:
-    """Gives a stored statement other metadata, and another importance; returns its revision then.
+    """Replaces the metadata and the importance of a stored statement; returns its new revision.
 
-    `merged_from` None stays as it is.
+    With `merged_from` None, the stored value stays.
     """
 
     def changed(stored: Document) -> Document:
@@ -67,7 +67,7 @@ def change(
 
     semantic = tx.collection(SEMANTIC)
     [stored] = semantic.get_documents([memory_id])
-    # What is hidden must not seem to be known again to whoever follows the log.
+    # Those who follow the log must not take a hidden statement for a visible one.
     hidden = stored is not None and stored.hidden
     change = ChangeType.SEMANTIC_PRUNED if hidden else ChangeType.SEMANTIC_SAVED
     details = prune_details(SUPERSEDED) if hidden else ""

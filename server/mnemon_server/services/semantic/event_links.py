@@ -1,7 +1,7 @@
 """The links of statements to the events that they came from: a list of ids in the metadata, the newest last.
 
-A statement that has the key is one of the bridge's own, and stands for as long as one of its events does. A statement
-without it was told directly, and nothing that happens to an event removes it.
+A statement that has the key belongs to the bridge, and stands as long as one of its events exists. A statement without
+the key was saved by a caller, and is not removed because of an event.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,24 +10,24 @@ from mnemon_server.domain.bridge import LINK_KEY
 from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
 
 PRUNED_KEY = "episodic_pruned"
-"""The key of the metadata of a demoted statement, whose events are all gone: true."""
+"""The metadata key that is true for a demoted statement, whose events are all gone."""
 
 Metadata = Mapping[str, MetadataValue]
 
 
 def is_bridged(metadata: Metadata) -> bool:
-    """Whether the statement is one of the bridge's own."""
+    """Whether the statement belongs to the bridge."""
     return isinstance(metadata.get(LINK_KEY), tuple)
 
 
 def links_of(metadata: Metadata) -> tuple[str, ...]:
-    """The ids of the events that the statement is linked to; none where it was told directly."""
+    """The ids of the events that the statement is linked to; empty if a caller saved it."""
     links = metadata.get(LINK_KEY)
     return links if isinstance(links, tuple) else ()
 
 
 def with_links(metadata: Metadata, links: Iterable[str]) -> dict[str, MetadataValue]:
-    """The metadata with these links, of which the newest are kept; with one, nothing is pruned any more."""
+    """The metadata with these links, of which the newest are kept; with a link, the statement is no longer demoted."""
     kept = tuple(dict.fromkeys(links))[-METADATA_LIST_MAX:]
     linked = {**metadata, LINK_KEY: kept}
     if kept:
@@ -36,7 +36,7 @@ def with_links(metadata: Metadata, links: Iterable[str]) -> dict[str, MetadataVa
 
 
 def merged_metadata(first: Metadata, second: Metadata) -> dict[str, MetadataValue]:
-    """The metadata of what two statements were merged into: the second's counts, but the links are those of both."""
+    """The metadata of a merged statement: the second's values win, and the links are those of both."""
     both = {**first, **second}
     if not is_bridged(first) and not is_bridged(second):
         return both

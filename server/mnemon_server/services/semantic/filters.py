@@ -1,4 +1,4 @@
-"""From the statements that a caller means to what the records are asked."""
+"""Turns filters of callers into filters of the records."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ _ENGINE_NAMES = {"memory_id": "id", "create_time": "time"}
 
 
 def context_filter(where: SemanticFilter, *, hidden: bool | None = False) -> RecordFilter:
-    """The filter for the records, but for the window of time."""
+    """The filter for the records, without the time window."""
     expression = None if where.expression is None else with_engine_names(where.expression, _ENGINE_NAMES)
     return RecordFilter(scope=where.scope, expression=expression, hidden=hidden)
 
@@ -25,7 +25,7 @@ def record_filter(where: SemanticFilter, *, hidden: bool | None = False) -> Reco
 
 
 def window(where: SemanticFilter) -> Expression | None:
-    """What the window of time asks for; None where there is none."""
+    """The condition of the time window; None if the filter has no window."""
     bounds = ((Operator.GTE, where.created_from), (Operator.LTE, where.created_to))
     return joined(Condition("time", operator, (utc(time),)) for operator, time in bounds if time is not None)
 
@@ -40,5 +40,5 @@ def filter_violations(where: SemanticFilter, field: str = "filter") -> Iterable[
 
 
 def among(field: str, values: Iterable[str], *, hidden: bool | None = False) -> RecordFilter:
-    """The filter for the records whose field is one of these texts."""
+    """The filter for the records whose field equals one of these texts."""
     return RecordFilter(expression=Condition(field, Operator.IN, tuple(values)), hidden=hidden)

@@ -1,4 +1,4 @@
-"""Whether writes of statements are held back, why, and that the log says so once."""
+"""Tells whether writes of statements are held back, and why; logs that once."""
 
 import threading
 from collections.abc import Callable
@@ -24,19 +24,19 @@ FULL_RETRY_AFTER_S = 10.0
 
 
 class Room(Enum):
-    """Whether there is room for what asked for it."""
+    """Whether there is room for new statements."""
 
     AMPLE = auto()
     TIGHT = auto()
-    """There may be: it must be counted."""
+    """There may be room: the statements must be counted."""
     NONE = auto()
 
 
 class Capacity:
-    """How many statements there may be. Any thread may call it."""
+    """The limit on the number of statements. Any thread may call it."""
 
     def __init__(self, limit: int, count: Callable[[], int]) -> None:
-        """`count` says how many there are, at once."""
+        """`count` returns the current number of statements without blocking."""
         self.limit = limit
         self._count = count
         self._lock = threading.Lock()
@@ -44,11 +44,11 @@ class Capacity:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further statement is taken."""
+        """Whether the limit is reached."""
         return self._count() >= self.limit
 
     def claim(self, records: int) -> Room:
-        """Room for new statements; unless it is NONE, every one of them must be released once it is stored or not."""
+        """Claims room for new statements. Unless the result is NONE, release each one after it was stored or failed."""
         with self._lock:
             if self.is_full:
                 return Room.NONE
@@ -56,19 +56,19 @@ class Capacity:
             return Room.AMPLE if self._count() + self._claimed <= self.limit else Room.TIGHT
 
     def release(self, records: int = 1) -> None:
-        """Gives back what was claimed."""
+        """Releases claimed room."""
         with self._lock:
             self._claimed -= records
 
     def error(self) -> ThrottledError:
-        """What a statement is refused with."""
+        """The error for a statement that there is no room for."""
         return ThrottledError(
-            f"the capacity of {self.limit:,} statements is reached; delete some, or raise it", FULL_RETRY_AFTER_S
+            f"the capacity of {self.limit:,} statements is reached; delete some, or raise the limit", FULL_RETRY_AFTER_S
         )
 
 
 class SemanticHealth:
-    """Says whether writes are held back, and tells the log when that begins and ends. Belongs to one event loop."""
+    """Tells whether writes are held back, and logs when that begins and ends. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -84,15 +84,15 @@ class SemanticHealth:
         self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload, look_every_s=look_every_s)
 
     def problem(self) -> str:
-        """Why writes are held back, as a sentence; empty where they are not."""
+        """Why writes are held back, as a sentence; empty if they are not."""
         return joined_messages(self._problems())
 
     def notice(self) -> None:
-        """Sees to it that the log says how it is; call it whenever that may have changed."""
+        """Brings the log up to date; call it whenever the health may have changed."""
         self._signal.notice()
 
     async def aclose(self) -> None:
-        """Ends what `notice` began."""
+        """Ends the work that `notice` started."""
         await self._signal.aclose()
 
     def _problems(self) -> list[Problem]:
@@ -101,7 +101,7 @@ class SemanticHealth:
             limit = f"the capacity of {self._capacity.limit:,} statements is reached"
             found.append(Problem(HELD_BACK, limit, "delete statements, or raise the capacity"))
         if self._pressure.holds_back:
-            slow = f"writes take longer than the {self._pressure.target_s:g} s that they should"
-            remedy = "write less at the same time, or give the server a faster disk or more cores"
+            slow = f"a write takes longer than the target of {self._pressure.target_s:g} s"
+            remedy = "send fewer writes at the same time, or give the server a faster disk or more cores"
             found.append(Problem(HELD_BACK, slow, remedy))
         return found

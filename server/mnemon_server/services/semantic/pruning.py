@@ -1,4 +1,4 @@
-"""Why statements leave the searches, as the events about it say."""
+"""Reasons why searches no longer find a statement, as the change feed names them."""
 
 import json
 
@@ -7,5 +7,5 @@ SUPERSEDED, MERGED, UNMERGED = "superseded", "merged", "unmerged"
 
 
 def prune_details(reason: str) -> str:
-    """What the event of a pruned statement says."""
+    """The details of the change for a pruned statement."""
     return json.dumps({"prune_reason": reason})

@@ -1,4 +1,4 @@
-"""The answer to a save as it is kept under its request id: ids and figures, no text of what was saved."""
+"""The answers to saves as they are stored under their request ids: ids and numbers, no text of what was saved."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def to_answer(saved: SavedSemantic) -> str:
-    """What is kept of an answer; the signals of its conflicts without the words that they are about."""
+    """The stored part of an answer; the signals of its conflicts are stored without their words."""
     receipt = saved.receipt
     values = {
         "id": receipt.id if receipt else "",
@@ -33,7 +33,7 @@ def to_answer(saved: SavedSemantic) -> str:
 
 
 def from_answer(vault: Vault, receipt: TransactionReceipt) -> SavedSemantic:
-    """The answer to a replay: what was answered, with the statement and the decision as they are now. Blocks."""
+    """The answer to a replay: the first answer, with the statement and the decision as they are now. Blocks."""
     values = json.loads(receipt.answer)
     memory_id, decision_id = values.get("id", ""), values.get("decision", "")
     memory = _read(vault, memory_id) if memory_id else None

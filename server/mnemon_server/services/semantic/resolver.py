@@ -1,4 +1,4 @@
-"""What the semantic store asks of whoever settles conflicts."""
+"""The interface through which the semantic store resolves conflicts."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,26 +10,26 @@ from mnemon_server.engines.promises.vault import VaultTransaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSemantic:
-    """A statement on its way into the records: checked, with an id of its own, and embedded."""
+    """A statement to store: checked, with a new id, and embedded."""
 
     memory: SemanticMemory
-    """Its `create_time` is None where it is to be the commit's time."""
+    """If its `create_time` is None, it gets the time of the commit."""
     vector: Vector
-    """Of unit length."""
+    """Has unit length."""
     policy: ConflictPolicy = ConflictPolicy.IGNORE
     rule: str = ""
-    """Empty: the one whose conditions match."""
+    """The name of the rule; if empty, the rule whose conditions match."""
 
 
 class Resolver(Protocol):
     """Saves statements whose policy is not IGNORE."""
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
-        """Stores the statement, or does what its rule says about its conflicts; duplicates are answered as such.
+        """Stores the statement, or resolves its conflicts by its rule; a duplicate is reported as such.
 
-        Runs inside a transaction, and does everything in it. The sequences of receipts may be 0, and conflicts may be
-        more than an answer holds.
+        Runs inside the transaction, and does everything in it. The sequences of receipts may be 0, and there may be
+        more conflicts than an answer holds.
 
         Raises:
-            RuleNotFoundError: there is no rule of this name.
+            RuleNotFoundError: the rule does not exist.
         """

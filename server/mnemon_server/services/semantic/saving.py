@@ -1,4 +1,4 @@
-"""How statements are saved: checked, embedded together outside of any transaction, and written in their order."""
+"""Saves statements: checks them, embeds them together outside of any transaction, and writes them in their order."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -41,26 +41,26 @@ from mnemon_server.services.shared.writes import request_key
 
 
 class SaveProgram:
-    """What a save does inside its transaction; `saved` is what its last run came to."""
+    """The part of a save inside its transaction; `saved` is the result of its last run."""
 
     def __init__(
         self, new: NewSemantic | None, memory: SemanticMemory, room: Room, capacity: Capacity, resolver: Resolver | None
     ) -> None:
         self.saved: SavedSemantic | None = None
         self.memory = memory
-        """The statement, with the id that it gets where it is stored."""
+        """The statement, with the id that it gets if it is stored."""
         self._new = new
         self._room = room
         self._capacity = capacity
         self._resolver = resolver
 
     def __call__(self, tx: VaultTransaction) -> str:
-        """Saves what a caller told, and returns the answer to keep."""
+        """Saves the statement of a caller, and returns the answer to store."""
         self.saved = told_directly(tx, self.save(tx), self.memory)
         return to_answer(self.saved)
 
     def save(self, tx: VaultTransaction) -> SavedSemantic:
-        """Saves the statement; ThrottledError, before anything is written, where there is no room for it."""
+        """Saves the statement. If there is no room for it, raises ThrottledError before anything is written."""
         if self._room is not Room.AMPLE:
             semantic = tx.collection(SEMANTIC)
             if (known := find_duplicate(semantic, self.memory)) is not None:
@@ -103,13 +103,13 @@ class SemanticSaving:
         self._offload = offload
 
     async def save(self, requests: Sequence[SaveSemantic]) -> list[SavedSemantic | MnemonError]:
-        """Saves statements in their order, one result each; what is wrong with one is no other's business."""
+        """Saves statements in their order, with one result each; an invalid one does not affect the others."""
         return await take_in(requests, self._violations, self._save_timed)
 
     def _violations(self, request: SaveSemantic) -> Iterator[FieldViolation]:
         yield from save_violations(request, self._dimension)
         if self._resolver is None and request.conflict_policy is not ConflictPolicy.IGNORE:
-            yield FieldViolation("conflict_policy", "must be IGNORE: conflicts are not settled here")
+            yield FieldViolation("conflict_policy", "must be IGNORE: conflicts are not resolved here")
 
     async def _save_timed(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
         try:
@@ -123,7 +123,7 @@ class SemanticSaving:
     ) -> Sequence[SavedSemantic | MnemonError]:
         room = self._capacity.claim(len(requests))
         if room is Room.NONE:
-            # Duplicates and replays are answered all the same; for them, nothing need be embedded.
+            # Duplicates and replays are still answered: they need no embedding.
             writes: Sequence[_Write | MnemonError] = [self._hand_over(one, None, room) for one in requests]
         else:
             writes = await self._embed_and_hand_over(requests, room)
@@ -138,14 +138,14 @@ class SemanticSaving:
         try:
             contents = [request.memory.content for request in requests]
             vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
-            # All are handed over before the first is awaited, and so keep their order.
+            # All are handed over before the first is awaited, so they keep their order.
             for request, vector in zip(requests, vectors, strict=True):
                 if isinstance(vector, MnemonError):
                     writes.append(vector)
                     continue
                 write = self._hand_over(request, vector, room)
                 claimed -= 1
-                # Whoever waits for it may go away before it is done.
+                # The caller may go away before the write is done.
                 write.future.add_done_callback(lambda _: self._capacity.release())
                 writes.append(write)
         finally:
@@ -154,9 +154,9 @@ class SemanticSaving:
 
     @asynccontextmanager
     async def prepared(self, requests: Sequence[SaveSemantic]) -> AsyncIterator[list[SaveProgram | MnemonError]]:
-        """What saves these statements in a transaction of the caller's, one for each, or what is wrong with it.
+        """Yields one program for each statement, which saves it in a transaction of the caller, or its error.
 
-        The transaction must be over when the block ends: until then room is kept, and the time counts as that of a
+        The transaction must end before the block does: until then, room is reserved, and the time counts as that of a
         save.
 
         Raises:
@@ -175,7 +175,7 @@ class SemanticSaving:
 
     async def _programs(self, requests: Sequence[SaveSemantic], room: Room) -> list[SaveProgram | MnemonError]:
         if room is Room.NONE:
-            # Duplicates are found all the same; for them, nothing need be embedded.
+            # Duplicates are still found: they need no embedding.
             return [self._program(request, None, room) for request in requests]
         contents = [request.memory.content for request in requests]
         vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])

@@ -1,7 +1,7 @@
-"""How a vector or a text finds statements: context and window first, then similarity, threshold and top_k.
+"""Searches statements by a vector or a text: context and time window first, then similarity, threshold and top_k.
 
-Up to `exact_scan_max` candidates are compared one by one. Beyond, the graph proposes, and what it proposes is held
-against the filters; where what it may have left out could belong into the answer, everything is compared after all.
+Up to `exact_scan_max` candidates are compared one by one. Beyond that, the graph proposes statements, and the filters
+are applied to them. If the graph may have missed a statement that belongs in the answer, all candidates are compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,34 +30,34 @@ from mnemon_server.services.semantic.filters import context_filter, record_filte
 from mnemon_server.services.semantic.stored_form import to_semantic
 
 DIGITS = 6
-"""Digits of a similarity behind the point: what vectors of 32-bit numbers give for certain."""
+"""Decimal places of a similarity: those that vectors of 32-bit numbers give reliably."""
 
 GRAPH_HITS_MIN, GRAPH_OVERFETCH, GRAPH_WIDENING = 64, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What a search may find; there is one passage for each statement."""
+    """The statements that a search may find. Each has one passage."""
 
     total: int
     in_context: int
     count: int
-    """Those in the window as well."""
+    """Those in the context and in the window."""
     ids: PassageIds | None
-    """Ascending; None: all."""
+    """Ids of their passages, ascending; None means all."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Candidates with their similarity."""
+    """Candidates with their similarities."""
 
     scores: Scores
     exact: bool
-    """No candidate was left out."""
+    """Whether all candidates were compared."""
 
 
 class SemanticSearch:
-    """Finds statements. A search is one blocking call: hops between threads would cost more than it does."""
+    """Finds statements. A search is one blocking call: switching threads would cost more than the search itself."""
 
     def __init__(
         self, records: RecordEngine, embed_query: Callable[[str], Vector], *, dimension: int, exact_scan_max: int
@@ -69,7 +69,7 @@ class SemanticSearch:
 
     @timed_search
     def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:
-        """The statements most similar to the query, best first; `fits` is asked before one is read. Blocks."""
+        """The statements most similar to the query, best first; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
         if query.vector is not None:
             vector = unit_vector(query.vector)
@@ -82,7 +82,7 @@ class SemanticSearch:
         matches = self._matches(compared.scores, query, fits)
         return SimilarAnswer(matches, _diagnostics(candidates, compared, len(matches)))
 
-    # Who may be found
+    # Candidates
 
     def _candidates(self, where: SemanticFilter) -> _Candidates:
         total = self._records.stats().passage_count
@@ -92,11 +92,11 @@ class SemanticSearch:
         if window(where) is not None:
             ids = self._records.match_passages(record_filter(where))
         count = in_context if ids is None else len(ids)
-        # What is saved between the reads belongs to none of them, or to all.
+        # A statement that is saved between the two reads must not make a count larger than the one that includes it.
         in_context = max(in_context, count)
         return _Candidates(max(total, in_context), in_context, count, ids)
 
-    # How similar they are
+    # Similarity
 
     def _compare(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> _Compared:
         """The candidates that reach the threshold."""
@@ -108,7 +108,7 @@ class SemanticSearch:
         return _Compared(_reaching(scores, query.min_similarity), exact=True)
 
     def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> Scores | None:
-        """What the graph proposes; None where there is none, or it may have left out what should be returned."""
+        """What the graph proposes; None if there is no graph, or if it may have missed a part of the answer."""
         for widening in (1, GRAPH_WIDENING):
             limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.top_k)
             near = self._records.nearest_vectors(vector, limit=limit)
@@ -120,12 +120,12 @@ class SemanticSearch:
                 return found
         return None
 
-    # What they say
+    # Reading
 
     def _matches(self, scores: Scores, query: SimilarQuery, fits: Fits | None) -> tuple[SemanticMatch, ...]:
-        """The best `top_k`, where there are so many and they fit.
+        """The best `top_k` matches, or as many as there are and as fit.
 
-        What is deleted between being compared, located and read makes room for the next.
+        If a statement is deleted before it is read, the next one takes its place.
         """
         reading = _Reading(fits)
         matches: list[SemanticMatch] = []
@@ -149,13 +149,13 @@ class SemanticSearch:
 
 
 class _Reading:
-    """Documents that are read part by part, until one does not fit."""
+    """Reads documents part by part, until one does not fit."""
 
     def __init__(self, fits: Fits | None) -> None:
         self._fits = fits
         self.is_full = False
         self.seen: set[str] = set()
-        """Ids of those that were asked for, whether they were there or not."""
+        """Ids that were looked up, whether they exist or not."""
 
     def read(self, records: RecordEngine, places: Sequence[PassageLocation], view: View) -> Sequence[Document | None]:
         doc_ids = [place.doc_id for place in places]
@@ -187,7 +187,7 @@ def _diagnostics(candidates: _Candidates, compared: _Compared, returned: int) ->
 
 
 def _reaching(scores: Scores, min_similarity: float) -> Scores:
-    """Those that reach the threshold."""
+    """The scores that reach the threshold."""
     rows = _reaches(scores.scores, min_similarity)
     return scores if rows.all() else Scores(scores.passage_ids[rows], scores.scores[rows])
 
@@ -197,12 +197,12 @@ def _reaches(cosines: NDArray[np.float64], min_similarity: float) -> NDArray[np.
 
 
 def _similarities(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """0 to 1, without the digits that rounding alone makes: a vector is as similar to itself as can be."""
+    """0 to 1, without the digits that come from rounding errors: the similarity of a vector to itself is 1."""
     return np.clip(cosines.round(DIGITS), 0.0, 1.0)
 
 
 def _among(scores: Scores, ids: PassageIds | None) -> Scores:
-    """Those whose ids are among some, which are ascending."""
+    """The scores whose ids are in `ids`, which are ascending."""
     if ids is None or not len(ids):
         return scores if ids is None else NOTHING
     rows = ids[np.minimum(np.searchsorted(ids, scores.passage_ids), len(ids) - 1)] == scores.passage_ids

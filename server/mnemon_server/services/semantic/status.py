@@ -1,4 +1,4 @@
-"""How the index of statements is, as far as the records know, and what is said of its snapshots."""
+"""The status of the index of statements, as far as the records know it, and the answers about its snapshots."""
 
 import json
 from datetime import datetime
@@ -12,9 +12,9 @@ from mnemon_server.engines.promises.vault import TransactionReceipt
 
 
 def read_status(records: RecordEngine, *, is_warm: bool, capacity: int, write_latency_target_s: float) -> IndexStatus:
-    """The status without what holds writes back; tries to open the records anew where they failed. Blocks.
+    """The status without the reasons that hold writes back. If the records failed, opens them again. Blocks.
 
-    Raises whatever reading the records does.
+    Raises the errors of reading the records.
     """
     problem = _failure(records)
     usage, stats = records.vector_usage(), records.stats()
@@ -36,21 +36,21 @@ def read_status(records: RecordEngine, *, is_warm: bool, capacity: int, write_la
 
 
 def warming_message(records: RecordEngine) -> str:
-    """How far the index has come."""
+    """The progress of the index while it is being loaded or built."""
     usage, total = records.vector_usage(), records.stats().passage_count
     indexed = min(usage.graph_count + usage.building_count, total)
     return f"the index is warming up: it has {indexed:,} of {total:,} vectors"
 
 
 def snapshot_answer(time: datetime | None, stats: RecordStats) -> str:
-    """What is kept of the answer to who asked for a snapshot."""
+    """The stored answer to a request for a snapshot."""
     if time is not None:
         return json.dumps([to_microseconds(time), ""])
     return json.dumps([None, f"{stats.passage_count:,} statements are compared one by one and need no snapshot"])
 
 
 def snapshot_of(receipt: TransactionReceipt) -> Snapshot:
-    """The answer, be it the first or to a replay."""
+    """The answer, whether to the first call or to a replay."""
     microseconds, message = json.loads(receipt.answer)
     time = None if microseconds is None else from_microseconds(microseconds)
     return Snapshot(time, message, receipt.replayed)

@@ -1,7 +1,7 @@
-"""The semantic memory service: statements that are known of users, each with a vector, found by meaning.
+"""The semantic memory service: statements about users, each with a vector, found by meaning.
 
-A statement is a document of the collection SEMANTIC with one passage, and so one vector. What gave way to another one
-is hidden: nothing but its id finds it, and it is kept until it is deleted for good.
+A statement is a document of the collection SEMANTIC with one passage, and so one vector. A superseded statement is
+hidden: only its id finds it, and it is kept until it is deleted for good.
 """
 
 import asyncio
@@ -55,18 +55,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SemanticSettings:
-    """How many statements there may be, and how long a save may take."""
+    """The limit on the number of statements, and how long a save may take."""
 
     capacity: int
-    """Most statements, without those that gave way to others."""
+    """The most statements, not counting superseded ones."""
     write_latency: WriteLatency
-    """What the time of a save should not exceed."""
+    """The time of a save should not exceed it."""
 
 
 class SemanticStore:
-    """Statements over a vault. All methods are safe to call from many tasks at once.
+    """The statements of a vault. All methods are safe to call from many tasks at once.
 
-    Until the index is warm, all but `status` raise IndexWarmingError.
+    Until the index is warm, all methods but `status` raise IndexWarmingError.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class SemanticStore:
         settings: SemanticSettings,
         search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
-        """Takes nothing over: the vault and the embedder are closed by whoever opened them.
+        """The vault and the embedder belong to the caller, who closes them.
 
         Args:
-            vault: keeps the statements, and the decisions about them.
+            vault: stores the statements, and the decisions about them.
             embedder: makes the vectors.
-            resolver: saves statements whose conflicts matter; None refuses them.
-            settings: how many statements there may be, and how long a save may take.
-            search: how they are searched; a search by meaning alone has no fusion and no ranker.
+            resolver: saves statements whose conflicts matter; with None, such saves are refused.
+            settings: the limit on the number of statements, and how long a save may take.
+            search: settings of searches; a search by meaning alone uses no fusion and no ranker.
         """
         self._vault = vault
         self._records = vault.collection(SEMANTIC)
@@ -111,7 +111,7 @@ class SemanticStore:
 
     @property
     def is_warm(self) -> bool:
-        """Whether the index is loaded or built; once it is, it stays so."""
+        """Whether the index is loaded or built. Once True, it stays True."""
         if not self._was_warm:
             self._was_warm = self._records.vector_usage().warm
         return self._was_warm
@@ -119,7 +119,7 @@ class SemanticStore:
     # Reading
 
     async def get(self, memory_id: str, *, embedding: bool = False, room: Room | None = None) -> SemanticMemory:
-        """The statement, also where something took its place. MemoryNotFoundError if it does not exist."""
+        """The statement, superseded or not. MemoryNotFoundError if it does not exist."""
         self._check_warm()
         refuse(doc_id_violations(memory_id, "memory_id"))
         if embedding:
@@ -139,7 +139,7 @@ class SemanticStore:
         show_superseded: bool = False,
         room: Room | None = None,
     ) -> SemanticPage:
-        """A page of statements in the order in which they were saved, from behind position `after`."""
+        """A page of statements in the order in which they were saved, behind position `after`."""
         self._check_warm()
         refuse(filter_violations(where))
         records = record_filter(where, hidden=None if show_superseded else False)
@@ -154,7 +154,7 @@ class SemanticStore:
         return await read_within(room, self._offload, self._search.find, query)
 
     async def status(self) -> IndexStatus:
-        """How the index is. Never raises."""
+        """The status of the index. Never raises."""
         try:
             status = await self._offload(self._read_status)
             if status.state is not IndexState.READY:
@@ -167,14 +167,14 @@ class SemanticStore:
     # Writing
 
     async def save(self, request: SaveSemantic) -> SavedSemantic:
-        """Stores a statement, or does what the policy says of its conflicts.
+        """Stores a statement, or handles its conflicts as the policy says.
 
-        A replay is answered with the statement and the decision as they are now.
+        A replay gets the statement and the decision as they are now.
 
         Raises:
             InvalidArgumentError, EmbeddingError, RuleNotFoundError: nothing was stored.
-            ThrottledError: the capacity is reached, or writes take longer than they should.
-            and what the future of a RecordEngine's write raises.
+            ThrottledError: the capacity is reached, or writes are too slow.
+            and the errors of a RecordEngine's write.
         """
         [result] = await self.save_many([request])
         if isinstance(result, MnemonError):
@@ -182,7 +182,7 @@ class SemanticStore:
         return result
 
     async def save_many(self, requests: Sequence[SaveSemantic]) -> builtins.list[SavedSemantic | MnemonError]:
-        """Stores statements in their order, one result each; what is wrong with one is no other's business."""
+        """Stores statements in their order, with one result each; an invalid one does not affect the others."""
         self._check_warm()
         try:
             return await self._saving.save(requests)
@@ -193,7 +193,7 @@ class SemanticStore:
     async def prepared(
         self, requests: Sequence[SaveSemantic]
     ) -> AsyncIterator[builtins.list[SaveProgram | MnemonError]]:
-        """What saves these statements in a transaction of the caller's; see SemanticSaving."""
+        """Yields the programs that save these statements in a transaction of the caller; see SemanticSaving."""
         self._check_warm()
         try:
             async with self._saving.prepared(requests) as programs:
@@ -211,19 +211,19 @@ class SemanticStore:
         dry_run: bool = False,
         request_id: str = "",
     ) -> DeletedSemantic:
-        """Removes statements for good, in one transaction, with what gave way to them and the decisions about any.
+        """Removes statements for good, in one transaction, with what they superseded and the decisions about any.
 
         Args:
-            memory_ids: which ones.
-            where: or else a filter, which matches superseded ones, too.
-            allow_missing: passes over ids that are not there.
-            expected_revision: of the one statement that is named.
-            dry_run: counts them, and removes nothing.
+            memory_ids: the statements to remove.
+            where: or else a filter that selects them; it matches superseded ones, too.
+            allow_missing: ignores ids that do not exist.
+            expected_revision: the revision that the only named statement must have.
+            dry_run: counts the statements, and removes nothing.
             request_id: makes a repeated call harmless.
 
         Raises:
-            MemoryNotFoundError: some of the ids are not there; nothing was removed.
-            RevisionMismatchError: the statement has not the expected revision.
+            MemoryNotFoundError: some of the ids do not exist; nothing was removed.
+            RevisionMismatchError: the statement does not have the expected revision.
         """
         self._check_warm()
         refuse(deletion_violations(memory_ids, where, request_id, expected_revision))
@@ -238,7 +238,7 @@ class SemanticStore:
         return from_answer(receipt, deletion)
 
     async def create_snapshot(self, *, request_id: str = "") -> Snapshot:
-        """Writes the index's graph now, once for the same request id."""
+        """Writes the graph of the index to disk now; once for the same request id."""
         self._check_warm()
         refuse(request_id_violations(request_id))
 
@@ -248,7 +248,7 @@ class SemanticStore:
         return snapshot_of(await done_once(self._vault, request_key(request_id, "semantic-snapshot"), write))
 
     async def aclose(self) -> None:
-        """Waits for what has begun; calls after it fail."""
+        """Waits for the calls that have begun; calls after it fail."""
         await self._health.aclose()
         await asyncio.to_thread(self._offload.close)
 
@@ -269,7 +269,7 @@ class SemanticStore:
 
     def _with_pressure(self, status: IndexStatus) -> IndexStatus:
         self._health.notice()
-        # First, since it looks anew: what is said of the state must be true of this latency.
+        # First, since this computes the median again: the state must match this latency.
         latency_s = self._pressure.median_s
         problem = self._health.problem()
         return replace(

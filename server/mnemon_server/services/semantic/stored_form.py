@@ -1,4 +1,4 @@
-"""Statements as the documents that the records keep, and back; how one is stored where nothing contradicts it."""
+"""Statements as stored documents, in both directions, and the write of a statement without conflicts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from mnemon_server.services.semantic.terms import content_hash, terms_of
 
 
 class DocumentReader(Protocol):
-    """What reading statements takes: a collection, or one inside a transaction."""
+    """Reads statements: a collection, or one inside a transaction."""
 
     def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
         """See RecordEngine."""
@@ -32,7 +32,7 @@ class DocumentReader(Protocol):
 
 
 def given_statement(memory: SemanticMemory) -> SemanticMemory:
-    """A statement that a caller gave, as it is kept: without what the server sets, but with its id and its vector."""
+    """A statement from a caller as it is stored: without the server's fields, but with its id and its vector."""
     return SemanticMemory(
         memory_id=memory.memory_id,
         content=memory.content,
@@ -48,7 +48,7 @@ def given_statement(memory: SemanticMemory) -> SemanticMemory:
 
 
 def to_document(memory: SemanticMemory) -> Document:
-    """What is stored of a statement whose `create_time` is known; hidden where something took its place."""
+    """The stored document of a statement whose `create_time` is known; hidden if it is superseded."""
     return Document(
         memory.memory_id,
         memory.content,
@@ -67,7 +67,7 @@ def to_document(memory: SemanticMemory) -> Document:
 
 
 def to_semantic(document: Document) -> SemanticMemory:
-    """The statement that a document is, with its vector where the document came with it."""
+    """The statement of a stored document, with its vector if the document has it."""
     fields = document.fields
     importance, time = fields.get("importance"), fields.get("time")
     texts: dict[str, Any] = {name: str(fields.get(name) or "") for name in TEXTS}
@@ -88,14 +88,14 @@ def to_semantic(document: Document) -> SemanticMemory:
 
 
 def find_duplicate(semantic: DocumentReader, memory: SemanticMemory) -> Document | None:
-    """The visible statement of the same user and persona that says the same; None where there is none."""
+    """The visible statement of the same user and persona with the same content; None if it does not exist."""
     digest = content_hash(memory.scope.user, memory.scope.persona, memory.content)
     same = RecordFilter(expression=Condition("content_hash", Operator.EQ, (digest,)))
     return next((document for _, document in semantic.list_documents(same, limit=1)), None)
 
 
 def save_plain(tx: VaultTransaction, new: NewSemantic) -> SavedSemantic:
-    """Stores a statement beside what is known, unless the same is known."""
+    """Stores a statement without looking for conflicts, unless the same one is stored already."""
     known = find_duplicate(tx.collection(SEMANTIC), new.memory)
     if known is not None:
         return as_duplicate(known, tx.now)
@@ -104,7 +104,7 @@ def save_plain(tx: VaultTransaction, new: NewSemantic) -> SavedSemantic:
 
 
 def as_duplicate(known: Document, now: datetime) -> SavedSemantic:
-    """The answer to a save of what is known."""
+    """The answer to a save of a statement that is stored already."""
     receipt = WriteReceipt(known.doc_id, WriteOutcome.UNCHANGED, known.revision, now)
     return SavedSemantic(memory=to_semantic(known), receipt=receipt, duplicate=True)
 
@@ -117,7 +117,7 @@ def put_semantic(
     change: ChangeType = ChangeType.SEMANTIC_SAVED,
     details: str = "",
 ) -> tuple[SemanticMemory, WriteReceipt]:
-    """Stores a statement under its id, hidden where something took its place, and returns it as it is then."""
+    """Stores a statement under its id, hidden if it is superseded, and returns it as stored."""
     document = to_document(replace(memory, create_time=memory.create_time or tx.now))
     passage = PassageInput(0, len(memory.content), vector)
     write = DocumentWrite(document=document, passages=[passage], change=change, details=details)

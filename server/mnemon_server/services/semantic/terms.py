@@ -1,4 +1,4 @@
-"""What two statements have in common is told by: their terms, and the digest of their normalised content."""
+"""What statements are compared by: their terms, and the digest of their normalised content."""
 
 import json
 import re
@@ -9,16 +9,16 @@ from hashlib import sha256
 
 from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, analyze
 
-# Vowel signs and accents belong to the word that they stand in, but `\w` leaves them out and would cut it there.
+# Vowel signs and accents belong to their word, but `\w` does not match them, and would split the word there.
 _MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
-# One save asks for the terms of the same two or three statements several times.
+# One save needs the terms of the same two or three statements several times.
 TERMS_KEPT = 8
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
 
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
-# What readers take for a word where nothing separates words. A run of Katakana or Hangul is one. So is a run of Han
-# characters, unless Hiragana right behind it belong to it, as in 毎日飲む, and are no particle; the few Chinese
-# characters that are nearly always words of their own end it.
+# What readers see as a word in scripts that do not separate words. A run of Katakana or Hangul is a word. So is a run
+# of Han characters, unless the Hiragana behind it belong to it, as in 毎日飲む, and are not a particle. The few Chinese
+# characters that are nearly always words of their own end a run.
 _ALONE = "的是在很也我你您他她它们們这這那吗嗎呢吧"
 _READABLE = re.compile(
     rf"[{_KATAKANA}]++|[{HANGUL}]++"
@@ -28,7 +28,7 @@ _READABLE = re.compile(
 
 
 def terms_of(keywords: Sequence[str], content: str) -> frozenset[str]:
-    """What the keyword signal compares: the given keywords in lower case, else the words of the content."""
+    """What the keyword signal compares: the given keywords in lower case, or else the words of the content."""
     return _terms_of(tuple(keywords), content)
 
 
@@ -39,17 +39,17 @@ def _terms_of(keywords: tuple[str, ...], content: str) -> frozenset[str]:
 
 
 def words_of(text: str) -> list[str]:
-    """The different words in lower case and order, longer than one character; CJK as overlapping pairs."""
+    """The distinct words in lower case, in their order, longer than one character; CJK as overlapping pairs."""
     return [word for word in dict.fromkeys(_WORD.findall(analyze(_lowered(text)))) if len(word) > 1]
 
 
 def readable_words(text: str) -> list[str]:
-    """As `words_of`, but no parts of words: of Chinese and Japanese what stands between other characters."""
+    """As `words_of`, but only whole words: in Chinese and Japanese, those that other characters set apart."""
     return [word for word in dict.fromkeys(_READABLE.findall(_lowered(text))) if len(word) > 1]
 
 
 def normalised_keyword(keyword: str) -> str:
-    """A keyword as it is compared."""
+    """A keyword in the form in which it is compared."""
     return normalised_content(_lowered(keyword))
 
 
@@ -59,7 +59,7 @@ def normalised_content(text: str) -> str:
 
 
 def content_hash(user: str, persona: str, content: str) -> str:
-    """SHA-256 in hex of what makes two statements the same one."""
+    """SHA-256 in hex of what two equal statements have in common."""
     parts = json.dumps([user, persona, normalised_content(content)], ensure_ascii=False)
     return sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
 

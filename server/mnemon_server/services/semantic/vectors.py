@@ -1,4 +1,4 @@
-"""One vector for each statement, however long it is."""
+"""The vectors of statements: one for each, however long it is."""
 
 from collections.abc import Sequence
 
@@ -13,26 +13,26 @@ NOWHERE = 1e-6
 
 
 async def embed_statements(embedder: EmbeddingBatcher, contents: Sequence[str]) -> list[Vector]:
-    """One vector of unit length per text, all embedded together; of a long text, what its passages have in common.
+    """One vector of unit length per text, all embedded together; for a long text, the mean of its passages.
 
-    Errors as EmbeddingBatcher.
+    Raises the errors of EmbeddingBatcher.
     """
     return [mean_vector([part.vector for part in parts]) for parts in await embed_passages(embedder, contents)]
 
 
 def mean_vector(vectors: Sequence[Vector]) -> Vector:
-    """The mean direction of vectors of unit length, at unit length; the first one's where they cancel out."""
+    """The mean direction of vectors of unit length, with unit length; the first vector if they cancel out."""
     if len(vectors) == 1:
         return vectors[0]
     mean = np.stack(vectors).astype(np.float64).mean(axis=0)
-    # What rounding leaves of opposites points nowhere.
+    # The sum of opposite vectors is a rounding error without a meaningful direction.
     return unit_vector(mean.tolist()) if np.linalg.norm(mean) > NOWHERE else vectors[0]
 
 
 async def vectors_of(
     embedder: EmbeddingBatcher, contents: Sequence[str], given: Sequence[Sequence[float] | None]
 ) -> list[Vector | MnemonError]:
-    """The vector of each text: the one given with it, or else its own. Texts are embedded, or fail, together."""
+    """The vector of each text: the given one, or else an embedding. All texts are embedded, or fail, together."""
     texts = [content for content, vector in zip(contents, given, strict=True) if vector is None]
     embedded: Sequence[Vector | MnemonError]
     try:

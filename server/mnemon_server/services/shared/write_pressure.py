@@ -94,7 +94,7 @@ class WritePressure:
         """
         if self.holds_back and len(self._under_way) >= self._calls_max():
             raise ThrottledError(
-                f"writes take {self._median_s:.3g} s, more than the {self._target_s:.3g} s that they should,"
+                f"writes take {self._median_s:.3g} s, more than the target of {self._target_s:.3g} s,"
                 " and are held back",
                 self._retry_after_s(),
             )
