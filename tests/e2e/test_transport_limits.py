@@ -210,3 +210,10 @@ async def _reflects(connection: Connection) -> bool:
 async def _failed_at(call: Any) -> float:
     assert (await failure_of(call)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
     return time.monotonic()
+
+
+async def test_each_of_many_calls_at_once_knows_how_large_its_own_request_is() -> None:
+    async with bare_server(Misbehaving()) as connection:
+        sizes = [0, 1, 100_000, 7, 3_000_000] * 10
+        told = await asyncio.gather(*(method(connection.channel, "size")(bytes(size)) for size in sizes))
+    assert [int(answer) for answer in told] == sizes

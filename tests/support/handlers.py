@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 from grpc import aio
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.transport.interceptors.base import request_bytes
 
 EXCEPTION_TEXT = "path/of/a/file/of/the/server"
 
@@ -75,6 +76,10 @@ class Misbehaving(grpc.GenericRpcHandler):
     async def large(self, request: bytes, context: aio.ServicerContext) -> bytes:
         """Answers with as many bytes as were asked for."""
         return bytes(int(request))
+
+    async def size(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Answers with the size that the call says its request has."""
+        return str(request_bytes()).encode()
 
     async def flood(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
         """Never stops talking."""

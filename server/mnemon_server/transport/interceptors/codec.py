@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError, Message
 
 from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
-from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
+from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream, current_call
 
 Parse = Callable[[bytes], Any]
 Encoded: TypeAlias = Any
@@ -52,6 +52,7 @@ class Codec(MethodInterceptor):
 
         def read(data: bytes) -> Any:
             self._check_size(len(data), "the request")
+            current_call.get().request_bytes = len(data)
             try:
                 message = parse(data)
             except DecodeError:

@@ -14,7 +14,7 @@ from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.pause import Pause, converted
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_taken
 from mnemon_server.transport.servicers.page_tokens import PageTokens
@@ -30,11 +30,10 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
     async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:  # noqa: N802 - the promises of the methods are in the proto
-        size = request.ByteSize()
-        put = await converted(requests.read_put, request, size)
+        put = await converted(requests.read_put, request, request_bytes())
         async with self.vault(context) as vault:
             receipt = await vault.facts.put(put)
-        return await converted(convert.put_to_pb, receipt, size)
+        return await converted(convert.put_to_pb, receipt, request_bytes())
 
     async def BulkPutFacts(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
@@ -59,7 +58,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return await convert.batch_to_bytes(batch)
 
     async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> Encoded:  # noqa: N802
-        query = await converted(requests.read_search, request, request.ByteSize())
+        query = await converted(requests.read_search, request, request_bytes())
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
             answer = await vault.facts.search(query, room=room)
@@ -72,7 +71,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return convert.renewals_to_pb(receipt)
 
     async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:  # noqa: N802
-        where, limit = await converted(requests.read_list, request, request.ByteSize())
+        where, limit = await converted(requests.read_list, request, request_bytes())
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.facts.list(
@@ -113,7 +112,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return pb.DeleteFactResponse(receipt=receipt_to_pb(receipt))
 
     async def DeleteFacts(self, request: pb.DeleteFactsRequest, context: Context) -> pb.DeleteFactsResponse:  # noqa: N802
-        where = await converted(requests.read_deletions, request, request.ByteSize())
+        where = await converted(requests.read_deletions, request, request_bytes())
         async with self.vault(context) as vault:
             receipt = await vault.facts.delete_many(where, dry_run=request.dry_run, request_id=request.request_id)
         return convert.deleted_to_pb(receipt)

@@ -7,7 +7,7 @@ from mnemon_server.services.shared.answers import Room
 from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
 from mnemon_server.transport.convert.shared.pause import converted
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.tenancy import TenantServicer
 
@@ -31,7 +31,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         return convert.tools_to_pb(tools, unoffered)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Context) -> Encoded:  # noqa: N802
-        call = await converted(requests.read_call, request, request.ByteSize())
+        call = await converted(requests.read_call, request, request_bytes())
         async with self.vault(context) as vault:
             output = await vault.tools.call(call, room=self._room_for(context, artifact=call.artifact))
         return await convert.called_to_bytes(output)
@@ -44,7 +44,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         return await convert.parsed_to_pb(parsed)
 
     async def ExecuteText(self, request: pb.ExecuteTextRequest, context: Context) -> Encoded:  # noqa: N802
-        text = await converted(requests.read_execute, request, request.ByteSize())
+        text = await converted(requests.read_execute, request, request_bytes())
         async with self.vault(context) as vault:
             executed = await vault.tools.execute(text, room=self._room_for(context, artifact=text.artifact))
         return await convert.executed_to_bytes(executed, bytes_max=self._message_bytes_max)
