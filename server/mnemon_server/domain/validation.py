@@ -82,6 +82,12 @@ def revision_violations(revision: int | None, field: str = "expected_revision") 
         yield FieldViolation(field, "must be 0 (does not exist) or a revision that was read")
 
 
+def share_violations(value: float, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with a number that must be from 0 to 1, as a confidence or a score."""
+    if not 0.0 <= value <= 1.0:
+        yield FieldViolation(field, "must be between 0 and 1")
+
+
 def refuse(violations: Iterable[FieldViolation]) -> None:
     """Raises InvalidArgumentError if there is at least one violation."""
     if found := list(violations):

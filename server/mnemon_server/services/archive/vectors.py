@@ -15,9 +15,9 @@ from mnemon_server.services.archive.records import RECORD
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.memories.checks import vector_violations
 from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
 from mnemon_server.services.semantic.vectors import embed_statements
+from mnemon_server.services.shared.vectors import vector_violations
 
 PASSAGES_MAX = 65_536
 _UNIT = 1e-5

@@ -1,6 +1,5 @@
 """Which events of the timeline become statements, and with which content. Nothing here reads or writes."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -18,7 +17,7 @@ from mnemon_server.domain.bridge import (
 from mnemon_server.domain.episodic import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, EpisodicEvent
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
-from mnemon_server.domain.validation import text_violations
+from mnemon_server.domain.validation import share_violations, text_violations
 
 POLICY_FIELDS = (
     "min_importance",
@@ -97,9 +96,7 @@ def shortened(content: str, characters_max: int) -> str:
 def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[FieldViolation]:
     """What is wrong with a policy."""
     for name in ("min_importance", "demoted_importance"):
-        value = getattr(policy, name)
-        if not (math.isfinite(value) and 0.0 <= value <= 1.0):
-            yield FieldViolation(f"{field}.{name}", "must be between 0 and 1")
+        yield from share_violations(getattr(policy, name), f"{field}.{name}")
     if not CONTENT_MAX_MIN <= policy.content_max <= CONTENT_MAX_MAX:
         yield FieldViolation(f"{field}.content_max", f"must be {CONTENT_MAX_MIN} to {CONTENT_MAX_MAX:,}")
     if len(policy.event_types) > EVENT_TYPES_MAX:

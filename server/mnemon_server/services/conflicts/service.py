@@ -34,7 +34,6 @@ from mnemon_server.services.conflicts.statements import (
     reference_violations,
     refuse_other_user,
 )
-from mnemon_server.services.memories.checks import vector_violations
 from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.checks import statement_violations
@@ -43,6 +42,7 @@ from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import given_statement
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.vectors import vector_violations
 
 
 class ConflictStore:

@@ -12,11 +12,11 @@ from mnemon_server.domain.validation import (
     request_id_violations,
     revision_violations,
     scope_violations,
+    share_violations,
 )
 from mnemon_server.services.documents.filters import filter_violations
-from mnemon_server.services.memories.checks import vector_violations
-from mnemon_server.services.memories.filters import share_violations
 from mnemon_server.services.shared.field_masks import change_violations, covers
+from mnemon_server.services.shared.vectors import vector_violations
 
 _FIELDS = ("content", "metadata", "scope")
 _OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_count", "embeddings")

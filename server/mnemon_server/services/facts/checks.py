@@ -24,11 +24,11 @@ from mnemon_server.domain.validation import (
     metadata_violations,
     request_id_violations,
     revision_violations,
+    share_violations,
     text_violations,
 )
 from mnemon_server.services.facts.texts import PATH, PATHS_MAX
-from mnemon_server.services.memories.checks import vector_violations
-from mnemon_server.services.memories.filters import share_violations
+from mnemon_server.services.shared.vectors import vector_violations
 
 NAMES_MAX = LIMIT_MAX = 1_000
 OFFSET_MAX = 100_000

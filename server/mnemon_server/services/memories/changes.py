@@ -20,12 +20,12 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
 from mnemon_server.services.memories.checks import call_violations, update_violations
-from mnemon_server.services.memories.creation import vector_bytes
 from mnemon_server.services.memories.field_masks import apply_change
 from mnemon_server.services.memories.stored_form import to_document, to_memory
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import acknowledge, request_key
 
 Change = Callable[[Document], Document]

@@ -1,10 +1,7 @@
 """What a memory, a search for memories and a change of one must look like: every problem is named with its field."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from uuid import UUID
-
-import numpy as np
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
@@ -22,11 +19,13 @@ from mnemon_server.domain.validation import (
     request_id_violations,
     revision_violations,
     scope_violations,
+    share_violations,
     text_violations,
 )
 from mnemon_server.services.memories.field_masks import change_violations
-from mnemon_server.services.memories.filters import filter_violations, share_violations, tag_violations
+from mnemon_server.services.memories.filters import filter_violations, tag_violations
 from mnemon_server.services.shared.field_masks import covers
+from mnemon_server.services.shared.vectors import vector_violations
 
 
 def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldViolation]:
@@ -84,21 +83,6 @@ def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldVi
     yield from metadata_violations(memory.metadata, f"{field}.metadata")
     yield from scope_violations(memory.scope, f"{field}.scope")
     yield from tag_violations(memory, field)
-
-
-def vector_violations(vector: Sequence[float] | None, dimension: int, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with a vector that a caller gives."""
-    if vector is None:
-        return
-    if len(vector) != dimension:
-        yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
-        return
-    # The greatest number says both: it is not finite where any is not.
-    greatest = float(np.abs(np.array(vector, np.float64)).max())
-    if not math.isfinite(greatest):
-        yield FieldViolation(field, "must hold finite numbers only")
-    elif greatest == 0.0:
-        yield FieldViolation(field, "must not be all zeros: such a vector has no direction")
 
 
 def query_violations(query: MemoryQuery, dimension: int) -> Iterable[FieldViolation]:

@@ -6,8 +6,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
@@ -27,6 +25,7 @@ from mnemon_server.services.search.embedded_passages import embed_passages, whol
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.intake import settled, take_in
+from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import acknowledge, request_key
 
 
@@ -121,8 +120,3 @@ def _stored(memory: Memory, receipt: WriteReceipt) -> Memory:
         create_time=time,
         update_time=time,
     )
-
-
-def vector_bytes(vector: Sequence[float] | None) -> bytes:
-    """A vector as part of what a request asks for; empty where it has none."""
-    return b"" if vector is None else np.array(vector, "<f8").tobytes()

@@ -23,11 +23,11 @@ from mnemon_server.domain.validation import (
     metadata_violations,
     request_id_violations,
     scope_violations,
+    share_violations,
     text_violations,
 )
-from mnemon_server.services.memories.checks import vector_violations
-from mnemon_server.services.memories.filters import share_violations
 from mnemon_server.services.semantic.filters import filter_violations
+from mnemon_server.services.shared.vectors import vector_violations
 
 
 def save_violations(request: SaveSemantic, dimension: int) -> Iterable[FieldViolation]:

@@ -19,7 +19,6 @@ from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSem
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.services.memories.creation import vector_bytes
 from mnemon_server.services.semantic.checks import save_violations
 from mnemon_server.services.semantic.event_linking import told_directly
 from mnemon_server.services.semantic.health import Capacity, Room
@@ -36,6 +35,7 @@ from mnemon_server.services.semantic.vectors import vectors_of
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.intake import problem, settled, take_in
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.write_pressure import WritePressure
 from mnemon_server.services.shared.writes import request_key
 

@@ -32,9 +32,9 @@ from mnemon_server.domain.validation import (
     metadata_violations,
     request_id_violations,
     scope_violations,
+    share_violations,
     text_violations,
 )
-from mnemon_server.services.memories.filters import share_violations
 from mnemon_server.services.timeline.new_events import to_utc
 
 TIME_PROBLEM = "must be in the years 1 to 9999, in UTC"

@@ -1,0 +1,28 @@
+"""Vectors that callers give: what is wrong with one, and its bytes."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from mnemon_server.domain.errors import FieldViolation
+
+
+def vector_violations(vector: Sequence[float] | None, dimension: int, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with a vector that a caller gives."""
+    if vector is None:
+        return
+    if len(vector) != dimension:
+        yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
+        return
+    # The greatest number says both: it is not finite if any number is not.
+    greatest = float(np.abs(np.array(vector, np.float64)).max())
+    if not math.isfinite(greatest):
+        yield FieldViolation(field, "must hold finite numbers only")
+    elif greatest == 0.0:
+        yield FieldViolation(field, "must not be all zeros: such a vector has no direction")
+
+
+def vector_bytes(vector: Sequence[float] | None) -> bytes:
+    """A vector as part of the key of a request; empty if the request has none."""
+    return b"" if vector is None else np.array(vector, "<f8").tobytes()
