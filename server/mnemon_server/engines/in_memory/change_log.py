@@ -11,7 +11,7 @@ from typing import TypeVar
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeLogState, ChangeSlice, ChangeType
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.records import RequestKey, Scope
-from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.promises.change_log import TRIM_MAX
 
 T = TypeVar("T")
@@ -61,8 +61,8 @@ class Call:
 class InMemoryChangeLog:
     """See ChangeLog."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, commits: CommitLock) -> None:
+        self._commits = commits
         self._changes: list[Change] = []
         self._floor = self._head = 0
         self._head_time: datetime | None = None
@@ -75,7 +75,7 @@ class InMemoryChangeLog:
 
     def run(self, request: RequestKey | None, perform: Callable[[Call], T]) -> T:
         """Runs a call, and adds its changes to the log unless it raises."""
-        now = self._lane.clock()
+        now = self._commits.clock()
         time = max(now, self._head_time) if self._head_time else now
         call = Call(now, time, request.request_id if request else "")
         result = perform(call)
@@ -86,7 +86,7 @@ class InMemoryChangeLog:
 
     def read(self, after: int, *, limit: int, where: ChangeFilter) -> ChangeSlice:
         """See ChangeLog."""
-        with self._lane.lock:
+        with self._commits.lock:
             start = bisect_right(self._changes, after, key=lambda change: change.sequence)
             found = [change for change in self._changes[start:] if _matches(change, where)][:limit]
             position = found[-1].sequence if len(found) == limit else max(after, self._head)
@@ -94,19 +94,19 @@ class InMemoryChangeLog:
 
     def position_before(self, time: datetime) -> int:
         """See ChangeLog."""
-        with self._lane.lock:
+        with self._commits.lock:
             first = bisect_left(self._changes, time, key=lambda change: change.time)
             return self._changes[first].sequence - 1 if first < len(self._changes) else self._head
 
     def state(self) -> ChangeLogState:
         """See ChangeLog."""
-        with self._lane.lock:
+        with self._commits.lock:
             first_time = self._changes[0].time if self._changes else None
             return ChangeLogState(self._floor, self._head, len(self._changes), first_time, self._head_time)
 
     def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
         """See ChangeLog."""
-        return self._lane.write(None, lambda: self._trim(before, keep_max, keep_after))
+        return self._commits.write(None, lambda: self._trim(before, keep_max, keep_after))
 
     def _trim(self, before: datetime, keep_max: int, keep_after: int | None) -> int:
         old = bisect_left(self._changes, before, key=lambda change: change.time)

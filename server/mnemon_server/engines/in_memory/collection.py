@@ -16,7 +16,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
-from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.related import related_documents
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.in_memory.stored import Stored, View, change, excerpt
@@ -41,11 +41,11 @@ from mnemon_server.engines.promises.values import (
 class InMemoryCollection:
     """See RecordEngine."""
 
-    def __init__(self, collection: Collection, lane: Lane, events: InMemoryChangeLog) -> None:
+    def __init__(self, collection: Collection, commits: CommitLock, events: InMemoryChangeLog) -> None:
         self._collection = collection
-        self._lane = lane
+        self._commits = commits
         self._events = events
-        self.state = CollectionState(lane)
+        self.state = CollectionState(commits)
 
     # Writes
 
@@ -82,10 +82,10 @@ class InMemoryCollection:
 
     def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
         """See RecordEngine."""
-        return self._lane.write(None, lambda: self.state.set_position(index, position, emptied=emptied))
+        return self._commits.write(None, lambda: self.state.set_position(index, position, emptied=emptied))
 
     def _call(self, request: RequestKey | None, perform: Callable[[Call], Any]) -> "Future[Any]":
-        return self._lane.write(request, lambda: self._events.run(request, perform))
+        return self._commits.write(request, lambda: self._events.run(request, perform))
 
     # Reads
 
@@ -98,7 +98,7 @@ class InMemoryCollection:
         fits: Fits | None = None,
     ) -> list[Document | None]:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             found = {doc_id: stored for doc_id in doc_ids if (stored := self.state.documents.get(doc_id))}
             view = View(vectors=vectors, fields_only=fields_only)
             if fits is not None:
@@ -118,7 +118,7 @@ class InMemoryCollection:
         fits: Fits | None = None,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             matching = self.state.matching(where)
             if descending:
                 behind = [stored for stored in reversed(matching) if not after or stored.position < after]
@@ -132,24 +132,24 @@ class InMemoryCollection:
 
     def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             texts = {str(stored.document.fields.get(field) or "") for stored in self.state.searchable()}
         return sorted(text for text in texts if text > after)[:limit]
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             return len(self.state.matching(where))
 
     def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             found = [stored.document.metadata for stored in self.state.documents.values()]
             return any(key in each and (like is None or value_type(each[key]) is value_type(like)) for each in found)
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             ids = (passage_id for stored in self.state.matching(where) for passage_id in stored.passage_ids)
             return np.sort(np.fromiter(ids, np.int64))
 
@@ -161,7 +161,7 @@ class InMemoryCollection:
     def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """See RecordEngine."""
         wanted = None if among is None else set(among.tolist())
-        with self._lane.lock:
+        with self._commits.lock:
             scores = {
                 passage_id: float(np.clip(np.dot(passage.vector, query), -1.0, 1.0))
                 for stored in self.state.searchable()
@@ -176,7 +176,7 @@ class InMemoryCollection:
 
     def vector_usage(self) -> VectorUsage:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             vectors = [passage.vector for stored in self.state.searchable() for passage in stored.passages]
             return VectorUsage(len(vectors), 0, 0, sum(vector.nbytes for vector in vectors))
 
@@ -186,7 +186,7 @@ class InMemoryCollection:
 
     def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             stored = {
                 passage_id: words
                 for each in (self.state.searchable() if self._collection.words else ())
@@ -199,12 +199,12 @@ class InMemoryCollection:
         fields = self._collection.related
         if fields is None:
             raise ValueError(f"documents of {self._collection.name!r} have no related fields")
-        with self._lane.lock:
+        with self._commits.lock:
             return RelatedDocuments.of(related_documents(self.state.searchable(), fields, query))
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             found = {
                 passage_id: PassageLocation(passage_id, stored.document.doc_id, i, passage.start, passage.end)
                 for stored in self.state.searchable()
@@ -214,7 +214,7 @@ class InMemoryCollection:
 
     def read_excerpts(self, passage_ids: Sequence[int], *, metadata_keys: Sequence[str] = ()) -> dict[int, Excerpt]:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             return {
                 passage_id: excerpt(stored, passage_id, passage, metadata_keys)
                 for stored in self.state.searchable()
@@ -224,7 +224,7 @@ class InMemoryCollection:
 
     def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             changes = [DocumentChange(changed, doc_id, None) for doc_id, changed in self.state.deletions.items()]
             changes += [change(stored) for stored in self.state.documents.values()]
         changes.sort(key=lambda change: change.sequence)
@@ -233,23 +233,23 @@ class InMemoryCollection:
 
     def count_changes_after(self, sequence: int) -> int:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             return len(self.changes_after(sequence, limit=len(self.state.documents) + len(self.state.deletions)))
 
     def index_position(self, index: str) -> IndexPosition:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             return self.state.positions.get(index, IndexPosition())
 
     def stats(self) -> RecordStats:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             passage_count = sum(len(stored.passage_ids) for stored in self.state.documents.values())
             return RecordStats(len(self.state.documents), passage_count, self.state.sequence)
 
     def index_removals(self, index: str) -> int:
         """See RecordEngine."""
-        with self._lane.lock:
+        with self._commits.lock:
             return self.state.removed.get(index, 0)
 
     def removals_pending(self) -> int:
@@ -258,7 +258,7 @@ class InMemoryCollection:
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See RecordEngine."""
-        return self._lane.subscribe(on_commit)
+        return self._commits.subscribe(on_commit)
 
     def failure(self) -> str | None:
         """See RecordEngine."""

@@ -11,7 +11,7 @@ from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, PruneReason, StoredEvent
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory.change_log import Call
-from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.promises.timeline import TimelineWarning
 from mnemon_server.wire.events import decode
 
@@ -30,8 +30,8 @@ class Kept(NamedTuple):
 class KeptEvents:
     """Events by sequence, with the indexes that find them. A segment is only a name for a group of events."""
 
-    def __init__(self, lane: Lane, segment_events_max: int) -> None:
-        self._lane = lane
+    def __init__(self, commits: CommitLock, segment_events_max: int) -> None:
+        self._commits = commits
         self._segment_events_max = segment_events_max
         self.events: dict[int, Kept] = {}
         self.by_id: dict[str, int] = {}
@@ -107,7 +107,7 @@ class KeptEvents:
         details: dict[str, Any],
         revision: int = 0,
     ) -> None:
-        call.add(self._lane.next_sequence(), change, record_id, revision, scope, details=json.dumps(details))
+        call.add(self._commits.next_sequence(), change, record_id, revision, scope, details=json.dumps(details))
 
 
 def _key(event: EpisodicEvent) -> object:

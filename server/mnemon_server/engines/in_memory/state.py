@@ -12,7 +12,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import Call
-from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.stored import Stored
 from mnemon_server.engines.promises.values import (
     DocumentUpdate,
@@ -26,8 +26,8 @@ from mnemon_server.engines.promises.values import (
 class CollectionState:
     """Documents by id, deletions, and index positions."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, commits: CommitLock) -> None:
+        self._commits = commits
         self.documents: dict[str, Stored] = {}
         self.deletions: dict[str, int] = {}
         self.positions: dict[str, IndexPosition] = {}
@@ -131,7 +131,7 @@ class CollectionState:
     ) -> WriteReceipt:
         if known and _is_same(known.document, new, stamps):
             return _receipt(call, new.doc_id, WriteOutcome.UNCHANGED, known.document.revision, known.sequence)
-        self.sequence = call.sequence = self._lane.next_sequence()
+        self.sequence = call.sequence = self._commits.next_sequence()
         if known is None:
             self._position += 1
         stored = self._stored(call, known, new, passages, stamps, is_news=change is not None)
@@ -189,7 +189,7 @@ class CollectionState:
 
     def _remove(self, call: Call, known: Stored, change: ChangeType | None, details: str) -> None:
         document = known.document
-        self.sequence = call.sequence = self._lane.next_sequence()
+        self.sequence = call.sequence = self._commits.next_sequence()
         del self.documents[document.doc_id]
         self._count_removal()
         if self.positions:

@@ -27,8 +27,8 @@ from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import InMemoryChangeLog
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.kept_events import Kept, KeptEvents
-from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.promises.timeline import (
     SLICE_BYTES_MAX,
     SLICE_READS_MAX,
@@ -52,15 +52,15 @@ class InMemoryTimeline:
 
     def __init__(
         self,
-        lane: Lane,
+        commits: CommitLock,
         log: InMemoryChangeLog,
         *,
         segment_events_max: int = SEGMENT_EVENTS_MAX,
         reads_max: int = SLICE_READS_MAX,
     ) -> None:
-        self._lane = lane
+        self._commits = commits
         self._log = log
-        self._kept = KeptEvents(lane, segment_events_max)
+        self._kept = KeptEvents(commits, segment_events_max)
         self._reads_max = reads_max
 
     @property
@@ -83,7 +83,7 @@ class InMemoryTimeline:
         """See Timeline."""
         # Encoding reports an invalid event before any event is stored.
         bodies = [encode(write.event) for write in writes]
-        return self._lane.write(None, lambda: [self._answer(*pair) for pair in zip(writes, bodies, strict=True)])
+        return self._commits.write(None, lambda: [self._answer(*pair) for pair in zip(writes, bodies, strict=True)])
 
     def prune(
         self,
@@ -94,17 +94,17 @@ class InMemoryTimeline:
         request: RequestKey | None = None,
     ) -> Future[int]:
         """See Timeline."""
-        return self._lane.write(None, lambda: self._prune_once(events, reason, answer, request))
+        return self._commits.write(None, lambda: self._prune_once(events, reason, answer, request))
 
     def warn(self, warning: TimelineWarning | None) -> Future[None]:
         """See Timeline."""
-        return self._lane.write(None, lambda: self._log.run(None, lambda call: self._kept.warn(call, warning)))
+        return self._commits.write(None, lambda: self._log.run(None, lambda call: self._kept.warn(call, warning)))
 
     # Reads
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
-        with self._lane.lock:
+        with self._commits.lock:
             in_context = [kept for kept in self._kept.events.values() if _in_context(kept.event, where)]
             in_window = [kept for kept in in_context if _in_window(kept.event, where)]
             rest = [kept for kept in in_window if after is None or kept.stored.position < after]
@@ -126,7 +126,7 @@ class InMemoryTimeline:
 
     def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
         """See Timeline."""
-        with self._lane.lock:
+        with self._commits.lock:
             found = {event_id: self._kept.by_id.get(event_id) for event_id in event_ids}
             stored = {
                 event_id: self._kept.events[sequence].stored
@@ -157,7 +157,7 @@ class InMemoryTimeline:
 
     def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
         """See Timeline."""
-        with self._lane.lock:
+        with self._commits.lock:
             found = [self._kept.events[sequence].stored for sequence in sequences if sequence in self._kept.events]
         sizes = accumulate(len(stored.body) for stored in found)
         within = sum(1 for size in sizes if bytes_max is None or size <= bytes_max)
@@ -165,19 +165,19 @@ class InMemoryTimeline:
 
     def expired(self, before: datetime, *, limit: int) -> Expired:
         """See Timeline."""
-        with self._lane.lock:
+        with self._commits.lock:
             old = [kept.stored for kept in self._kept.events.values() if kept.event.event_time < before]
             return Expired(len(old), len(self._kept.events), tuple(old[:limit]))
 
     def kept_answer(self, request: RequestKey) -> str | None:
         """See Timeline."""
-        with self._lane.lock:
-            answer: str | None = self._lane.known_answer(request)
+        with self._commits.lock:
+            answer: str | None = self._commits.known_answer(request)
             return answer
 
     def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
         """See Timeline."""
-        with self._lane.lock:
+        with self._commits.lock:
             asked = [self._kept.events[sequence] for sequence in among.tolist() if sequence in self._kept.events]
         stored = {kept.stored.sequence: keywords.words(kept.event.content) for kept in asked}
         scores = sorted(keywords.search(query, stored, None).items())
@@ -204,7 +204,7 @@ class InMemoryTimeline:
 
     def status(self) -> TimelineStatus:
         """See Timeline. Segment bytes are those of the bodies. The active segment is not sealed."""
-        with self._lane.lock:
+        with self._commits.lock:
             active, kept_events = self._kept.segment_id, self._kept.events.values()
             times = [kept.event.event_time for kept in kept_events]
             return TimelineStatus(
@@ -234,7 +234,7 @@ class InMemoryTimeline:
             return self._log.run(write.request, lambda call: self._kept.store(call, body, is_imported=imported))
 
         try:
-            receipt: EventReceipt = self._lane.answer_once(write.request, store)
+            receipt: EventReceipt = self._commits.answer_once(write.request, store)
         except RequestIdReusedError as error:
             return error
         return receipt
@@ -246,19 +246,19 @@ class InMemoryTimeline:
         answer: Callable[[], str] | None,
         request: RequestKey | None,
     ) -> int:
-        if request and self._lane.known_answer(request) is not None:
+        if request and self._commits.known_answer(request) is not None:
             return 0
         # Compute the answer first: if that raises, nothing has been removed.
         kept_answer = answer() if answer else ""
         sequences = {stored.sequence for stored in events}
         count = self._log.run(request, lambda call: self._kept.prune(call, sequences, reason))
         if request:
-            self._lane.keep_answer(request, kept_answer)
+            self._commits.keep_answer(request, kept_answer)
         return count
 
     def _matching(self, where: EventSelection) -> list[Kept]:
         """The matching events, in storage order."""
-        with self._lane.lock:
+        with self._commits.lock:
             return [
                 kept
                 for kept in self._kept.events.values()

@@ -10,7 +10,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
-from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
@@ -20,14 +20,18 @@ class InMemoryTransaction:
     """See VaultTransaction."""
 
     def __init__(
-        self, lane: Lane, call: Call, collections: Mapping[Collection, InMemoryCollection], values: dict[str, str]
+        self,
+        commits: CommitLock,
+        call: Call,
+        collections: Mapping[Collection, InMemoryCollection],
+        values: dict[str, str],
     ) -> None:
-        self._lane = lane
+        self._commits = commits
         self._call = call
         self._collections = collections
         self._values = values
         self._opened: dict[Collection, InMemoryRecordTransaction] = {}
-        self._undo: list[Callable[[], None]] = [lane.saved(), _saved(values)]
+        self._undo: list[Callable[[], None]] = [commits.saved(), _saved(values)]
 
     @property
     def now(self) -> datetime:
@@ -54,7 +58,7 @@ class InMemoryTransaction:
         self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
         """See VaultTransaction."""
-        self._call.add(self._lane.next_sequence(), change, record_id, revision, scope, details=details)
+        self._call.add(self._commits.next_sequence(), change, record_id, revision, scope, details=details)
 
     def undo(self) -> None:
         """Reverts all changes of the transaction."""

@@ -8,7 +8,7 @@ from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
-from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.timeline import SEGMENT_EVENTS_MAX, InMemoryTimeline
 from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
@@ -25,14 +25,14 @@ class InMemoryVault:
         segment_events_max: int = SEGMENT_EVENTS_MAX,
         slice_reads_max: int = SLICE_READS_MAX,
     ) -> None:
-        self._lane = Lane(clock)
-        self._changes = InMemoryChangeLog(self._lane)
+        self._commits = CommitLock(clock)
+        self._changes = InMemoryChangeLog(self._commits)
         self._timeline = InMemoryTimeline(
-            self._lane, self._changes, segment_events_max=segment_events_max, reads_max=slice_reads_max
+            self._commits, self._changes, segment_events_max=segment_events_max, reads_max=slice_reads_max
         )
         self._values: dict[str, str] = {}
         self._collections = {
-            collection: InMemoryCollection(collection, self._lane, self._changes) for collection in COLLECTIONS
+            collection: InMemoryCollection(collection, self._commits, self._changes) for collection in COLLECTIONS
         }
 
     @property
@@ -53,16 +53,16 @@ class InMemoryVault:
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> Future[TransactionReceipt]:
         """See Vault."""
-        return self._lane.write(request, lambda: self._changes.run(request, lambda call: self._run(program, call)))
+        return self._commits.write(request, lambda: self._changes.run(request, lambda call: self._run(program, call)))
 
     def value(self, key: str) -> str | None:
         """See Vault."""
-        with self._lane.lock:
+        with self._commits.lock:
             return self._values.get(key)
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""
-        return self._lane.subscribe(on_commit)
+        return self._commits.subscribe(on_commit)
 
     def failure(self) -> str | None:
         """See Vault."""
@@ -73,10 +73,10 @@ class InMemoryVault:
 
     def close(self) -> None:
         """See Vault."""
-        self._lane.closed = True
+        self._commits.closed = True
 
     def _run(self, program: Callable[[VaultTransaction], str], call: Call) -> TransactionReceipt:
-        transaction = InMemoryTransaction(self._lane, call, self._collections, self._values)
+        transaction = InMemoryTransaction(self._commits, call, self._collections, self._values)
         try:
             answer = program(transaction)
         except BaseException:

@@ -22,7 +22,7 @@ class _Answer:
     expire_time: datetime
 
 
-class Lane:
+class CommitLock:
     """Executes writes one by one. Reads hold its lock."""
 
     def __init__(self, clock: Clock) -> None:
