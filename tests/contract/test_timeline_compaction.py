@@ -232,7 +232,7 @@ def test_a_compaction_gives_way_to_a_repair_of_the_segment_that_it_read() -> Non
         if not damaged and progress.processed_bytes > trial.manifest.list[1].byte_count:
             damaged = True
             trial.damage(1, trial.span(2)[0] + 30)
-            trial.keeper.chores.repair(1)
+            trial.keeper.tasks.repair(1)
 
     trial.compact(damage)
     assert damaged

@@ -105,7 +105,7 @@ def test_retries_become_rarer_while_the_disk_is_full() -> None:
         before = trial.files.calls["create"]
         trial.run()
         assert trial.files.calls["create"] == before + 1
-        due = trial.keeper.chores.seconds_until_due()
+        due = trial.keeper.tasks.seconds_until_due()
         assert due is not None
         waits.append(round(due))
         trial.clocks.pass_time(due)

@@ -277,7 +277,7 @@ class Trial:
         """Lets the keeper do all that is due."""
         for _ in range(turns_max):
             self.keeper.turn()
-            due = self.keeper.chores.seconds_until_due()
+            due = self.keeper.tasks.seconds_until_due()
             if due is None or due > 0.02:
                 return
             self.clocks.pass_time(due)
@@ -293,14 +293,14 @@ class Trial:
     def compact(self, report: Callable[[CompactionProgress], None] = lambda progress: None) -> CompactionProgress:
         """Compacts as if somebody had asked for it."""
         done = Future[CompactionProgress]()
-        self.keeper.chores.start_compaction(report, done)
+        self.keeper.tasks.start_compaction(report, done)
         self.run()
         return done.result(0)
 
     def scrub(self) -> None:
         """Reads everything as if somebody had asked for it."""
         done = Future[None]()
-        self.keeper.chores.start_scrub(done)
+        self.keeper.tasks.start_scrub(done)
         self.run()
         done.result(0)
 
@@ -331,7 +331,7 @@ class Trial:
                 try:
                     bodies[ref.sequence] = self._body(ref)
                 except (SegmentDamagedError, StorageFailedError):
-                    self.keeper.chores.repair(ref.segment_id)
+                    self.keeper.tasks.repair(ref.segment_id)
                     damaged = True
                     break
             if not damaged:

@@ -29,7 +29,7 @@ _ROWS_PAUSE_S = 0.01
 """Pause between two steps of deleting rows, so that other writes get their turn."""
 
 
-class Chores:
+class MaintenanceTasks:
     """The tasks of one thread. Any thread may call `note_appended` and `note_pruned`, and ask for health."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Chores:
         self._jobs = Jobs()
         self._waiting_bytes = 0
         self._agenda = Agenda(settings.retry_s, settings.retry_s_max, monotonic)
-        self._chores: dict[str, Callable[[], object]] = {
+        self._tasks: dict[str, Callable[[], object]] = {
             "repair": self._repair_damaged,
             "rolling": self._roll_open,
             "erasing": self._erase,
@@ -84,9 +84,9 @@ class Chores:
 
     def turn(self) -> None:
         """Runs the tasks that are due, and one step of a long job."""
-        for name, chore in self._chores.items():
+        for name, task in self._tasks.items():
             if self._agenda.is_due(name):
-                self._attempt(name, chore)
+                self._attempt(name, task)
         if self._agenda.is_due("telling") or (self.health.is_unsaid and not self._agenda.is_held("telling")):
             self._agenda.drop("telling")
             (self._agenda.succeeded if self.health.tell() else self._agenda.failed)("telling")
@@ -120,14 +120,14 @@ class Chores:
         self._jobs.close(error)
         self._drafts.close()
 
-    def _attempt(self, name: str, chore: Callable[[], object]) -> bool:
+    def _attempt(self, name: str, task: Callable[[], object]) -> bool:
         """Runs a task, unless it failed recently; returns whether it succeeded."""
         if self._agenda.is_held(name):
             return False
         self._agenda.drop(name)
         try:
             self._store.settle()
-            proved = chore()
+            proved = task()
         except StorageFullError:
             problem = full_warning()
         except StorageFailedError as error:

@@ -13,7 +13,7 @@ from mnemon_server.domain.errors import NotServingError
 from mnemon_server.engines.timeline.format.files import Files
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
-from mnemon_server.engines.timeline.upkeep.maintenance import Chores
+from mnemon_server.engines.timeline.upkeep.maintenance import MaintenanceTasks
 from mnemon_server.engines.timeline.upkeep.manifest import Manifest
 from mnemon_server.engines.timeline.upkeep.store import SegmentStore
 
@@ -48,7 +48,7 @@ class TimelineKeeper:
             monotonic: a clock in seconds that never goes back.
         """
         self.store = SegmentStore(files, quarantine, manifest, index)
-        self.chores = Chores(self.store, clock, settings, monotonic)
+        self.tasks = MaintenanceTasks(self.store, clock, settings, monotonic)
         self._wake = threading.Event()
         self._warm = threading.Event()
         self._closing = threading.Event()
@@ -74,20 +74,20 @@ class TimelineKeeper:
     @property
     def loaded_segment_count(self) -> int:
         """The number of segments in the index so far."""
-        return self.chores.loaded_count
+        return self.tasks.loaded_count
 
     def failure(self) -> str | None:
         """The current problem with the files, as a sentence; None if there is none."""
-        return self.chores.health.failure()
+        return self.tasks.health.failure()
 
     def appended(self, byte_count: int) -> None:
         """Must be called after a commit of events, with the total size of their bodies."""
-        if self.chores.note_appended(byte_count):
+        if self.tasks.note_appended(byte_count):
             self._wake.set()
 
     def pruned(self) -> None:
         """Must be called after a commit of removals."""
-        self.chores.note_pruned()
+        self.tasks.note_pruned()
         self._wake.set()
 
     def repair(self, segment_id: int) -> None:
@@ -98,17 +98,17 @@ class TimelineKeeper:
         Raises:
             NotServingError: the timeline is closing.
         """
-        self._ask(lambda: self.chores.repair(segment_id)).result()
+        self._ask(lambda: self.tasks.repair(segment_id)).result()
 
     def repair_soon(self, segment_id: int) -> None:
         """Like `repair`, without waiting."""
         with contextlib.suppress(NotServingError):
-            self._ask(lambda: self.chores.repair(segment_id))
+            self._ask(lambda: self.tasks.repair(segment_id))
 
     def scrub(self) -> None:
         """Checks all data, and repairs damage; returns when that is done. Raises the same errors as `compact`."""
         done = Future[None]()
-        self._ask(lambda: self.chores.start_scrub(done)).result()
+        self._ask(lambda: self.tasks.start_scrub(done)).result()
         done.result()
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
@@ -121,7 +121,7 @@ class TimelineKeeper:
             StorageFailedError: the disk failed.
         """
         done = Future[CompactionProgress]()
-        self._ask(lambda: self.chores.start_compaction(report, done)).result()
+        self._ask(lambda: self.tasks.start_compaction(report, done)).result()
         return done.result()
 
     def close(self) -> None:
@@ -148,24 +148,24 @@ class TimelineKeeper:
             while not self._closing.is_set():
                 self._wake.clear()
                 self.turn()
-                self._wake.wait(self.chores.seconds_until_due())
-            self.chores.finish()
+                self._wake.wait(self.tasks.seconds_until_due())
+            self.tasks.finish()
         finally:
             with self._lock:
                 self._closing.set()
             for _, future in self._requests:
                 future.set_exception(_closed())
-            self.chores.close(_closed())
+            self.tasks.close(_closed())
 
     def turn(self) -> None:
         """Runs the tasks that are due and a step of a long job. Tests call it without a thread."""
         if not self._warm.is_set():
-            if self.chores.warm_up():
+            if self.tasks.warm_up():
                 self._warm.set()
             return
         while self._requests:
             _answer(*self._requests.popleft())
-        self.chores.turn()
+        self.tasks.turn()
 
 
 def _answer(request: Callable[[], None], future: Future[None]) -> None:

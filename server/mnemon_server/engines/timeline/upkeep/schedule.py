@@ -7,7 +7,7 @@ NEVER = float("inf")
 
 
 class Agenda:
-    """Times by the names of chores. Any thread may call any method."""
+    """Times by the names of tasks. Any thread may call any method."""
 
     def __init__(self, first_s: float, longest_s: float, monotonic: Callable[[], float]) -> None:
         """Starts empty.
