@@ -17,7 +17,7 @@ from mnemon_server.engines.timeline.upkeep.long_tasks import Job, Jobs, Steps
 from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState
 from mnemon_server.engines.timeline.upkeep.recovery import load_index, tidy
 from mnemon_server.engines.timeline.upkeep.repair import Repairer
-from mnemon_server.engines.timeline.upkeep.schedule import Agenda
+from mnemon_server.engines.timeline.upkeep.schedule import Schedule
 from mnemon_server.engines.timeline.upkeep.scrubbing import read_all
 from mnemon_server.engines.timeline.upkeep.sealing import seal_segment
 from mnemon_server.engines.timeline.upkeep.store import SegmentStore
@@ -47,7 +47,7 @@ class MaintenanceTasks:
         self._damaged: set[int] = set()
         self._jobs = Jobs()
         self._waiting_bytes = 0
-        self._agenda = Agenda(settings.retry_s, settings.retry_s_max, monotonic)
+        self._schedule = Schedule(settings.retry_s, settings.retry_s_max, monotonic)
         self._tasks: dict[str, Callable[[], object]] = {
             "repair": self._repair_damaged,
             "rolling": self._roll_open,
@@ -68,11 +68,11 @@ class MaintenanceTasks:
         # harmless.
         self._waiting_bytes += byte_count
         is_full = self._waiting_bytes >= self._settings.sync_bytes
-        return self._agenda.put("writing", 0.0 if is_full else self._settings.sync_interval_s)
+        return self._schedule.put("writing", 0.0 if is_full else self._settings.sync_interval_s)
 
     def note_pruned(self) -> None:
         """Must be called after events were removed."""
-        self._agenda.put("erasing", self._settings.erase_delay_s)
+        self._schedule.put("erasing", self._settings.erase_delay_s)
 
     # For the maintenance thread
 
@@ -85,15 +85,15 @@ class MaintenanceTasks:
     def turn(self) -> None:
         """Runs the tasks that are due, and one step of a long job."""
         for name, task in self._tasks.items():
-            if self._agenda.is_due(name):
+            if self._schedule.is_due(name):
                 self._attempt(name, task)
-        if self._agenda.is_due("telling") or (self.health.is_unsaid and not self._agenda.is_held("telling")):
-            self._agenda.drop("telling")
-            (self._agenda.succeeded if self.health.tell() else self._agenda.failed)("telling")
+        if self._schedule.is_due("telling") or (self.health.is_unsaid and not self._schedule.is_held("telling")):
+            self._schedule.drop("telling")
+            (self._schedule.succeeded if self.health.tell() else self._schedule.failed)("telling")
 
     def seconds_until_due(self) -> float | None:
         """Seconds until the next task is due; None if none is scheduled."""
-        return self._agenda.seconds_until_due()
+        return self._schedule.seconds_until_due()
 
     def repair(self, segment_id: int) -> None:
         """Reads a segment, and rewrites it if it is damaged. Retries later if that fails."""
@@ -122,9 +122,9 @@ class MaintenanceTasks:
 
     def _attempt(self, name: str, task: Callable[[], object]) -> bool:
         """Runs a task, unless it failed recently; returns whether it succeeded."""
-        if self._agenda.is_held(name):
+        if self._schedule.is_held(name):
             return False
-        self._agenda.drop(name)
+        self._schedule.drop(name)
         try:
             self._store.settle()
             proved = task()
@@ -137,10 +137,10 @@ class MaintenanceTasks:
             problem = failed_warning("of an unexpected error; see the log")
         else:
             if proved is not False:
-                self._agenda.succeeded(name)
+                self._schedule.succeeded(name)
                 self.health.clear(name)
             return True
-        self._agenda.failed(name)
+        self._schedule.failed(name)
         self.health.report(name, problem)
         return False
 
@@ -154,7 +154,7 @@ class MaintenanceTasks:
         for row in unsound:
             self.repair(row.segment_id)
         for name in ("writing", "erasing", "rows", "scrub"):
-            self._agenda.put(name)
+            self._schedule.put(name)
 
     def _count_loaded(self) -> None:
         self.loaded_count += 1
@@ -166,13 +166,13 @@ class MaintenanceTasks:
         for row in rows[:1]:
             if row.state is SegmentState.OPEN:
                 self._drafts.write(row)
-                self._agenda.put_off("rolling", self._seconds_to_live(row))
+                self._schedule.put_off("rolling", self._seconds_to_live(row))
             elif seal_segment(self._store, self._drafts, row):
-                self._agenda.put("rows")
+                self._schedule.put("rows")
                 self._add_compaction()
         if any(row.state is SegmentState.ROLLED for row in rows):
-            self._agenda.put("writing")
-        self._agenda.put("noting", self._settings.note_interval_s)
+            self._schedule.put("writing")
+        self._schedule.put("noting", self._settings.note_interval_s)
 
     def _write_last(self) -> None:
         if all(row.state is SegmentState.OPEN for row in self._unsealed()):
@@ -197,12 +197,12 @@ class MaintenanceTasks:
 
     def _roll(self, row: SegmentRow) -> None:
         self._store.manifest.roll(row.segment_id)
-        self._agenda.drop("rolling")
-        self._agenda.put("writing")
+        self._schedule.drop("rolling")
+        self._schedule.put("writing")
 
     def _remove_rows(self) -> None:
         if self._store.manifest.delete_sealed_rows():
-            self._agenda.put("rows", _ROWS_PAUSE_S)
+            self._schedule.put("rows", _ROWS_PAUSE_S)
 
     def _erase(self) -> None:
         """Erases removed events from the disk. Closes an open segment for that."""
@@ -228,7 +228,7 @@ class MaintenanceTasks:
 
     def _add(self, job: Job) -> None:
         self._jobs.add(job)
-        self._agenda.put("jobs")
+        self._schedule.put("jobs")
 
     def _take_step(self) -> bool:
         """Runs a step of the current job. If a caller waits for the job, only that caller gets its error."""
@@ -244,12 +244,12 @@ class MaintenanceTasks:
             is_over = True
             job.fail(error)
             if self._damaged:
-                self._agenda.put("repair")
+                self._schedule.put("repair")
         if is_over:
             self._jobs.drop(job)
         spent = self._monotonic() - started
         if self._jobs.current:
-            self._agenda.put("jobs", spent / job.share_max - spent)
+            self._schedule.put("jobs", spent / job.share_max - spent)
         return is_over
 
     def _advance(self, job: Job) -> bool:
@@ -271,7 +271,7 @@ class MaintenanceTasks:
         self._add(Job(name="compaction", begin=self._compact_some, share_max=share_max))
 
     def _add_scrub(self) -> None:
-        self._agenda.put("scrub", self._settings.scrub_interval_s)
+        self._schedule.put("scrub", self._settings.scrub_interval_s)
         self._add(Job(name="scrub", begin=self._scrub, share_max=self._settings.scrub_share_max))
 
     def _compact_some(self) -> Steps:

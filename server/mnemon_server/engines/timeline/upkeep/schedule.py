@@ -6,7 +6,7 @@ from collections.abc import Callable
 NEVER = float("inf")
 
 
-class Agenda:
+class Schedule:
     """Times by the names of tasks. Any thread may call any method."""
 
     def __init__(self, first_s: float, longest_s: float, monotonic: Callable[[], float]) -> None:
