@@ -33,7 +33,7 @@ from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, 
 from tests.support.faulty_vfs import FaultyVFS
 
 TIMELINE_HEALTH = (ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
-"""Its keeper says what it meets on the disk."""
+"""Its maintenance thread says what it meets on the disk."""
 
 _NAMES = count()
 KILLS = int(os.environ.get("MNEMON_RECORD_KILLS", "6"))

@@ -217,7 +217,7 @@ def test_marks_of_events_that_were_never_written_remove_no_other_event() -> None
     trial.remove(2, 3, 4)
     trial.run()
     trial.manifest.marks |= {(1, 2), (1, 3), (1, 4)}
-    trial.keeper.pruned()
+    trial.maintenance.pruned()
     trial.run()
     trial.check()
     assert sorted(trial.found()) == [1, 5] and trial.manifest.marks == set()
@@ -232,7 +232,7 @@ def test_a_compaction_gives_way_to_a_repair_of_the_segment_that_it_read() -> Non
         if not damaged and progress.processed_bytes > trial.manifest.list[1].byte_count:
             damaged = True
             trial.damage(1, trial.span(2)[0] + 30)
-            trial.keeper.tasks.repair(1)
+            trial.maintenance.tasks.repair(1)
 
     trial.compact(damage)
     assert damaged
@@ -262,7 +262,7 @@ def test_events_are_recorded_while_segments_are_rewritten() -> None:
 def test_a_reader_of_an_old_segment_can_finish() -> None:
     trial = small_segments(2)
     name = trial.name_of(1)
-    reader = trial.keeper.store.readers.get(name)
+    reader = trial.maintenance.store.readers.get(name)
     offsets = [ref.offset for ref in trial.index.page(Selection(), limit=99) if ref.segment_id == 1]
     trial.compact()
     assert name not in trial.files.names()
@@ -298,12 +298,12 @@ def test_an_automatic_rewrite_that_reads_back_wrong_is_reported_and_retried() ->
     trial.files.rotten = {_draft_of_next(trial): 100}
     trial.remove(2)
     trial.run()
-    assert trial.keeper.failure() is not None and trial.severities == ["warning"]
+    assert trial.maintenance.failure() is not None and trial.severities == ["warning"]
     trial.files.rotten = {}
     trial.clocks.pass_time(60)
     trial.run()
     trial.check()
-    assert trial.keeper.failure() is None and trial.severities == ["warning", "healthy"]
+    assert trial.maintenance.failure() is None and trial.severities == ["warning", "healthy"]
     assert trial.manifest.marks == set()
 
 

@@ -1,4 +1,4 @@
-"""The keeper of a timeline finishes what it was asked for, even while events are being recorded."""
+"""The maintenance of a timeline finishes what it was asked for, even while events are being recorded."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from mnemon_server.wire.events import encode
 
 from tests.contract.timeline_suite import happening
 from tests.support.faulty_files import FaultyFiles
-from tests.support.timeline_trial import SETTINGS, START, MemoryManifest, Trial, TrialClocks, open_keeper
+from tests.support.timeline_trial import SETTINGS, START, MemoryManifest, Trial, TrialClocks, open_maintenance
 
 RECORDERS = 4
 COMPACTIONS = 500
@@ -99,9 +99,9 @@ def test_a_segment_that_ended_before_the_index_knew_it_is_still_sealed() -> None
         trial.expected[sequence] = body
         late.append(sequence)
     trial.manifest.roll = publish_and_roll  # type: ignore[method-assign]
-    trial.keeper.appended(1)
+    trial.maintenance.appended(1)
     trial.run()
-    assert trial.keeper.failure() is None and trial.manifest.notes == []
+    assert trial.maintenance.failure() is None and trial.manifest.notes == []
     assert [row.state for row in trial.manifest.segments()] == ["sealed", "open"]
     trial.check()
 
@@ -109,7 +109,7 @@ def test_a_segment_that_ended_before_the_index_knew_it_is_still_sealed() -> None
 def test_five_hundred_compactions_finish_while_threads_record() -> None:
     manifest, over = SharedManifest(), threading.Event()
     settings = replace(SETTINGS, segment_events_max=6)
-    index, keeper = open_keeper(
+    index, maintenance = open_maintenance(
         settings, TrialClocks(), FaultyFiles(), FaultyFiles(), manifest, monotonic=time.monotonic
     )
 
@@ -120,7 +120,7 @@ def test_five_hundred_compactions_finish_while_threads_record() -> None:
             if segment_id == sequence:
                 index.add_open(segment_id)
             index.append(segment_id, [event_row(sequence, body)])
-        keeper.appended(len(body))
+        maintenance.appended(len(body))
 
     def record_on() -> None:
         while not over.is_set():
@@ -129,17 +129,17 @@ def test_five_hundred_compactions_finish_while_threads_record() -> None:
                 manifest.recorded.release()
 
     record()
-    keeper.start()
+    maintenance.start()
     with ThreadPoolExecutor(RECORDERS + 1) as pool:
         recorders = [pool.submit(record_on) for _ in range(RECORDERS)]
-        compacting = pool.submit(lambda: [keeper.compact(lambda progress: None) for _ in range(COMPACTIONS)])
+        compacting = pool.submit(lambda: [maintenance.compact(lambda progress: None) for _ in range(COMPACTIONS)])
         try:
             done: list[CompactionProgress] = compacting.result(DEADLINE_S)
         finally:
-            keeper.close()
+            maintenance.close()
             over.set()
         for recorder in recorders:
             recorder.result()
     assert len(done) == COMPACTIONS and all(progress.done for progress in done)
-    assert keeper.failure() is None
+    assert maintenance.failure() is None
     assert index.count == manifest.last_sequence >= COMPACTIONS

@@ -73,7 +73,7 @@ def expect_lost(trial: Trial, lost: list[int]) -> None:
     assert sum(count for _, _, count in trial.lost) == len(lost)
     assert trial.manifest.notes == [] or trial.manifest.notes[-1] is None
     assert bool(lost) == ("critical" in trial.severities)
-    assert trial.keeper.failure() is None
+    assert trial.maintenance.failure() is None
 
 
 @pytest.mark.parametrize("segment_id", [1, 5, 9])
@@ -188,10 +188,10 @@ def test_a_file_that_cannot_be_opened_for_a_while_does_not_count_as_lost(error: 
     if at_start:
         trial.reopen()
     else:
-        trial.keeper.store.readers.forget(name)
+        trial.maintenance.store.readers.forget(name)
         trial.scrub()
     assert trial.lost == [] and name in trial.files.names()
-    failure = trial.keeper.failure()
+    failure = trial.maintenance.failure()
     assert failure is not None and name in failure and errno.errorcode[error] in failure
     trial.files.unopenable = {}
     trial.clocks.pass_time(60)
@@ -239,7 +239,7 @@ def test_without_space_for_the_repaired_file_sound_events_are_still_found() -> N
     trial.reopen()
     del trial.expected[6]
     assert trial.found() == trial.expected
-    failure = trial.keeper.failure()
+    failure = trial.maintenance.failure()
     assert failure is not None and "no space" in failure
     assert trial.lost == [] and trial.severities == ["warning"]
     trial.files.heal()

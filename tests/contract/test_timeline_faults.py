@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 from mnemon_server.domain.errors import MnemonError, NotServingError, StorageFailedError, StorageFullError
-from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
 from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentState
 
 from tests.support.faulty_files import Operation
@@ -38,7 +38,7 @@ def test_a_call_that_fails_once_at_any_time_loses_nothing(operation: Operation, 
         trial.check()
         assert (trial.lost, trial.quarantine.names()) == ([], [])
         assert trial.severities in (["warning", "healthy"], [])
-        assert trial.keeper.failure() is None
+        assert trial.maintenance.failure() is None
         trial.crash_and_reopen(at)
         trial.check()
         assert (trial.lost, trial.quarantine.names()) == ([], [])
@@ -83,7 +83,7 @@ def test_a_full_disk_is_reported_once_and_service_resumes_by_itself() -> None:
         settle(trial)
         assert trial.found() == trial.expected
         assert trial.severities == ["warning"]
-        failure = trial.keeper.failure()
+        failure = trial.maintenance.failure()
         assert failure is not None and "no space is left" in failure and "safe" in failure
     trial.reopen()
     assert trial.found() == trial.expected
@@ -92,7 +92,7 @@ def test_a_full_disk_is_reported_once_and_service_resumes_by_itself() -> None:
     trial.check()
     # The new process reports it again, because it does not know what the old one reported.
     assert trial.severities == ["warning", "warning", "healthy"]
-    assert trial.keeper.failure() is None
+    assert trial.maintenance.failure() is None
     assert sum(row.state is SegmentState.SEALED for row in trial.manifest.segments()) == 5
 
 
@@ -105,7 +105,7 @@ def test_retries_become_rarer_while_the_disk_is_full() -> None:
         before = trial.files.calls["create"]
         trial.run()
         assert trial.files.calls["create"] == before + 1
-        due = trial.keeper.tasks.seconds_until_due()
+        due = trial.maintenance.tasks.seconds_until_due()
         assert due is not None
         waits.append(round(due))
         trial.clocks.pass_time(due)
@@ -278,22 +278,22 @@ def test_the_synced_length_of_a_file_is_noted_at_most_once_a_second() -> None:
 
 
 def test_callers_waiting_for_the_keeper_are_answered_when_it_stops() -> None:
-    keeper = a_keeper()
-    keeper.start()
-    assert keeper.wait_until_warm(60)
-    keeper.close()
-    keeper.close()
-    for call in (keeper.scrub, lambda: keeper.repair(1), lambda: keeper.compact(lambda progress: None)):
+    maintenance = a_maintenance_thread()
+    maintenance.start()
+    assert maintenance.wait_until_warm(60)
+    maintenance.close()
+    maintenance.close()
+    for call in (maintenance.scrub, lambda: maintenance.repair(1), lambda: maintenance.compact(lambda progress: None)):
         with pytest.raises(NotServingError):
             call()
-    keeper.repair_soon(1)
+    maintenance.repair_soon(1)
 
 
 def test_a_keeper_that_cannot_read_the_records_becomes_warm_once_it_can() -> None:
     manifest = MemoryManifest()
     broken = threading.Event()
     broken.set()
-    keeper = a_keeper(manifest)
+    maintenance = a_maintenance_thread(manifest)
     segments = manifest.segments
 
     def read() -> object:
@@ -302,19 +302,19 @@ def test_a_keeper_that_cannot_read_the_records_becomes_warm_once_it_can() -> Non
         return segments()
 
     manifest.segments = read  # type: ignore[assignment,method-assign]
-    keeper.start()
-    wait_until(lambda: keeper.failure() is not None)
-    assert not keeper.is_warm
+    maintenance.start()
+    wait_until(lambda: maintenance.failure() is not None)
+    assert not maintenance.is_warm
     broken.clear()
-    assert keeper.wait_until_warm(60)
-    wait_until(lambda: keeper.failure() is None)
-    keeper.close()
+    assert maintenance.wait_until_warm(60)
+    wait_until(lambda: maintenance.failure() is None)
+    maintenance.close()
 
 
-def a_keeper(manifest: MemoryManifest | None = None) -> TimelineKeeper:
-    """A keeper with a thread, which retries at once."""
+def a_maintenance_thread(manifest: MemoryManifest | None = None) -> MaintenanceThread:
+    """A maintenance with a thread, which retries at once."""
     trial = Trial.begin()
-    return TimelineKeeper(
+    return MaintenanceThread(
         files=trial.files,
         quarantine=trial.quarantine,
         manifest=manifest or trial.manifest,

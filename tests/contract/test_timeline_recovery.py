@@ -145,8 +145,8 @@ def test_a_start_that_cannot_read_a_segment_still_serves_the_others() -> None:
     trial.damage(1, 0)
     trial.damage(5, len(trial.files.content(trial.name_of(5))) - 1)
     trial.reopen(run=False)
-    trial.keeper.turn()
-    assert trial.keeper.is_warm
+    trial.maintenance.turn()
+    assert trial.maintenance.is_warm
     trial.run()
     trial.check()
     assert trial.lost == []
@@ -157,7 +157,7 @@ def test_a_start_that_cannot_read_a_segment_still_serves_the_others() -> None:
 
 
 def _work(trial: Trial) -> None:
-    """Everything that the keeper does when nothing is damaged."""
+    """Everything that the maintenance thread does when nothing is damaged."""
     trial.append(6)
     trial.run()
     trial.remove(2)

@@ -1,4 +1,4 @@
-"""A timeline without records.db and without a thread: its keeper does what is due when it is told to, step by step."""
+"""A timeline without records.db and without a thread: its maintenance does what is due when it is told to, step by step."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRef, EventRow
 from mnemon_server.engines.timeline.index.selection import Selection
 from mnemon_server.engines.timeline.settings import TimelineSettings
-from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
 from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState, SyncedFile
 from mnemon_server.engines.timeline.upkeep.store import file_name
 from mnemon_server.wire.events import encode
@@ -231,7 +231,7 @@ class Trial:
     quarantine: FaultyFiles
     manifest: MemoryManifest
     index: TimelineIndex
-    keeper: TimelineKeeper
+    maintenance: MaintenanceThread
     expected: dict[int, bytes]
     """What must be there, by sequence."""
     context: str = ""
@@ -242,7 +242,7 @@ class Trial:
         """An empty one, warm."""
         clocks, manifest = TrialClocks(), MemoryManifest()
         files, quarantine = files or TrialFiles(), FaultyFiles()
-        parts = open_keeper(settings, clocks, files, quarantine, manifest)
+        parts = open_maintenance(settings, clocks, files, quarantine, manifest)
         trial = cls(settings, clocks, files, quarantine, manifest, *parts, {})
         trial.run()
         return trial
@@ -262,7 +262,7 @@ class Trial:
             self.index.add_open(segment_id)
         self.index.append(segment_id, [event_row(sequence, body)])
         self.expected[sequence] = body
-        self.keeper.appended(len(body))
+        self.maintenance.appended(len(body))
         return sequence
 
     def remove(self, *sequences: int) -> None:
@@ -271,44 +271,44 @@ class Trial:
         self.index.mark_dead(sequences)
         for sequence in sequences:
             del self.expected[sequence]
-        self.keeper.pruned()
+        self.maintenance.pruned()
 
     def run(self, turns_max: int = 2_000) -> None:
-        """Lets the keeper do all that is due."""
+        """Lets the maintenance thread do all that is due."""
         for _ in range(turns_max):
-            self.keeper.turn()
-            due = self.keeper.tasks.seconds_until_due()
+            self.maintenance.turn()
+            due = self.maintenance.tasks.seconds_until_due()
             if due is None or due > 0.02:
                 return
             self.clocks.pass_time(due)
-        raise AssertionError("the keeper does not come to an end")
+        raise AssertionError("the maintenance thread does not come to an end")
 
     def seal_all(self) -> None:
         """No segment is left unsealed."""
         for row in self.manifest.segments():
             self.manifest.roll(row.segment_id)
-        self.keeper.appended(0)
+        self.maintenance.appended(0)
         self.run()
 
     def compact(self, report: Callable[[CompactionProgress], None] = lambda progress: None) -> CompactionProgress:
         """Compacts as if somebody had asked for it."""
         done = Future[CompactionProgress]()
-        self.keeper.tasks.start_compaction(report, done)
+        self.maintenance.tasks.start_compaction(report, done)
         self.run()
         return done.result(0)
 
     def scrub(self) -> None:
         """Reads everything as if somebody had asked for it."""
         done = Future[None]()
-        self.keeper.tasks.start_scrub(done)
+        self.maintenance.tasks.start_scrub(done)
         self.run()
         done.result(0)
 
     def reopen(self, *, run: bool = True) -> None:
         """The process ends as if it were killed, and a new one starts."""
         self.manifest.noted.clear()
-        parts = open_keeper(self.settings, self.clocks, self.files, self.quarantine, self.manifest)
-        self.index, self.keeper = parts
+        parts = open_maintenance(self.settings, self.clocks, self.files, self.quarantine, self.manifest)
+        self.index, self.maintenance = parts
         if run:
             self.run()
 
@@ -331,7 +331,7 @@ class Trial:
                 try:
                     bodies[ref.sequence] = self._body(ref)
                 except (SegmentDamagedError, StorageFailedError):
-                    self.keeper.tasks.repair(ref.segment_id)
+                    self.maintenance.tasks.repair(ref.segment_id)
                     damaged = True
                     break
             if not damaged:
@@ -375,13 +375,13 @@ class Trial:
         """Where the frame of an event of a sealed segment begins and ends."""
         owner = max(one for one in self.manifest.list if one <= sequence)
         offsets = {ref.sequence: ref.offset for ref in self.index.page(Selection(), limit=10_000)}
-        frame = self.keeper.store.readers.get(self.name_of(owner)).read(offsets[sequence])
+        frame = self.maintenance.store.readers.get(self.name_of(owner)).read(offsets[sequence])
         return frame.offset, frame.end
 
     def _body(self, ref: EventRef) -> bytes:
         if ref.offset == NO_OFFSET:
             return self.manifest.rows[ref.sequence][1]
-        frame = self.keeper.store.readers.get(self.name_of(ref.segment_id)).read(ref.offset)
+        frame = self.maintenance.store.readers.get(self.name_of(ref.segment_id)).read(ref.offset)
         assert frame.sequence == ref.sequence
         return frame.body
 
@@ -391,7 +391,7 @@ def content_of(sequence: int) -> str:
     return f"what {sequence} was"
 
 
-def open_keeper(
+def open_maintenance(
     settings: TimelineSettings,
     clocks: TrialClocks,
     files: FaultyFiles,
@@ -399,10 +399,10 @@ def open_keeper(
     manifest: MemoryManifest,
     *,
     monotonic: Callable[[], float] | None = None,
-) -> tuple[TimelineIndex, TimelineKeeper]:
-    """A keeper of these, and the index that it fills; its seconds are those of the clocks unless others are given."""
+) -> tuple[TimelineIndex, MaintenanceThread]:
+    """The maintenance of these, and the index that it fills; its seconds are those of the clocks unless others are given."""
     index = TimelineIndex()
-    keeper = TimelineKeeper(
+    maintenance = MaintenanceThread(
         files=files,
         quarantine=quarantine,
         manifest=manifest,
@@ -411,4 +411,4 @@ def open_keeper(
         settings=settings,
         monotonic=monotonic or (lambda: clocks.seconds),
     )
-    return index, keeper
+    return index, maintenance

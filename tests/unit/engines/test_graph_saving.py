@@ -211,7 +211,7 @@ def test_who_asks_for_a_graph_that_is_given_up_meanwhile_gets_none(tmp_path: Pat
         assert select.select([pipe], [], [], 60)[0]
         vectors.remove(model.remove(list(range(1, 2 * COUNT - EAGER.graph_min // 2 + 2))))
         second = pool.submit(vectors.save_snapshot)
-        wait_until(lambda: len(vectors._keeper._requests) == 2)
+        wait_until(lambda: len(vectors._maintenance._requests) == 2)
         os.set_blocking(pipe.fileno(), True)
         pipe.read()
         with pytest.raises(StorageFailedError):

@@ -172,7 +172,7 @@ def write_all(files: FaultyFiles, acknowledged: list[int]) -> SealedFile:
 
 
 def finish(files: FaultyFiles, at: int) -> SealedFile:
-    """What a keeper does after a failure: cuts to what was synced, appends the rest again, and seals."""
+    """What maintenance does after a failure: cuts to what was synced, appends the rest again, and seals."""
     writer = SegmentWriter.resume(files, NAME, header(), at=at)
     writer.append_many([event for event in EVENTS if event[0] > writer.last_sequence])
     return writer.seal(INDEX, summary(len(EVENTS)))

@@ -1,6 +1,6 @@
 """The local vector index: exact scans in memory, a graph once there are enough vectors, and snapshots of the graph.
 
-Start with `LocalVectors`. `keeper.py` maintains the graph in the background, `graph.py` guards hnswlib with a fair
+Start with `LocalVectors`. `maintenance.py` maintains the graph in the background, `graph.py` guards hnswlib with a fair
 lock, `projection.py` reduces a vector to a third of its components for the graph, `links.py` represents the graph as
 arrays, and `snapshots.py` stores those in files.
 """

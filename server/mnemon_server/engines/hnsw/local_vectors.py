@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.hnsw.graph import bytes_per_vector
-from mnemon_server.engines.hnsw.keeper import GraphKeeper
+from mnemon_server.engines.hnsw.maintenance import GraphMaintenance
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotFolder
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
@@ -33,7 +33,7 @@ class LocalVectors:
         """Creates it empty. If array and graph together would exceed `bytes_max`, there is no graph."""
         rows_max = bytes_max // (4 * dimension + bytes_per_vector(dimension, settings))
         self._cache = VectorCache(dimension)
-        self._keeper = GraphKeeper(self._cache, dimension, settings, snapshots, rows_max=rows_max)
+        self._maintenance = GraphMaintenance(self._cache, dimension, settings, snapshots, rows_max=rows_max)
 
     def __len__(self) -> int:
         """The number of vectors."""
@@ -44,17 +44,17 @@ class LocalVectors:
 
         Until the graph is ready, `usage` reports that it is not warm, unless `warm` is set.
         """
-        self._keeper.start(warm=warm)
+        self._maintenance.start(warm=warm)
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
         """Adds vectors of shape (n, dimension). The ids ascend, and are larger than all ids added before."""
         self._cache.add(passage_ids, vectors)
-        self._keeper.added()
+        self._maintenance.added()
 
     def remove(self, passage_ids: Sequence[int]) -> None:
         """Removes vectors. Unknown ids are ignored."""
         self._cache.remove(passage_ids)
-        self._keeper.removed(passage_ids)
+        self._maintenance.removed(passage_ids)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Exact cosine similarity of every vector, or of those in `among`; unknown ids are left out."""
@@ -62,7 +62,7 @@ class LocalVectors:
 
     def nearest(self, query: Vector, limit: int) -> Scores | None:
         """Up to `limit` vectors nearest to the query, best first; None if a full scan is cheaper."""
-        graph = self._keeper.graph
+        graph = self._maintenance.graph
         if graph is None:
             return None
         newest = graph.newest
@@ -81,9 +81,9 @@ class LocalVectors:
         """How the vectors are held. The total is flat plus graph minus dead vectors."""
         # Read in this order: after "warm" the graph must be visible, and a graph that was just finished must not be
         # missed.
-        warm, building = self._keeper.is_warm, self._keeper.building_count
-        graph = self._keeper.graph
-        total, loading = len(self._cache), self._keeper.unfinished_bytes
+        warm, building = self._maintenance.is_warm, self._maintenance.building_count
+        graph = self._maintenance.graph
+        total, loading = len(self._cache), self._maintenance.unfinished_bytes
         if graph is None:
             return VectorUsage(total, 0, 0, self._cache.nbytes + loading, building_count=building, warm=warm)
         flat = self._cache.count_after(graph.newest)
@@ -92,18 +92,18 @@ class LocalVectors:
             graph_count=graph.count,
             dead_count=max(0, graph.count - (total - flat)),
             bytes=self._cache.nbytes + graph.nbytes + loading,
-            snapshot_time=self._keeper.snapshot_time,
+            snapshot_time=self._maintenance.snapshot_time,
             building_count=building,
             warm=warm,
         )
 
     def save_snapshot(self) -> datetime | None:
         """Writes a snapshot of the graph now; see RecordEngine."""
-        return self._keeper.save_snapshot()
+        return self._maintenance.save_snapshot()
 
     def close(self, *, save: bool = True) -> None:
         """Stops the background work. Writes a last snapshot if `save` is set and something changed. Can be repeated."""
-        self._keeper.close(save=save)
+        self._maintenance.close(save=save)
 
 
 def _best(scores: Scores, limit: int) -> Scores:

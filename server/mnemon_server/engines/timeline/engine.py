@@ -45,7 +45,7 @@ from mnemon_server.engines.timeline.rows.reads import Reads
 from mnemon_server.engines.timeline.rows.text import StoredTexts, TextIndex
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
 from mnemon_server.engines.timeline.settings import TimelineSettings
-from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
@@ -99,7 +99,7 @@ class SQLiteTimeline:
         self._records = records
         self._index = index
         self._connections = records.connections
-        self._keeper = TimelineKeeper(
+        self._maintenance = MaintenanceThread(
             files=OsFiles(folder / "timeline"),
             quarantine=OsFiles(folder / "quarantine"),
             manifest=records.manifest,
@@ -107,9 +107,11 @@ class SQLiteTimeline:
             clock=clock,
             settings=settings,
         )
-        bodies = BodyReader(index, ledger, records.connections, self._keeper.store.readers, self._keeper.repair)
+        bodies = BodyReader(
+            index, ledger, records.connections, self._maintenance.store.readers, self._maintenance.repair
+        )
         self._reads = Reads(index, bodies, reads_max)
-        duplicates = Duplicates(index, bodies, self._keeper.repair_soon)
+        duplicates = Duplicates(index, bodies, self._maintenance.repair_soon)
         self._appends = Appends(records.journal, ledger, duplicates, settings)
         self._prunes = Prunes(records.journal, ledger, index, records.connections.removals)
         self._texts = TextIndex(
@@ -118,18 +120,18 @@ class SQLiteTimeline:
             epoch=records.manifest.epoch,
             model_identity=model_identity,
             embed=embed,
-            wait_until_warm=self._keeper.wait_until_warm,
+            wait_until_warm=self._maintenance.wait_until_warm,
             context_weight=context_weight,
             fusion=fusion,
         )
         ledger.listen(self._note_appended, self._note_removed)
-        self._keeper.start()
+        self._maintenance.start()
         self._texts.start()
 
     @property
     def is_warm(self) -> bool:
         """See Timeline."""
-        return self._keeper.is_warm
+        return self._maintenance.is_warm
 
     @property
     def has_embeddings(self) -> bool:
@@ -138,7 +140,7 @@ class SQLiteTimeline:
 
     def wait_until_warm(self, timeout_s: float) -> bool:
         """See Timeline."""
-        return self._keeper.wait_until_warm(timeout_s)
+        return self._maintenance.wait_until_warm(timeout_s)
 
     # Writes
 
@@ -215,32 +217,32 @@ class SQLiteTimeline:
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
         """See Timeline."""
         self._check_warm()
-        return self._keeper.compact(report)
+        return self._maintenance.compact(report)
 
     def scrub(self) -> None:
         """See Timeline."""
         self._check_warm()
-        self._keeper.scrub()
+        self._maintenance.scrub()
 
     def status(self) -> TimelineStatus:
         """See Timeline."""
-        return timeline_status.status(self._index, self._reads, self._connections, self._keeper, self._texts)
+        return timeline_status.status(self._index, self._reads, self._connections, self._maintenance, self._texts)
 
     def failure(self) -> str | None:
         """See Timeline."""
-        return self._keeper.failure()
+        return self._maintenance.failure()
 
     def close(self) -> None:
         """See Timeline."""
         self._texts.close()
-        self._keeper.close()
+        self._maintenance.close()
 
     def _note_appended(self, byte_count: int) -> None:
-        self._keeper.appended(byte_count)
+        self._maintenance.appended(byte_count)
         self._texts.appended()
 
     def _note_removed(self, sequences: Collection[int]) -> None:
-        self._keeper.pruned()
+        self._maintenance.pruned()
         self._texts.removed(sequences)
 
     def _warm_reads(self) -> Reads:
@@ -248,5 +250,5 @@ class SQLiteTimeline:
         return self._reads
 
     def _check_warm(self) -> None:
-        if not self._keeper.is_warm:
+        if not self._maintenance.is_warm:
             raise IndexWarmingError("the timeline is loading; try again in a moment")

@@ -12,7 +12,7 @@ from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.rows import segments as timeline_segments
 from mnemon_server.engines.timeline.rows.reads import Reads
 from mnemon_server.engines.timeline.rows.text import TextIndex
-from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
 
@@ -29,12 +29,12 @@ class _Stored(NamedTuple):
 
 
 def status(
-    index: TimelineIndex, reads: Reads, connections: Connections, keeper: TimelineKeeper, texts: TextIndex
+    index: TimelineIndex, reads: Reads, connections: Connections, maintenance: MaintenanceThread, texts: TextIndex
 ) -> TimelineStatus:
     """See Timeline.status."""
     stored, problem = _stored(connections)
-    message = problem or keeper.failure() or ""
-    is_warm = keeper.is_warm
+    message = problem or maintenance.failure() or ""
+    is_warm = maintenance.is_warm
     earliest, latest = reads.ends() if is_warm else (None, None)
     return TimelineStatus(
         state=_state(message, is_warm=is_warm),
@@ -47,7 +47,7 @@ def status(
         earliest=earliest,
         latest=latest,
         index_bytes=index.nbytes,
-        loaded_segment_count=keeper.loaded_segment_count,
+        loaded_segment_count=maintenance.loaded_segment_count,
         # Each of the three may still contain the same removed events, so the largest count applies.
         removal_pending_count=max(stored.removal_pending_count, texts.removed_count, connections.removals.events),
         lost=stored.lost,

@@ -5,7 +5,7 @@ from mnemon_server.engines.promises.timeline import TimelineWarning
 from mnemon_server.engines.timeline.upkeep.manifest import Change, Manifest
 
 
-class KeeperHealth:
+class MaintenanceHealth:
     """The current problems by name. The maintenance thread changes them; any thread may call `failure`."""
 
     def __init__(self, manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, pa
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.active_files import Drafts
 from mnemon_server.engines.timeline.upkeep.compaction import Compaction
-from mnemon_server.engines.timeline.upkeep.health import KeeperHealth
+from mnemon_server.engines.timeline.upkeep.health import MaintenanceHealth
 from mnemon_server.engines.timeline.upkeep.long_tasks import Job, Jobs, Steps
 from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState
 from mnemon_server.engines.timeline.upkeep.recovery import load_index, tidy
@@ -35,12 +35,12 @@ class MaintenanceTasks:
     def __init__(
         self, store: SegmentStore, clock: Clock, settings: TimelineSettings, monotonic: Callable[[], float]
     ) -> None:
-        """Touches nothing yet; see TimelineKeeper for the arguments."""
+        """Touches nothing yet; see MaintenanceThread for the arguments."""
         self._store = store
         self._clock = clock
         self._settings = settings
         self._monotonic = monotonic
-        self.health = KeeperHealth(store.manifest)
+        self.health = MaintenanceHealth(store.manifest)
         self.loaded_count = 0
         self._drafts = Drafts(store, sync_bytes=settings.sync_bytes)
         self._repairer = Repairer(store, clock)

@@ -18,7 +18,7 @@ from mnemon_server.engines.timeline.upkeep.manifest import Manifest
 from mnemon_server.engines.timeline.upkeep.store import SegmentStore
 
 
-class TimelineKeeper:
+class MaintenanceThread:
     """Runs all work on segment files on one thread.
 
     Acknowledged events do not depend on it: rows are deleted from records.db only after their segment was sealed,
@@ -54,7 +54,7 @@ class TimelineKeeper:
         self._closing = threading.Event()
         self._requests: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="timeline-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="timeline-maintenance", daemon=True)
 
     # For any thread
 

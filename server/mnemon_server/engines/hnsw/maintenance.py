@@ -25,7 +25,7 @@ _FIT_GROWTH = 1.25
 _LOSS_FACTOR, _LOSS_MARGIN = 1.5, 0.02
 
 
-class GraphKeeper:
+class GraphMaintenance:
     """Maintains a graph of the vectors in a cache.
 
     One thread reports changes to it. Its own thread starts when there is work, and is the only one that changes graphs.
