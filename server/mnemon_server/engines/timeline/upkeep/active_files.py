@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Draft:
+class ActiveFile:
     """The file of a segment that is not sealed."""
 
     writer: SegmentWriter
@@ -51,7 +51,7 @@ class Draft:
         )
 
 
-class Drafts:
+class ActiveFiles:
     """Writes committed events to the files of their segments. For use by one thread.
 
     Acknowledged events do not depend on these files, because the rows stay until the segment is sealed. After a
@@ -68,26 +68,26 @@ class Drafts:
         """
         self._store = store
         self._sync_bytes = sync_bytes
-        self._drafts: dict[int, Draft] = {}
+        self._active_files: dict[int, ActiveFile] = {}
         self._given_up: set[int] = set()
 
-    def write(self, row: SegmentRow) -> Draft:
+    def write(self, row: SegmentRow) -> ActiveFile:
         """Writes and syncs all committed events of a segment to its file.
 
         Raises:
             StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
-        draft = self._drafts.get(row.segment_id) or self._open(row)
+        file = self._active_files.get(row.segment_id) or self._open(row)
         manifest = self._store.manifest
-        while events := manifest.bodies(row.segment_id, draft.writer.last_sequence):
+        while events := manifest.bodies(row.segment_id, file.writer.last_sequence):
             with self._guarded(row.segment_id, gives_up=False):
-                draft.offsets.extend(draft.writer.append_many(events))
-            if draft.unsynced >= self._sync_bytes:
-                self._sync(row.segment_id, draft)
-        if draft.unsynced:
-            self._sync(row.segment_id, draft)
-        return draft
+                file.offsets.extend(file.writer.append_many(events))
+            if file.unsynced >= self._sync_bytes:
+                self._sync(row.segment_id, file)
+        if file.unsynced:
+            self._sync(row.segment_id, file)
+        return file
 
     def give_up(self, segment_id: int) -> None:
         """Abandons the file of a segment, so that the next `write` creates a new one."""
@@ -96,25 +96,25 @@ class Drafts:
 
     def forget(self, segment_id: int) -> None:
         """Closes the file of a segment."""
-        if draft := self._drafts.pop(segment_id, None):
-            draft.writer.close()
+        if file := self._active_files.pop(segment_id, None):
+            file.writer.close()
 
     def close(self) -> None:
         """Closes all files."""
-        for segment_id in list(self._drafts):
+        for segment_id in list(self._active_files):
             self.forget(segment_id)
 
-    def _sync(self, segment_id: int, draft: Draft) -> None:
+    def _sync(self, segment_id: int, file: ActiveFile) -> None:
         with self._guarded(segment_id, gives_up=True):
-            draft.writer.sync()
-        draft.synced_size = draft.writer.size
-        if draft.replaced:
-            self._store.manifest.commit(Change(synced=draft.synced()))
-            self._store.discard(draft.replaced)
-            draft.replaced = ""
+            file.writer.sync()
+        file.synced_size = file.writer.size
+        if file.replaced:
+            self._store.manifest.commit(Change(synced=file.synced()))
+            self._store.discard(file.replaced)
+            file.replaced = ""
             self._given_up.discard(segment_id)
         else:
-            self._store.manifest.note_synced(draft.synced())
+            self._store.manifest.note_synced(file.synced())
 
     @contextlib.contextmanager
     def _guarded(self, segment_id: int, *, gives_up: bool) -> Iterator[None]:
@@ -130,44 +130,42 @@ class Drafts:
 
     # Opening a file
 
-    def _open(self, row: SegmentRow) -> Draft:
+    def _open(self, row: SegmentRow) -> ActiveFile:
         name = file_name(row)
         present = name in self._store.files.names()
         if present and row.segment_id not in self._given_up:
             try:
-                draft = self._resume(row, name)
+                file = self._resume(row, name)
             except (SegmentDamagedError, SegmentFormatError) as damage:
                 log.warning("%s; it is written again, and no event is lost", damage)
                 if row.synced_offset:
                     self._store.set_aside(name)
-                draft = self._begin(row, name)
+                file = self._begin(row, name)
         else:
-            draft = self._begin(row, name if present else "")
-        self._drafts[row.segment_id] = draft
-        return draft
+            file = self._begin(row, name if present else "")
+        self._active_files[row.segment_id] = file
+        return file
 
-    def _begin(self, row: SegmentRow, replaced: str) -> Draft:
+    def _begin(self, row: SegmentRow, replaced: str) -> ActiveFile:
         """Creates a file: the next generation if there is a file already, or if records.db refers to one."""
         generation = row.generation + 1 if replaced or row.synced_offset else row.generation
         name = segment_name(row.segment_id, generation)
         if name != replaced:
             self._store.discard(name)
         writer = SegmentWriter.create(self._store.files, name, self._store.new_header(row, generation))
-        return Draft(writer, replaced=replaced)
+        return ActiveFile(writer, replaced=replaced)
 
-    def _resume(self, row: SegmentRow, name: str) -> Draft:
+    def _resume(self, row: SegmentRow, name: str) -> ActiveFile:
         """Opens the file, and truncates it after the last event that matches the rows."""
         store = self._store
         with SegmentReader(store.files, name, epoch=store.manifest.epoch) as reader:
             if row.seed and reader.header.seed != row.seed:
                 raise ForeignSegmentError(name, 0, "it is not this segment's file")
-            draft_end, offsets = self._agreed(row, reader)
-        if draft_end < row.synced_offset:
-            raise SegmentDamagedError(
-                name, draft_end, f"it differs from what was synced up to byte {row.synced_offset}"
-            )
-        writer = SegmentWriter.resume(store.files, name, store.header(row), at=draft_end)
-        return Draft(writer, offsets, synced_size=min(row.synced_offset, draft_end))
+            file_end, offsets = self._agreed(row, reader)
+        if file_end < row.synced_offset:
+            raise SegmentDamagedError(name, file_end, f"it differs from what was synced up to byte {row.synced_offset}")
+        writer = SegmentWriter.resume(store.files, name, store.header(row), at=file_end)
+        return ActiveFile(writer, offsets, synced_size=min(row.synced_offset, file_end))
 
     def _agreed(self, row: SegmentRow, reader: SegmentReader) -> "tuple[int, array[int]]":
         """The size up to which the file matches the rows, and the offsets of the frames within it."""

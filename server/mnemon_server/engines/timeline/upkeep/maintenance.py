@@ -10,7 +10,7 @@ from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, parse_segment_name
 from mnemon_server.engines.timeline.settings import TimelineSettings
-from mnemon_server.engines.timeline.upkeep.active_files import Drafts
+from mnemon_server.engines.timeline.upkeep.active_files import ActiveFiles
 from mnemon_server.engines.timeline.upkeep.compaction import Compaction
 from mnemon_server.engines.timeline.upkeep.health import MaintenanceHealth
 from mnemon_server.engines.timeline.upkeep.long_tasks import Job, Jobs, Steps
@@ -42,7 +42,7 @@ class MaintenanceTasks:
         self._monotonic = monotonic
         self.health = MaintenanceHealth(store.manifest)
         self.loaded_count = 0
-        self._drafts = Drafts(store, sync_bytes=settings.sync_bytes)
+        self._active_files = ActiveFiles(store, sync_bytes=settings.sync_bytes)
         self._repairer = Repairer(store, clock)
         self._damaged: set[int] = set()
         self._jobs = Jobs()
@@ -118,7 +118,7 @@ class MaintenanceTasks:
     def close(self, error: MnemonError) -> None:
         """Ends the running jobs. Waiting callers get the error."""
         self._jobs.close(error)
-        self._drafts.close()
+        self._active_files.close()
 
     def _attempt(self, name: str, task: Callable[[], object]) -> bool:
         """Runs a task, unless it failed recently; returns whether it succeeded."""
@@ -165,9 +165,9 @@ class MaintenanceTasks:
         rows = self._unsealed()
         for row in rows[:1]:
             if row.state is SegmentState.OPEN:
-                self._drafts.write(row)
+                self._active_files.write(row)
                 self._schedule.put_off("rolling", self._seconds_to_live(row))
-            elif seal_segment(self._store, self._drafts, row):
+            elif seal_segment(self._store, self._active_files, row):
                 self._schedule.put("rows")
                 self._add_compaction()
         if any(row.state is SegmentState.ROLLED for row in rows):

@@ -83,7 +83,7 @@ def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentR
 def tidy(store: SegmentStore, unsound: Iterable[SegmentRow]) -> None:
     """Cleans up files that are not in records.db.
 
-    Deletes drafts and the remains of interrupted rewrites, whose events are in the current file. Moves all other files
+    Deletes active_files and the remains of interrupted rewrites, whose events are in the current file. Moves all other files
     to the quarantine.
     """
     rows = store.manifest.segments()

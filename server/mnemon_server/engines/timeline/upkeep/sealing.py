@@ -5,7 +5,7 @@ import logging
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
 from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
-from mnemon_server.engines.timeline.upkeep.active_files import Draft, Drafts
+from mnemon_server.engines.timeline.upkeep.active_files import ActiveFile, ActiveFiles
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
 from mnemon_server.engines.timeline.upkeep.rewriting import Rewriting, seal_file, sealed_row
 from mnemon_server.engines.timeline.upkeep.store import SegmentStore, Swap
@@ -13,7 +13,7 @@ from mnemon_server.engines.timeline.upkeep.store import SegmentStore, Swap
 log = logging.getLogger(__name__)
 
 
-def seal_segment(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
+def seal_segment(store: SegmentStore, active_files: ActiveFiles, row: SegmentRow) -> bool:
     """Seals a closed segment, whose rows may then be deleted. Returns False if the segment changed meanwhile; then
     retry.
 
@@ -26,34 +26,34 @@ def seal_segment(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
     store.manifest.roll(row.segment_id)
     if store.manifest.dead(row.segment_id):
         _seal_anew(store, row)
-        drafts.forget(row.segment_id)
+        active_files.forget(row.segment_id)
         return True
-    return _seal_draft(store, drafts, row)
+    return _seal_active(store, active_files, row)
 
 
-def _seal_draft(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
-    draft = drafts.write(row)
+def _seal_active(store: SegmentStore, active_files: ActiveFiles, row: SegmentRow) -> bool:
+    file = active_files.write(row)
     opened = store.index.open_block(row.segment_id)
-    if len(draft.offsets) != opened.view().count:
+    if len(file.offsets) != opened.view().count:
         # Events were removed in the meantime.
         return False
-    block = SealedBlock.from_open(opened, draft.offsets)
-    synced = _seal_file(drafts, draft, row, block)
+    block = SealedBlock.from_open(opened, file.offsets)
+    synced = _seal_file(active_files, file, row, block)
     store.swap(Swap(removed=[row], added=(synced, block)))
-    drafts.forget(row.segment_id)
+    active_files.forget(row.segment_id)
     log.info("sealed segment %d: %d events, %d bytes", row.segment_id, synced.event_count, synced.byte_count)
     return True
 
 
-def _seal_file(drafts: Drafts, draft: Draft, row: SegmentRow, block: SealedBlock) -> SegmentRow:
-    header = draft.writer.header
+def _seal_file(active_files: ActiveFiles, file: ActiveFile, row: SegmentRow, block: SealedBlock) -> SegmentRow:
+    header = file.writer.header
     try:
-        sealed = seal_file(draft.writer, block)
+        sealed = seal_file(file.writer, block)
     except StorageFullError:
-        drafts.forget(row.segment_id)
+        active_files.forget(row.segment_id)
         raise
     except (StorageFailedError, SegmentDamagedError) as error:
-        drafts.give_up(row.segment_id)
+        active_files.give_up(row.segment_id)
         raise StorageFailedError(str(error)) from error
     return sealed_row(row._replace(generation=header.generation, seed=header.seed), sealed)
 
