@@ -18,8 +18,8 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.documents.changes import DocumentChanges
 from mnemon_server.services.documents.store import DocumentStore
-from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.read_batcher import ReadBatcher
 
 from tests.support.gated_embedder import GatedEmbedder
 
@@ -111,7 +111,7 @@ async def test_a_content_that_another_write_replaced_meanwhile_is_embedded_after
         return found
 
     offload = Offload(1, "reader")
-    reads = GatheredReads(read_and_be_overtaken, offload)
+    reads = ReadBatcher(read_and_be_overtaken, offload)
     await DocumentChanges(records, opened.batcher, reads).update(UpdateDocument(document=NOTE, mask=("content",)))
     assert ((await opened.stored()).content, (await opened.stored()).revision) == (NOTE.content, 3)
     found = await opened.nearest(NOTE.content)

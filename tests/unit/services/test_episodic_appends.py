@@ -9,7 +9,7 @@ import pytest
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import MnemonError, StorageFullError
 from mnemon_server.engines.promises.timeline import EventWrite
-from mnemon_server.services.timeline.appends import BULK_MIN, TOGETHER_MAX, Appended, GatheredAppends
+from mnemon_server.services.timeline.appends import BULK_MIN, TOGETHER_MAX, AppendBatcher, Appended
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT_S = 60.0
@@ -23,7 +23,7 @@ class Ledger:
         self.open: list[tuple[Future[Appended], Appended]] = []
 
     def append(self, writes: Sequence[EventWrite]) -> "Future[Appended]":
-        """As GatheredAppends wants it."""
+        """As AppendBatcher wants it."""
         ids = [write.event.event_id for write in writes]
         if "bad" in ids:
             raise ValueError("a bad event")
@@ -49,9 +49,9 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def appends(ledger: Ledger) -> GatheredAppends:
+def appends(ledger: Ledger) -> AppendBatcher:
     """Appends to the ledger."""
-    return GatheredAppends(ledger.append)
+    return AppendBatcher(ledger.append)
 
 
 def writes(*ids: str) -> list[EventWrite]:
@@ -76,7 +76,7 @@ async def ids_of(future: "asyncio.Future[Appended]") -> list[str]:
     return [result.event_id for result in results if isinstance(result, EventReceipt)]
 
 
-async def test_a_lone_event_does_not_wait_for_others(appends: GatheredAppends, ledger: Ledger) -> None:
+async def test_a_lone_event_does_not_wait_for_others(appends: AppendBatcher, ledger: Ledger) -> None:
     first = appends.start(writes("a"))
     await turn()
     ledger.answer()
@@ -86,7 +86,7 @@ async def test_a_lone_event_does_not_wait_for_others(appends: GatheredAppends, l
 
 
 async def test_what_comes_while_an_append_is_under_way_goes_together_after_it(
-    appends: GatheredAppends, ledger: Ledger
+    appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()
@@ -102,7 +102,7 @@ async def test_what_comes_while_an_append_is_under_way_goes_together_after_it(
     assert ledger.appends == [["held"], ["a", "b", "c"]]
 
 
-async def test_whoever_was_answered_may_join_the_next_append(appends: GatheredAppends, ledger: Ledger) -> None:
+async def test_whoever_was_answered_may_join_the_next_append(appends: AppendBatcher, ledger: Ledger) -> None:
     async def record_twice() -> None:
         await appends.start(writes("first"))
         await appends.start(writes("second"))
@@ -121,7 +121,7 @@ async def test_whoever_was_answered_may_join_the_next_append(appends: GatheredAp
 
 
 async def test_no_more_than_a_thousand_events_go_together_and_each_call_stays_whole(
-    appends: GatheredAppends, ledger: Ledger
+    appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()
@@ -139,9 +139,7 @@ async def test_no_more_than_a_thousand_events_go_together_and_each_call_stays_wh
     assert await ids_of(held) == ["held"]
 
 
-async def test_many_events_at_once_wait_for_nobody_and_overtake_nobody(
-    appends: GatheredAppends, ledger: Ledger
-) -> None:
+async def test_many_events_at_once_wait_for_nobody_and_overtake_nobody(appends: AppendBatcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     before = appends.start(writes("before"))
@@ -162,7 +160,7 @@ async def test_many_events_at_once_wait_for_nobody_and_overtake_nobody(
 
 
 async def test_cancelling_a_caller_takes_no_event_back_and_harms_no_other(
-    appends: GatheredAppends, ledger: Ledger
+    appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()
@@ -178,7 +176,7 @@ async def test_cancelling_a_caller_takes_no_event_back_and_harms_no_other(
     assert ledger.appends == [["held"], ["gone", "stays"]]
 
 
-async def test_a_failed_append_gives_every_event_an_error_of_its_own(appends: GatheredAppends, ledger: Ledger) -> None:
+async def test_a_failed_append_gives_every_event_an_error_of_its_own(appends: AppendBatcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     both = [appends.start(writes("a")), appends.start(writes("b", "c"))]
@@ -197,7 +195,7 @@ async def test_a_failed_append_gives_every_event_an_error_of_its_own(appends: Ga
 
 
 async def test_an_event_that_the_engine_cannot_take_leaves_those_beside_it_their_results(
-    appends: GatheredAppends, ledger: Ledger
+    appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()

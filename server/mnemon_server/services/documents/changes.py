@@ -16,7 +16,7 @@ from mnemon_server.services.documents.checks import update_violations
 from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.shared import field_masks as masks
 from mnemon_server.services.shared.completions import completion
-from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
 
 
@@ -28,7 +28,7 @@ class DocumentChanges:
     """Changes documents; any number of calls at the same time."""
 
     def __init__(
-        self, records: RecordEngine, embedder: EmbeddingBatcher, reads: "GatheredReads[Document | None]"
+        self, records: RecordEngine, embedder: EmbeddingBatcher, reads: "ReadBatcher[Document | None]"
     ) -> None:
         self._records = records
         self._embedder = embedder

@@ -59,10 +59,10 @@ from mnemon_server.services.search.index_applier import IndexApplier, status_of_
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
-from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.intake import settled, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.removals import removal_counts
 from mnemon_server.services.shared.writes import acknowledge, request_key
 
@@ -101,7 +101,7 @@ class DocumentStore:
         self._backend = backend
         self._applier = backend.applier
         self._offload = Offload(search.threads, "reader")
-        self._reads: GatheredReads[Document | None] = GatheredReads(records.get_documents, self._offload)
+        self._reads: ReadBatcher[Document | None] = ReadBatcher(records.get_documents, self._offload)
         self._changes = DocumentChanges(records, embedder, self._reads)
         self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
 

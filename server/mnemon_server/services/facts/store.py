@@ -48,9 +48,9 @@ from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
 
 SWEEP_STEP = 500
@@ -83,8 +83,8 @@ class FactStore:
         self._records = vault.collection(FACTS)
         self._clock = clock
         self._offload = Offload(search.threads, "fact-reader")
-        self._reads = GatheredReads(self._read, self._offload)
-        self._reads_with_versions = GatheredReads(self._read_with_versions, self._offload)
+        self._reads = ReadBatcher(self._read, self._offload)
+        self._reads_with_versions = ReadBatcher(self._read_with_versions, self._offload)
         passages = PassageSearch(self._records, embedder.embed_query, settings=search)
         self._search = FactSearch(self._records, passages, dimension=embedder.model.dimension, clock=clock)
         self._putting = FactPutting(vault, embedder, dimension=embedder.model.dimension)

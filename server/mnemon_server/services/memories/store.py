@@ -47,9 +47,9 @@ from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
-from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
 
 EVERYTHING = MemoryFilter()
@@ -87,7 +87,7 @@ class MemoryStore:
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
         self._offload = Offload(search.threads, "memory-reader")
-        self._reads = GatheredReads(self.read_many, self._offload)
+        self._reads = ReadBatcher(self.read_many, self._offload)
         passages = PassageSearch(records, embedder.embed_query, applier=applier, settings=search)
         dimension = embedder.model.dimension
         self._creation = MemoryCreation(records, embedder, dimension=dimension, applier=applier)

@@ -42,9 +42,9 @@ from mnemon_server.services.semantic.status import read_status, snapshot_answer,
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
-from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.write_pressure import WriteLatency, WritePressure
 from mnemon_server.services.shared.writes import done_once, request_key
 
@@ -91,7 +91,7 @@ class SemanticStore:
         self._records = vault.collection(SEMANTIC)
         dimension = embedder.model.dimension
         self._offload = Offload(search.threads, "semantic-reader")
-        self._reads: GatheredReads[Document | None] = GatheredReads(self._records.get_documents, self._offload)
+        self._reads: ReadBatcher[Document | None] = ReadBatcher(self._records.get_documents, self._offload)
         self._pressure = WritePressure(settings.write_latency)
         self._capacity = Capacity(settings.capacity, lambda: self._records.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)

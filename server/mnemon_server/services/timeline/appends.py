@@ -25,7 +25,7 @@ class _Call(NamedTuple):
     waiter: "asyncio.Future[Appended]"
 
 
-class GatheredAppends:
+class AppendBatcher:
     """Gathers appends as reads are gathered: no call waits for others, and the busier the store, the larger a batch.
 
     The engine gets the events in the order of the calls. Cancelling a caller does not take its events back. Belongs to

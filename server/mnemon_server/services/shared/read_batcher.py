@@ -27,7 +27,7 @@ class _Wanted(NamedTuple, Generic[T]):
     waiter: "asyncio.Future[T]"
 
 
-class GatheredReads(Generic[T]):
+class ReadBatcher(Generic[T]):
     """As commits are gathered: nobody waits for company, and the busier it is, the more goes together.
 
     A hop to a thread and back costs several times what a small read does. Belongs to one event loop.

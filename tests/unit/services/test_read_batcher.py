@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.answers import AnswerMemory, Room
-from mnemon_server.services.shared.gathered_reads import TOGETHER_MAX, GatheredReads
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.read_batcher import TOGETHER_MAX, ReadBatcher
 
 TIMEOUT_S = 60.0
 
@@ -23,7 +23,7 @@ class Shelf:
         self.gate.set()
 
     def read_many(self, ids: Sequence[str], *, fits: Fits) -> list[str]:
-        """As GatheredReads wants it; what does not fit is empty."""
+        """As ReadBatcher wants it; what does not fit is empty."""
         self.asked.append(list(ids))
         self.entered.set()
         assert self.gate.wait(TIMEOUT_S)
@@ -32,7 +32,7 @@ class Shelf:
         there = {record_id for record_id in dict.fromkeys(ids) if fits(record_id, len(record_id) << 10)}
         return [record_id.upper() if record_id in there else "" for record_id in ids]
 
-    async def hold(self, reads: GatheredReads[str]) -> "asyncio.Task[str]":
+    async def hold(self, reads: ReadBatcher[str]) -> "asyncio.Task[str]":
         """A read that is under way, and stays so until the gate is opened."""
         self.gate.clear()
         self.entered.clear()
@@ -57,25 +57,25 @@ async def offload(shelf: Shelf) -> AsyncIterator[Offload]:
 
 
 @pytest.fixture
-def reads(shelf: Shelf, offload: Offload) -> GatheredReads[str]:
+def reads(shelf: Shelf, offload: Offload) -> ReadBatcher[str]:
     """Reads from the shelf."""
-    return GatheredReads(shelf.read_many, offload)
+    return ReadBatcher(shelf.read_many, offload)
 
 
-async def begun(*ids: str, of: GatheredReads[str]) -> "list[asyncio.Task[str]]":
+async def begun(*ids: str, of: ReadBatcher[str]) -> "list[asyncio.Task[str]]":
     """Reads that wait for their turn."""
     tasks = [asyncio.create_task(of.get(record_id)) for record_id in ids]
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_a_lone_read_does_not_wait_for_others(reads: GatheredReads[str], shelf: Shelf) -> None:
+async def test_a_lone_read_does_not_wait_for_others(reads: ReadBatcher[str], shelf: Shelf) -> None:
     assert await asyncio.wait_for(reads.get("one"), TIMEOUT_S) == "ONE"
     assert shelf.asked == [["one"]]
 
 
 async def test_what_comes_while_a_read_is_under_way_is_read_together_after_it(
-    reads: GatheredReads[str], shelf: Shelf
+    reads: ReadBatcher[str], shelf: Shelf
 ) -> None:
     held = await shelf.hold(reads)
     tasks = await begun("a", "b", "a", of=reads)
@@ -85,7 +85,7 @@ async def test_what_comes_while_a_read_is_under_way_is_read_together_after_it(
     assert shelf.asked == [["held"], ["a", "b", "a"]]
 
 
-async def test_a_read_that_fails_leaves_those_beside_it_their_results(reads: GatheredReads[str], shelf: Shelf) -> None:
+async def test_a_read_that_fails_leaves_those_beside_it_their_results(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     tasks = await begun("a", "bad", "b", of=reads)
     shelf.gate.set()
@@ -96,7 +96,7 @@ async def test_a_read_that_fails_leaves_those_beside_it_their_results(reads: Gat
     assert await reads.get("later") == "LATER"
 
 
-async def test_a_read_that_nobody_waits_for_any_more_is_not_made(reads: GatheredReads[str], shelf: Shelf) -> None:
+async def test_a_read_that_nobody_waits_for_any_more_is_not_made(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     left, stays = await begun("left", "stays", of=reads)
     left.cancel()
@@ -109,9 +109,7 @@ async def test_a_read_that_nobody_waits_for_any_more_is_not_made(reads: Gathered
     assert shelf.asked == [["held"], ["stays"]]
 
 
-async def test_cancelling_the_first_reader_takes_nothing_from_the_others(
-    reads: GatheredReads[str], shelf: Shelf
-) -> None:
+async def test_cancelling_the_first_reader_takes_nothing_from_the_others(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     [other] = await begun("other", of=reads)
     held.cancel()
@@ -121,7 +119,7 @@ async def test_cancelling_the_first_reader_takes_nothing_from_the_others(
     assert await asyncio.wait_for(other, TIMEOUT_S) == "OTHER"
 
 
-async def test_many_readers_are_served_in_bounded_parts(reads: GatheredReads[str], shelf: Shelf) -> None:
+async def test_many_readers_are_served_in_bounded_parts(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     ids = [f"id-{number}" for number in range(TOGETHER_MAX + 1)]
     tasks = await begun(*ids, of=reads)
@@ -133,7 +131,7 @@ async def test_many_readers_are_served_in_bounded_parts(reads: GatheredReads[str
 
 
 async def test_after_the_threads_were_closed_a_read_fails_rather_than_hangs(
-    reads: GatheredReads[str], offload: Offload
+    reads: ReadBatcher[str], offload: Offload
 ) -> None:
     await asyncio.to_thread(offload.close)
 
@@ -143,7 +141,7 @@ async def test_after_the_threads_were_closed_a_read_fails_rather_than_hangs(
 
 async def test_reads_that_wait_when_the_threads_are_closed_end(shelf: Shelf) -> None:
     offload = Offload(1, "test-reader")
-    reads = GatheredReads(shelf.read_many, offload)
+    reads = ReadBatcher(shelf.read_many, offload)
     held = await shelf.hold(reads)
     waiting = await begun("a", "b", of=reads)
     closing = asyncio.create_task(asyncio.to_thread(offload.close))
@@ -156,7 +154,7 @@ async def test_reads_that_wait_when_the_threads_are_closed_end(shelf: Shelf) -> 
     assert await held == "HELD"
 
 
-async def test_a_read_without_memory_for_its_answer_waits_alone(reads: GatheredReads[str], shelf: Shelf) -> None:
+async def test_a_read_without_memory_for_its_answer_waits_alone(reads: ReadBatcher[str], shelf: Shelf) -> None:
     memory = AnswerMemory(1 << 20)
     await memory.take(1 << 20)
     held = await shelf.hold(reads)
