@@ -26,7 +26,7 @@ from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.decisions import stored_decision
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import to_semantic
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, open_vault

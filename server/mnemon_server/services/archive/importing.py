@@ -21,7 +21,7 @@ from mnemon_server.services.archive.vectors import embedded_passages, given_pass
 from mnemon_server.services.archive.writes import ImportResult, Incoming, store
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.timeline.checks import event_violations
 from mnemon_server.services.timeline.new_events import to_utc

@@ -12,7 +12,7 @@ from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.bridge.routing import policy_of, policy_values
 from mnemon_server.services.bridge.state import POLICY_KEY, STATE_KEY, State, state_from_json, state_to_json
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 
 _Kept = tuple[str | None, str | None]

@@ -15,7 +15,7 @@ from mnemon_server.services.conflicts.undo import unmerge
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.decisions import stored_decision
 from mnemon_server.services.semantic.stored_form import to_semantic
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.writes import request_key
 

@@ -15,7 +15,7 @@ from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
 from mnemon_server.services.documents.checks import update_violations
 from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.shared import field_masks as masks
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
 

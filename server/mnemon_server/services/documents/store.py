@@ -58,7 +58,7 @@ from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.intake import settled, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page

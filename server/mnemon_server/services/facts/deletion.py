@@ -14,7 +14,7 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.stored_form import has_expired, is_fact
 from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, details, remove
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.writes import request_key
 
 

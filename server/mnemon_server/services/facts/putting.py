@@ -20,7 +20,7 @@ from mnemon_server.services.facts.checks import put_violations
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.intake import problem, settled, take_in_checked
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import request_key

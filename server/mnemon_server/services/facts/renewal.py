@@ -9,7 +9,7 @@ from mnemon_server.domain.facts import FactRenewal, RenewalReceipt
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.facts.writes import renew
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.writes import request_key
 
 Name = tuple[Namespace, str]

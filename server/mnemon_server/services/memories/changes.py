@@ -24,7 +24,7 @@ from mnemon_server.services.memories.field_masks import apply_change
 from mnemon_server.services.memories.stored_form import to_document, to_memory
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import acknowledge, request_key
 

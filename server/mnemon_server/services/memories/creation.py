@@ -23,7 +23,7 @@ from mnemon_server.services.memories.checks import create_violations
 from mnemon_server.services.memories.stored_form import to_document
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.intake import settled, take_in
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import acknowledge, request_key

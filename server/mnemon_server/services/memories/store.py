@@ -46,7 +46,7 @@ from mnemon_server.services.memories.stored_form import to_memory, with_confiden
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher

@@ -37,7 +37,7 @@ from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, Vaul
 from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
 from mnemon_server.services.rules.rule_set import PlacedRule, RuleSet
 from mnemon_server.services.rules.schema import checked_rule, rule_json
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.writes import request_key
 

@@ -32,7 +32,7 @@ from mnemon_server.services.semantic.stored_form import (
     to_document,
 )
 from mnemon_server.services.semantic.vectors import vectors_of
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.intake import problem, settled, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.vectors import vector_bytes

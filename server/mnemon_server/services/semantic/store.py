@@ -41,7 +41,7 @@ from mnemon_server.services.semantic.search import SemanticSearch
 from mnemon_server.services.semantic.status import read_status, snapshot_answer, snapshot_of, warming_message
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.promises.timeline import EventWrite
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 
 Appended = list[EventReceipt | MnemonError]
 Append = Callable[[Sequence[EventWrite]], "Future[Appended]"]

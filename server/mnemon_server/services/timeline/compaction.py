@@ -12,7 +12,7 @@ from mnemon_server.domain.episodic import CompactionProgress, PruneReason
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.timeline import Timeline
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 
 REPORT_EVERY_S = 1.0

@@ -27,7 +27,7 @@ from mnemon_server.domain.errors import EventNotFoundError, RequestIdReusedError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.timeline import Sequences, Timeline
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.writes import request_key
 from mnemon_server.services.timeline.checks import pruning_violations

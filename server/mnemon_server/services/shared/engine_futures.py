@@ -19,13 +19,13 @@ async def completion(future: "Future[T]") -> T:
     if future.done():
         return future.result()
     loop = asyncio.get_running_loop()
-    if (completions := _OF_LOOPS.get(loop)) is None:
-        completions = _OF_LOOPS[loop] = _Completions()
-    result: T = await completions.of(future, loop)
+    if (futures := _OF_LOOPS.get(loop)) is None:
+        futures = _OF_LOOPS[loop] = _EngineFutures()
+    result: T = await futures.of(future, loop)
     return result
 
 
-class _Completions:
+class _EngineFutures:
     """Those of one event loop, which alone may call its methods but for `_arrive`."""
 
     def __init__(self) -> None:
@@ -62,4 +62,4 @@ class _Completions:
 
 
 # A loop is held by none of its values, and so is forgotten with its last use.
-_OF_LOOPS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Completions]" = WeakKeyDictionary()
+_OF_LOOPS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _EngineFutures]" = WeakKeyDictionary()
