@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.chroma.supervisor import Surroundings
+from mnemon_server.engines.chroma.supervisor import Environment
 
 from tests.contract.vector_index import DIMENSION, MODEL, entries_of, found, one_each, unit_vectors
 from tests.support.chroma_index import (
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
 def test_a_server_stopped_in_the_middle_is_missed_and_used_again_once_it_is_back(tmp_path: Path) -> None:
     slept: list[float] = []
     with ChromaServer(tmp_path / "data") as server:
-        index = served(server, world=Surroundings(sleep=slept.append, rng=random.Random(1)))
+        index = served(server, environment=Environment(sleep=slept.append, rng=random.Random(1)))
         vectors = unit_vectors(10, 50)
         index.apply(one_each(vectors), [])
         server.stop()

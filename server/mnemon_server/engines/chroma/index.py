@@ -9,7 +9,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
 from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where
-from mnemon_server.engines.chroma.supervisor import Supervisor, Surroundings
+from mnemon_server.engines.chroma.supervisor import Environment, Supervisor
 from mnemon_server.engines.promises.values import Scores, Vector
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 
@@ -36,7 +36,7 @@ class ChromaIndex:
         call_timeout_s: float = 60.0,
         open_timeout_s: float = 120.0,
         lock_wait_s: float = 10.0,
-        world: Surroundings | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Does not connect yet.
 
@@ -49,7 +49,7 @@ class ChromaIndex:
             call_timeout_s: maximum time for one request, after which the child is killed.
             open_timeout_s: maximum time for opening, after which an embedded index counts as damaged.
             lock_wait_s: how long to wait for a previous owner of the folder.
-            world: clock, randomness and other dependencies.
+            environment: clock, randomness and other dependencies.
 
         Raises:
             ConfigurationError: not exactly one of `path` and `host` is given.
@@ -69,7 +69,10 @@ class ChromaIndex:
         )
         self._collection, self._dimension = collection, dimension
         self._supervisor = Supervisor(
-            request, call_timeout_s=call_timeout_s, open_timeout_s=open_timeout_s, world=world or Surroundings()
+            request,
+            call_timeout_s=call_timeout_s,
+            open_timeout_s=open_timeout_s,
+            environment=environment or Environment(),
         )
 
     @property

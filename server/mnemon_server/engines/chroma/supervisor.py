@@ -43,7 +43,7 @@ def _new_generation() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Environment:
     """A supervisor's external dependencies, which tests can replace."""
 
     now: Callable[[], datetime] = _utc_now
@@ -57,11 +57,11 @@ class Supervisor:
     """One collection, hosted by one child at a time. Thread-safe."""
 
     def __init__(
-        self, request: OpenRequest, *, call_timeout_s: float, open_timeout_s: float, world: Surroundings
+        self, request: OpenRequest, *, call_timeout_s: float, open_timeout_s: float, environment: Environment
     ) -> None:
         self._request = request
         self._call_timeout_s, self._open_timeout_s = call_timeout_s, open_timeout_s
-        self._world = world
+        self._environment = environment
         self._lock = threading.RLock()
         self._child: ChildProcess | None = None
         self._opened: Opened | None = None
@@ -124,7 +124,7 @@ class Supervisor:
         """Empties the collection and its files."""
         with self._lock:
             if not self._request.path:
-                result, _ = self.call(Operation.RESET, {"new_generation": self._world.new_generation()})
+                result, _ = self.call(Operation.RESET, {"new_generation": self._environment.new_generation()})
                 self._opened = Opened(**result)
                 return self._opened
             self._refuse_when_closed()
@@ -185,7 +185,7 @@ class Supervisor:
             if not self._request.path or not _is_damage(error):
                 raise
             self._stop_child()
-            moved_to = quarantine(Path(self._request.path), self._world.now())
+            moved_to = quarantine(Path(self._request.path), self._environment.now())
             logger.warning(
                 "the embedded vector index is damaged (%s), and was moved to %s", error, moved_to or "no place"
             )
@@ -205,7 +205,7 @@ class Supervisor:
     def _start(self, expected_generation: str = "") -> Opened:
         child = self._running_child()
         request = replace(
-            self._request, expected_generation=expected_generation, new_generation=self._world.new_generation()
+            self._request, expected_generation=expected_generation, new_generation=self._environment.new_generation()
         )
         try:
             result, _ = child.call(Operation.OPEN, {"request": request.to_header()}, timeout_s=self._open_timeout_s)
@@ -219,7 +219,7 @@ class Supervisor:
         if self._child is not None and self._child.alive:
             return self._child
         self._refuse_when_closed()
-        if self._world.monotonic() < self._no_start_before:
+        if self._environment.monotonic() < self._no_start_before:
             raise CollectionError(Failure.FAILED, "the process failed to start a moment ago")
         self._stop_child()
         self._child = ChildProcess()
@@ -235,7 +235,7 @@ class Supervisor:
     def _delay_next_start(self) -> None:
         delay = min(_RESTART_DELAY_S * 2**self._failed_starts, _RESTART_DELAY_MAX_S)
         self._failed_starts += 1
-        self._no_start_before = self._world.monotonic() + delay
+        self._no_start_before = self._environment.monotonic() + delay
 
     def _stop_child(self) -> None:
         self._connected = False
@@ -253,7 +253,7 @@ class Supervisor:
                 if error.failure is not Failure.UNREACHABLE:
                     raise
                 logger.info("Chroma at %s cannot be reached, retrying: %s", self.place, error)
-            self._world.sleep(delay * self._world.rng.uniform(0.75, 1.25))
+            self._environment.sleep(delay * self._environment.rng.uniform(0.75, 1.25))
         return action()
 
     def _translated(self, action: Callable[[], T]) -> T:
