@@ -51,7 +51,7 @@ class OpenedArchive:
     async def take(
         self, *records: ArchivedRecord, header: ArchiveHeader | None = HEADER, **terms: Any
     ) -> list[ImportResult]:
-        """What became of the records of one message."""
+        """The results for the records of one message."""
         return await self.store.begin_import(ImportStart(header=header, **terms)).take(records)
 
     async def outcomes(self, *records: ArchivedRecord, **terms: Any) -> list[str]:

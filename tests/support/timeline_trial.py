@@ -1,4 +1,4 @@
-"""A timeline without records.db and without a thread: its maintenance does what is due when it is told to, step by step."""
+"""A timeline without records.db and without a thread: its maintenance does what is due when told to, step by step."""
 
 import os
 import random
@@ -400,7 +400,7 @@ def open_maintenance(
     *,
     monotonic: Callable[[], float] | None = None,
 ) -> tuple[TimelineIndex, MaintenanceThread]:
-    """The maintenance of these, and the index that it fills; its seconds are those of the clocks unless others are given."""
+    """The maintenance of these, and the index that it fills. Its seconds are those of the clocks unless given."""
     index = TimelineIndex()
     maintenance = MaintenanceThread(
         files=files,

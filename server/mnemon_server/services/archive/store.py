@@ -72,8 +72,8 @@ class ArchiveStore:
             offload=self._offload,
             clock=self._clock,
         )
-        async for part in exporting.run():
-            yield part
+        async for message in exporting.run():
+            yield message
 
     def begin_import(self, start: ImportStart) -> Import:
         """Begins an import on these terms.

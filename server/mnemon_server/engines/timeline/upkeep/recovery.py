@@ -83,8 +83,8 @@ def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentR
 def tidy(store: SegmentStore, unsound: Iterable[SegmentRow]) -> None:
     """Cleans up files that are not in records.db.
 
-    Deletes active_files and the remains of interrupted rewrites, whose events are in the current file. Moves all other files
-    to the quarantine.
+    Deletes unfinished files and the remains of interrupted rewrites, whose events are in the current file. Moves all
+    other files to the quarantine.
     """
     rows = store.manifest.segments()
     named = {file_name(row) for row in rows}
