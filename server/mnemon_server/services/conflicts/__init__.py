@@ -1,0 +1,1 @@
+"""Conflicts between statements: how they are found, arbitrated, merged and taken back."""

@@ -1,6 +1,6 @@
-"""Which of two statements stands: by importance, recency, source, all of them weighed, or else by default.
+"""Decides which of two statements stands: by importance, recency, source, a weighted score, or else by default.
 
-Each step either decides or leaves it to the next one. What is missing on either side decides nothing.
+Each step either decides or leaves the decision to the next one. A value that either side lacks decides nothing.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.conflicts.signals import TOLERANCE
 
 RECENCY_HALF_LIFE = timedelta(hours=24)
-"""The age, compared with the newer one, at which recency counts half; also when recency is sure."""
+"""The lead at which the recency of the older statement counts half; also the lead at which recency is certain."""
 SOURCE_CONFIDENCE, MERGE_CONFIDENCE, DEFAULT_CONFIDENCE = 0.7, 0.6, 0.5
 UNKNOWN_IMPORTANCE = 0.5
 SOURCE_PRIORITY_MAX = 10.0
@@ -41,9 +41,9 @@ _NAMES = {_CANDIDATE: "candidate", _EXISTING: "existing statement"}
 def arbitrate(
     candidate: SemanticMemory, existing: SemanticMemory, config: ArbitrationConfig, *, similarity: float | None
 ) -> ArbitrationResult:
-    """Which of the two stands, whether they are merged, or the candidate is rejected.
+    """Decides which of the two stands, whether they are merged, or whether the candidate is rejected.
 
-    Any two statements have an answer, and always the same one. `similarity` is their cosine, None where it is unknown.
+    Any two statements have an answer, and always the same one. `similarity` is their cosine; None if it is unknown.
     """
     for step in (_by_importance, _by_recency, _by_source):
         if (result := step(candidate, existing, config)) is not None:
@@ -52,7 +52,7 @@ def arbitrate(
 
 
 def no_conflict() -> ArbitrationResult:
-    """The answer where there is nothing to decide."""
+    """The answer if there is no conflict."""
     return ArbitrationResult(
         action=ArbitrationAction.NONE,
         strategy=ArbitrationStrategy.NONE,
@@ -62,7 +62,7 @@ def no_conflict() -> ArbitrationResult:
 
 
 def source_priority(source: str, priorities: Mapping[str, float]) -> float:
-    """How much a source counts, 0 where it is none of those that have a priority."""
+    """The priority of a source; 0 if it has none."""
     return priorities.get(source, 0.0)
 
 
@@ -195,7 +195,7 @@ def _factors(
 
 
 def _recencies(lead: timedelta | None) -> tuple[float, float]:
-    """The candidate's and the existing one's; where a time is missing neither is older."""
+    """The recency of the candidate and of the existing statement; if a time is missing, neither is older."""
     if not lead:
         return 1.0, 1.0
     older: float = 0.5 ** (abs(lead) / RECENCY_HALF_LIFE)
@@ -203,7 +203,7 @@ def _recencies(lead: timedelta | None) -> tuple[float, float]:
 
 
 def _lead(candidate: SemanticMemory, existing: SemanticMemory) -> timedelta | None:
-    """By how much the candidate is newer; None where that is unknown."""
+    """By how much the candidate is newer; None if that is unknown."""
     if candidate.create_time is None or existing.create_time is None:
         return None
     return timedelta(microseconds=to_microseconds(candidate.create_time) - to_microseconds(existing.create_time))
@@ -214,7 +214,7 @@ def _importance(memory: SemanticMemory) -> float:
 
 
 def _named_source(source: str, priorities: Mapping[str, float]) -> str:
-    """A source and its priority; only those of the configuration by name, as a reason must not carry a user's text."""
+    """A source and its priority. Only configured sources are named: a reason must not contain text of a user."""
     name = source if source in priorities else "another"
     return f"{name} ({source_priority(source, priorities):g})"
 
@@ -224,6 +224,6 @@ def _share(value: float) -> float:
 
 
 def _span(time: timedelta) -> str:
-    """A time in the largest unit of which it has two: "36 hours", "143 milliseconds"."""
+    """A duration in the largest unit of which it has at least two: "36 hours", "143 milliseconds"."""
     name, unit = next((name, unit) for name, unit in _UNITS if time >= 2 * unit or unit is _UNITS[-1][1])
     return f"{time / unit:.4g} {name}"

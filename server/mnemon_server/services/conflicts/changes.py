@@ -1,4 +1,4 @@
-"""Merges and their undoing as transactions, and the answers that are kept for calls made again: ids, no text."""
+"""Merges and their undoing as transactions, and the stored answers for repeated calls: ids, no text."""
 
 import json
 from dataclasses import asdict, replace
@@ -29,7 +29,7 @@ class ConflictChanges:
         self._offload = offload
 
     async def merge(self, first: MemoryRef, second: MemoryRef, terms: MergeTerms, request_id: str) -> MergedMemories:
-        """See `merge_stored`. A replay is answered with the statement and the decision as they are now."""
+        """See `merge_stored`. A replay gets the statement and the decision as they are now."""
         merged: MergedMemories | None = None
 
         def program(tx: VaultTransaction) -> str:
@@ -46,7 +46,7 @@ class ConflictChanges:
         return merged
 
     async def unmerge(self, memory_id: str, decision_id: str, request_id: str) -> Unmerged:
-        """See `unmerge`. A replay is answered with the statements and the decision as they are now."""
+        """See `unmerge`. A replay gets the statements and the decision as they are now."""
         unmerged: Unmerged | None = None
 
         def program(tx: VaultTransaction) -> str:

@@ -1,4 +1,4 @@
-"""Conflicts found through the index: what it proposes is compared exactly, and only what is shown is loaded."""
+"""Finds conflicts through the index: what it proposes is compared exactly, and only what is returned is loaded."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.semantic.terms import terms_of
 
 ROUNDING = 1e-5
-"""By how much a similarity that the index computed may be off."""
+"""The largest error of a similarity that the index computed."""
 LOADED_MAX = 100
-"""How many statements are loaded beyond those asked for, because they are as severe as the last of those."""
+"""Most statements loaded beyond the requested ones because they are as severe as the last of those."""
 
 Signals = frozenset[SignalType]
 
 
 class Reader(Protocol):
-    """What a collection and a collection inside a transaction share."""
+    """The reads that a collection and a collection inside a transaction have in common."""
 
     def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
         """See RecordEngine."""
@@ -41,7 +41,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opponent:
-    """A conflict, and the stored statement that it is with."""
+    """A conflict, and the stored statement that conflicts."""
 
     conflict: Conflict
     memory: SemanticMemory
@@ -49,7 +49,7 @@ class Opponent:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The most severe conflicts, and how many there are in all."""
+    """The most severe conflicts, and the number of all conflicts."""
 
     opponents: tuple[Opponent, ...]
     total_count: int
@@ -58,12 +58,12 @@ class Found:
 def find_conflicts(
     reader: Reader, candidate: SemanticMemory, config: DetectionConfig, *, limit: int, deciding: bool = False
 ) -> Found:
-    """The conflicts of a candidate whose time is set, most severe first; ties in the order of saving.
+    """The conflicts of a candidate whose time is set, most severe first; equal ones in the order of saving.
 
-    Where `deciding`, only those with one of the signals that are required for a decision.
+    If `deciding`, only those with one of the signals that a decision requires.
 
-    The same as comparing it with every visible statement of its user, and as cheap as the index is: only the `limit`
-    statements that are returned are loaded, and those whose place beside them rounding might decide.
+    The result is the same as from a comparison with every visible statement of its user, at the cost of an index: it
+    loads only the `limit` statements that it returns, and those that rounding might place among them.
     """
     terms = terms_of(candidate.keywords, candidate.content)
     required = config.deciding_signals if deciding else config.signals
@@ -78,7 +78,7 @@ def find_conflicts(
 def _query(
     candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig, required: Signals
 ) -> RelatedQuery:
-    """Asks for a little more than conflicts, so that rounding loses none; what is not required finds none by itself."""
+    """A query for slightly more than the conflicts, so that rounding loses none; only required signals find any."""
     compared = SignalType.SEMANTIC in config.signals and candidate.embedding is not None
     importance_apart = max(0.0, config.importance_delta - ROUNDING)
     return RelatedQuery(
@@ -103,7 +103,7 @@ def _settle_doubts(
     config: DetectionConfig,
     required: Signals,
 ) -> None:
-    """Compares exactly where rounding might decide whether the signal of meaning fires."""
+    """Compares exactly if rounding might decide whether the semantic signal fires."""
     if SignalType.SEMANTIC not in config.signals:
         return
     doubtful = np.flatnonzero(np.abs(related.similarities - config.semantic_threshold) <= ROUNDING).tolist()
@@ -116,7 +116,7 @@ def _settle_doubts(
 def _most_severe(rated: Severities, limit: int) -> list[int]:
     """The places, ascending, of the `limit` most severe conflicts, and of those that rounding may have put behind them.
 
-    Of more than LOADED_MAX that are as severe as the last one, those that were saved first.
+    If more than LOADED_MAX are as severe as the last one, the ones saved first are taken.
     """
     places = np.flatnonzero(rated.conflicting)
     severities = rated.severities[places]
@@ -131,7 +131,7 @@ def _most_severe(rated: Severities, limit: int) -> list[int]:
 def _load(
     reader: Reader, candidate: SemanticMemory, doc_ids: Sequence[str], config: DetectionConfig, required: Signals
 ) -> list[Opponent]:
-    """These statements, compared exactly, most severe first; equally severe ones as they are given."""
+    """These statements, compared exactly, most severe first; equally severe ones in the given order."""
     loaded = reader.get_documents(doc_ids, vectors=True) if doc_ids else []
     opponents = filter(None, (_opponent(candidate, to_semantic(stored), config) for stored in loaded if stored))
     conflicts = [opponent for opponent in opponents if _has_one(opponent.conflict.signals, required)]

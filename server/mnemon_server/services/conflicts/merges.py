@@ -1,4 +1,4 @@
-"""Merges that were asked for: of two stored statements, or of any two without storing anything."""
+"""Merges that a call requests: of two stored statements, or of any two without storing the result."""
 
 import uuid
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _ASKED_FOR = ArbitrationResult(
 
 @dataclass(frozen=True, slots=True)
 class MergeTerms:
-    """By which rule to merge, empty for the one whose conditions match the second; and changes to it."""
+    """The rule to merge by, or empty for the one whose conditions match the second statement, and changes to it."""
 
     rule: str = ""
     changes: Mapping[str, Any] | None = None
@@ -40,7 +40,7 @@ class MergeTerms:
 def merge_unstored(
     registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
 ) -> MergedMemories:
-    """What two statements of the same user would be merged into; nothing is stored. Errors as `merge_stored`."""
+    """Merges two statements of the same user without storing the result. Raises the errors of `merge_stored`."""
     rule, merged = _merged(registry, first, second, terms)
     return _answer(rule, merged, replace(merged.memory, memory_id="", embedding=None), None)
 
@@ -48,12 +48,12 @@ def merge_unstored(
 def merge_stored(
     tx: VaultTransaction, registry: MergeRuleRegistry, one: MemoryRef, other: MemoryRef, terms: MergeTerms
 ) -> MergedMemories:
-    """Puts what two stored statements are merged into in their place.
+    """Merges two stored statements into a new one, which supersedes both.
 
     Raises:
-        MemoryNotFoundError: one is not there.
-        RevisionMismatchError: one has not the expected revision.
-        InvalidOperationError: one was superseded already, or they would make more than a statement may hold.
+        MemoryNotFoundError: one of them does not exist.
+        RevisionMismatchError: one of them does not have the expected revision.
+        InvalidOperationError: one of them is superseded already, or the result exceeds a limit of statements.
     """
     records = tx.collection(SEMANTIC)
     first = find_statement(records, one.memory_id, one.expected_revision)
@@ -74,7 +74,7 @@ def _merged(
     for memory in (first, second):
         if memory.superseded_by:
             raise InvalidOperationError(
-                f"{memory.memory_id!r} has given way to {memory.superseded_by!r}, and cannot be merged; merge that one"
+                f"{memory.memory_id!r} is superseded by {memory.superseded_by!r}, and cannot be merged; merge that one"
             )
     rule = overridden(find_rule(registry, terms.rule, second), "merge", terms.changes)
     merged = merge(first, second, rule.merge, source_priority=rule.arbitration.source_priority)

@@ -1,4 +1,4 @@
-"""Two statements as one: what becomes of their contents, and of everything else that is known of them."""
+"""Merges two statements into one: their contents and all their other fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,12 +25,12 @@ from mnemon_server.services.semantic.event_links import merged_metadata
 from mnemon_server.services.semantic.terms import normalised_keyword, readable_words, words_of
 
 SUMMARIZED_ABOVE = 0.7
-"""Share of words in common, of all words, beyond which SMART summarizes."""
+"""SMART summarizes if the common words are more than this share of all words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """One statement made of two, what that did, and how the contents were merged: never SMART."""
+    """The merged statement, the statistics of the merge, and the strategy that was used: never SMART."""
 
     memory: SemanticMemory
     statistics: MergeStatistics
@@ -40,12 +40,12 @@ class Merged:
 def merge(
     first: SemanticMemory, second: SemanticMemory, config: MergeConfig, *, source_priority: Mapping[str, float]
 ) -> Merged:
-    """The two as one, without an id, times of change and revision, which are those of whoever stores it.
+    """The merged statement, without an id, times of change and revision: these are set when it is stored.
 
-    What only one has is taken from it, and what neither has stays missing. Where both have another value under a key of
-    the metadata, or in a field of the scope, the second's counts; links to events are those of both. The vector is that
-    of the content where it is one of the two contents, else the mean of both vectors, of unit length. Contents may
-    become twice as long as they may be.
+    A value that only one statement has is taken from it; one that both lack stays missing. If the two differ in a key
+    of the metadata or a field of the scope, the second one's value is used; links to events are those of both. If the
+    content equals that of one statement, so does the vector; otherwise it is the mean of both, with unit length. The
+    content may become twice as long as a statement allows.
     """
     strategy = _content_strategy(first, second, config)
     merged = _CONTENTS[strategy](first, second, config)
@@ -91,8 +91,8 @@ def _replaced(_: SemanticMemory, second: SemanticMemory, __: MergeConfig) -> Ded
 
 
 def _summarized(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> Deduplicated:
-    """What both are about, in a line of its own, then the sentences that add something, whether or not other strategies
-    would de-duplicate."""
+    """A line with what both are about, then the sentences that add something. De-duplicates whatever the rule says for
+    other strategies."""
     combined = _without_repetitions(f"{first.content}\n{second.content}", config)
     about = ", ".join(_common_keywords(first, second))
     return replace(combined, text=f"{about}\n{combined.text}") if about else combined
@@ -115,7 +115,7 @@ def _without_repetitions(text: str, config: MergeConfig) -> Deduplicated:
 
 
 def _common_keywords(first: SemanticMemory, second: SemanticMemory) -> list[str]:
-    """The words that both are about, in the first's order and spelling: keywords, else what its content says."""
+    """The words that both are about, in the first one's order and spelling: keywords, or else words of the content."""
     return list(_keywords(_subjects(first), _subjects(second), KeywordsStrategy.INTERSECTION))
 
 
@@ -143,7 +143,7 @@ def _importance_delta(first: float | None, second: float | None, merged: float |
 
 
 def _keywords(first: Sequence[str], second: Sequence[str], strategy: KeywordsStrategy) -> tuple[str, ...]:
-    """In the first's order and spelling, then the second's; different only where they compare as different."""
+    """The keywords in the first one's order and spelling, then the second one's; equal keywords occur once."""
     ours, theirs = _by_normalised(first), _by_normalised(second)
     match strategy:
         case KeywordsStrategy.UNION:
@@ -153,7 +153,7 @@ def _keywords(first: Sequence[str], second: Sequence[str], strategy: KeywordsStr
 
 
 def _by_normalised(keywords: Sequence[str]) -> dict[str, str]:
-    """The keywords by what is compared of them; of equal ones the first."""
+    """The keywords by their normalised form; of equal ones, the first."""
     found: dict[str, str] = {}
     for keyword in keywords:
         found.setdefault(normalised_keyword(keyword), keyword)
@@ -192,7 +192,7 @@ def _embedding(first: SemanticMemory, second: SemanticMemory, content: str) -> t
 
 
 def _mean(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
-    """The mean of both directions; the second's where there is none between them, or they do not compare."""
+    """The mean of both directions; the second vector if they are opposite or cannot be compared."""
     ours, theirs = direction(first), direction(second)
     if ours is None or theirs is None or len(ours) != len(theirs):
         return tuple(second)

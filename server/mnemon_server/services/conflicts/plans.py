@@ -1,4 +1,4 @@
-"""What a save that looks for conflicts comes to, worked out by reading alone: for carrying it out, or for a preview."""
+"""Plans a save that looks for conflicts, by reads alone. The plan is then carried out, or shown as a preview."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,32 +23,32 @@ from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import find_duplicate, to_semantic
 
 CONFLICTS_SHOWN = 100
-"""Most conflicts that a save names."""
+"""Most conflicts that the answer to a save names."""
 NOTHING_FOUND = Found((), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What is decided between the candidate and the statement that it conflicts with most."""
+    """The decision between the candidate and the statement that it conflicts with most."""
 
     existing: SemanticMemory
     arbitration: ArbitrationResult
     merged: Merged | None = None
-    """Where the two are merged."""
+    """The merged statement, if the two are merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a save comes to."""
+    """The outcome of a save."""
 
     candidate: SemanticMemory
-    """With its time and its vector."""
+    """Has its time and its vector."""
     duplicate: Document | None = None
-    """The statement that says the same; then nothing else is looked at."""
+    """The stored statement with the same content. If there is one, conflicts are not looked for."""
     rule: str = ""
     found: Found = NOTHING_FOUND
     settled: Settled | None = None
-    """None where there is no conflict, or conflicts are only named."""
+    """None if there is no conflict, or if conflicts are only named."""
 
     @property
     def conflicts(self) -> tuple[Conflict, ...]:
@@ -57,7 +57,7 @@ class Plan:
 
 
 def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, now: datetime) -> Plan:
-    """What saving a statement at a time comes to. RuleNotFoundError where there is no rule of the name asked for."""
+    """The outcome of saving a statement at a time. RuleNotFoundError if the named rule does not exist."""
     time = new.memory.create_time or now
     candidate = replace(new.memory, create_time=time, embedding=tuple(new.vector.tolist()))
     duplicate = find_duplicate(reader, candidate)
@@ -77,7 +77,7 @@ def find_rule(registry: MergeRuleRegistry, name: str, candidate: SemanticMemory)
 
 
 def storage_problem(merged: Merged) -> str | None:
-    """Why what two statements were merged into is more than a statement may hold; None where it is not."""
+    """Why a merged statement exceeds a limit of statements; None if it does not."""
     violation = next(iter(statement_violations(merged.memory, "the merged statement")), None)
     return f"{violation.field} {violation.description}" if violation else None
 
@@ -90,7 +90,7 @@ def decision_of(
     result_id: str = "",
     time: datetime | None = None,
 ) -> Decision:
-    """The plan as a decision about its most severe conflict; ids of what is not stored are empty."""
+    """The plan as a decision about its most severe conflict; ids of statements that are not stored are empty."""
     [worst, *_] = plan.found.opponents
     merged = plan.settled.merged if plan.settled else None
     return Decision(
@@ -109,7 +109,7 @@ def decision_of(
 
 
 def preview_plan(plan: Plan) -> SavedSemantic:
-    """What carrying it out would be answered with; what would be stored has no id, and nothing has a receipt."""
+    """The answer that carrying the plan out would get; a new statement has no id, and nothing has a receipt."""
     if plan.duplicate is not None:
         return SavedSemantic(memory=to_semantic(plan.duplicate), receipt=None, duplicate=True)
     if plan.settled is None:
@@ -127,7 +127,7 @@ def _settle(candidate: SemanticMemory, existing: SemanticMemory, rule: ResolvedR
     merged = merge(existing, candidate, rule.merge, source_priority=rule.arbitration.source_priority)
     if storage_problem(merged) is None:
         return Settled(existing=existing, arbitration=arbitration, merged=merged)
-    # What cannot be merged is decided as where it must not be.
+    # If the two cannot be merged, decide as if the rule did not allow it.
     without_merge = replace(rule.arbitration, allow_merge=False)
     arbitration = arbitrate(candidate, existing, without_merge, similarity=similarity)
     return Settled(existing=existing, arbitration=arbitration)

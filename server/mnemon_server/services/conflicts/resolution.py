@@ -1,4 +1,4 @@
-"""Saves that name or settle conflicts: the plan is made, and carried out, in the transaction of the save."""
+"""Saves that name or resolve conflicts: the plan is made and carried out in the transaction of the save."""
 
 import uuid
 from dataclasses import replace
@@ -20,7 +20,7 @@ from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, to_document
 
 Known = tuple[SemanticMemory | None, WriteReceipt | None]
-"""What is known after a save, and its receipt."""
+"""The statement that stands after a save, and its receipt."""
 
 
 class ConflictResolver:
@@ -36,7 +36,7 @@ class ConflictResolver:
 
 
 def apply_plan(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
-    """Carries a plan out that was made in the same transaction; `vector` is the candidate's."""
+    """Carries out a plan that was made in the same transaction; `vector` is the candidate's."""
     if plan.duplicate is not None:
         return as_duplicate(plan.duplicate, tx.now)
     if plan.settled is None:
@@ -52,11 +52,11 @@ def apply_plan(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemanti
 
 
 def _store(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
-    """Stores the candidate beside what is known; conflicts that were found are named."""
+    """Stores the candidate beside the known statements; conflicts that were found are named."""
     candidate = plan.candidate
     memory, receipt = put_semantic(tx, candidate, vector)
     if plan.found.opponents:
-        # Nothing was decided, and so the event is about the candidate itself.
+        # Nothing was decided, so the change is about the candidate itself.
         named = decision_of(plan, candidate_id=memory.memory_id, result_id=memory.memory_id, time=tx.now)
         DecisionNotes(tx, named).note(ChangeType.CONFLICT_DETECTED, memory.memory_id)
     return SavedSemantic(memory=memory, receipt=receipt, conflicts=plan.conflicts)
@@ -97,7 +97,7 @@ def _write(
 
 
 def _superseded_equal(records: RecordTransaction, candidate: SemanticMemory, winner_id: str) -> str:
-    """The id of an equal statement that gave way to the same one before; empty where there is none."""
+    """The id of an equal statement that the same one superseded before; empty if there is none."""
     digest = to_document(candidate).fields["content_hash"]
     equal = AllOf(
         (

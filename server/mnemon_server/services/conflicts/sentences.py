@@ -1,12 +1,12 @@
-"""Texts as sentences, and without those that repeat others.
+"""Splits texts into sentences, and leaves out those that repeat others.
 
-A text is cut so that its pieces put together are the text again; leaving one out leaves everything else as it was.
-Cutting too seldom only finds fewer repetitions, while cutting too often would take half of a statement for one: a full
-stop within "3.5", behind "Dr." or behind the number that begins a line ends nothing.
+The pieces of a text, joined, are the text again; leaving out one piece does not change the others. Splitting too rarely
+only finds fewer repetitions, but splitting too often would take half a statement for a repetition. So a full stop
+within "3.5", behind "Dr." or behind the number that begins a line does not end a sentence.
 
-Of two sentences whose token-set ratio reaches the threshold the longer one stays, wherever it stands, and of two of one
-length the first. That alone would lose what is known: the ratio is 1 for "Anna loves Ben" and "Ben loves Anna", and
-above 0.9 for "lives in Berlin with her son" and "lives in Dublin with her son". The guard (`wording.py`) keeps those.
+Of two sentences whose token-set ratio reaches the threshold, the longer one stays, wherever it is; of two with the same
+length, the first. That alone would lose knowledge: the ratio is 1 for "Anna loves Ben" and "Ben loves Anna", and above
+0.9 for "lives in Berlin with her son" and "lives in Dublin with her son". The guard (`wording.py`) keeps those.
 """
 
 import re
@@ -20,11 +20,11 @@ from mnemon_server.services.conflicts.signals import TOLERANCE
 from mnemon_server.services.conflicts.wording import Wording, bare_words, is_question
 
 SENTENCES_COMPARED_MAX = 200
-"""Of a text with more different sentences only those are left out whose words are the same: comparing each with each
-would keep others from writing for too long."""
+"""In a text with more distinct sentences, only those with the same words are left out: comparing all pairs would keep
+other writes waiting for too long."""
 
 _CLOSING = r"\"'”’»›)\]』」】）"
-# Marks are tried at the first one of a run alone, and give nothing back: long runs of them take no long time.
+# A run of marks is matched only from its first mark, and without backtracking: long runs do not take long.
 _END = re.compile(rf"(?<![.!?])[.!?]++[{_CLOSING}]*+(?=\s|$)\s*+|[。！？]++[{_CLOSING}。！？.!?]*+\s*+")
 _ABBREVIATION = re.compile(
     r"\b(?:\w|mr|mrs|ms|mx|dr|prof|st|sr|jr|rev|gen|capt|no|nr|vs|etc|e\.g|i\.e|z\.B|ca|approx|inc|ltd)\.$",
@@ -35,7 +35,7 @@ _ABBREVIATION_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Deduplicated:
-    """A text without its repetitions, how many sentences were left out, and how many stayed for the guard alone."""
+    """A text without its repetitions, how many sentences were left out, and how many only the guard kept."""
 
     text: str
     dropped_count: int = 0
@@ -43,15 +43,15 @@ class Deduplicated:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences, each with its end and the white space behind it: put together they are the text."""
+    """The sentences, each with its end mark and the white space behind it; joined, they are the text."""
     return [sentence for line in text.splitlines(keepends=True) for sentence in _split_line(line)]
 
 
 def deduplicate(text: str, threshold: float, *, guard: bool = True) -> Deduplicated:
-    """The text without the sentences that others repeat at a token-set ratio of `threshold`, 0 to 1, or more.
+    """The text without the sentences that others repeat at a token-set ratio of at least `threshold`, 0 to 1.
 
-    Everything else stays as it is, line ends too, but for those of lines of which nothing is left. With `guard`, a
-    sentence stays where its negations, numbers or names are not those of the one that it would give way to.
+    Everything else stays as it is, including line ends, except those of lines that are now empty. With `guard`, a
+    sentence stays if its negations, numbers or names differ from those of the sentence that repeats it.
     """
     lines = [list(_split_line(line)) for line in text.splitlines(keepends=True)]
     comparison = _Comparison(threshold, guard=guard)
@@ -84,7 +84,7 @@ def _split_line(line: str) -> Iterator[str]:
 
 
 def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
-    """Whether what looks like the end of a sentence is none."""
+    """Whether a sentence goes on behind what looks like its end."""
     if line[end.start()] in "!?":
         return line[end.end()].islower()
     if end[0].rstrip() != ".":
@@ -95,7 +95,7 @@ def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
 
 
 class _Comparison:
-    """Which sentences are left out, by their number, and which only the guard kept."""
+    """The numbers of the sentences that are left out, and of those that only the guard kept."""
 
     def __init__(self, threshold: float, *, guard: bool) -> None:
         self._score_min = (threshold - TOLERANCE) * 100.0
@@ -104,7 +104,7 @@ class _Comparison:
         self.guarded: set[int] = set()
 
     def compare(self, sentences: list[str]) -> None:
-        """Fills both; each that is left out is repeated by one that stays."""
+        """Fills both; every sentence that is left out is repeated by one that stays."""
         different = self._different(sentences)
         if len(different) > SENTENCES_COMPARED_MAX:
             return
@@ -118,7 +118,7 @@ class _Comparison:
                 kept.append(wording)
 
     def _different(self, sentences: list[str]) -> dict[int, list[str]]:
-        """The words of those that have any, without further ones of the same words."""
+        """The words of the sentences that have any; of several with the same words, only the first."""
         known: set[tuple[str, bool]] = set()
         found: dict[int, list[str]] = {}
         for number, sentence in enumerate(sentences):

@@ -1,4 +1,4 @@
-"""The conflict service: conflicts found, decided, merged, previewed and taken back, and what was decided before."""
+"""The conflict service: finds, arbitrates, merges, previews and takes back conflicts, and lists the decisions."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ from mnemon_server.services.shared.vectors import vector_violations
 
 
 class ConflictStore:
-    """Conflicts over the records of a vault. All methods are safe to call from many tasks at once."""
+    """The conflicts between the statements of a vault. All methods are safe to call from many tasks at once."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class ConflictStore:
         """The vault and the rules belong to the caller.
 
         Args:
-            vault: where the statements and the decisions are.
+            vault: stores the statements and the decisions.
             embedder: makes the vectors of statements that come without one.
             rules: the merge rules of the vault.
-            clock: the time of what is not stored.
+            clock: gives the time of statements that are not stored.
             reader_threads: reads at the same time.
         """
         self._dimension = embedder.model.dimension
@@ -84,12 +84,12 @@ class ConflictStore:
         detection: RuleDict | None = None,
         limit: int = CONFLICTS_DEFAULT,
     ) -> Detected:
-        """What does not agree with a statement, among all that is known of its user.
+        """The conflicts of a statement with all known statements of its user.
 
         Args:
             candidate: the statement.
-            rule: whose detection is used; empty for the rule whose conditions match.
-            detection: changes to it, as a rule writes them.
+            rule: the name of the rule for the detection; empty for the rule whose conditions match.
+            detection: changes to the detection, in the form of a rule.
             limit: most conflicts to return, 1 to 1,000.
 
         Raises:
@@ -118,9 +118,9 @@ class ConflictStore:
 
         Args:
             candidate: the new one.
-            existing: the one that is known.
-            rule: whose arbitration is used; empty for the rule whose conditions match the candidate.
-            arbitration: changes to it, as a rule writes them.
+            existing: the known one.
+            rule: the name of the rule for the arbitration; empty for the rule whose conditions match the candidate.
+            arbitration: changes to the arbitration, in the form of a rule.
 
         Raises:
             MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError, EmbeddingError.
@@ -142,9 +142,9 @@ class ConflictStore:
     async def preview(
         self, memory: SemanticMemory, embedding: Sequence[float] | None = None, *, rule: str = ""
     ) -> SavedSemantic:
-        """What saving a statement with RESOLVE would be answered with; changes nothing.
+        """The answer that saving a statement with RESOLVE would get; changes nothing.
 
-        What would be stored has no id, and nothing has a receipt.
+        A statement that would be stored has no id, and nothing has a receipt.
 
         Raises:
             RuleNotFoundError, InvalidArgumentError, EmbeddingError.
@@ -162,7 +162,7 @@ class ConflictStore:
         return preview_plan(plan)
 
     async def list_decisions(self, *, user: str = "", memory_id: str = "", before: int = 0, limit: int) -> DecisionPage:
-        """A page of what was decided, newest first, from behind position `before`; 0 begins with the newest."""
+        """A page of decisions, newest first, from before position `before`; 0 begins with the newest."""
         refuse(
             [
                 *text_violations(user, "user", SCOPE_BYTES_MAX),
@@ -187,20 +187,20 @@ class ConflictStore:
         dry_run: bool = False,
         request_id: str = "",
     ) -> MergedMemories:
-        """Makes one statement of two of the same user; two stored ones give way to it.
+        """Merges two statements of the same user into one, which supersedes two stored ones.
 
         Args:
             first: one statement.
-            second: the other; stored, where the first is.
-            rule: whose merging is used; empty for the rule whose conditions match the second.
-            merge: changes to it, as a rule writes them.
-            dry_run: answer, and change nothing.
+            second: the other one; stored if the first one is.
+            rule: the name of the rule for the merge; empty for the rule whose conditions match the second.
+            merge: changes to the merge, in the form of a rule.
+            dry_run: returns the answer, and changes nothing.
             request_id: makes a repeated call harmless.
 
         Raises:
             MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError.
-            RevisionMismatchError: a stored one has not the expected revision.
-            InvalidOperationError: a stored one has given way to another.
+            RevisionMismatchError: a stored one does not have the expected revision.
+            InvalidOperationError: a stored one is superseded.
         """
         refuse(
             [
@@ -218,12 +218,12 @@ class ConflictStore:
         return await self._offload(lambda: merge_unstored(self._rules.registry_in(None), one, other, terms))
 
     async def unmerge(self, *, memory_id: str = "", decision_id: str = "", request_id: str = "") -> Unmerged:
-        """Takes a decision back: that of the merge that made a statement, or any other.
+        """Takes back a decision: that of the merge that made a statement, or any other.
 
         Raises:
-            MemoryNotFoundError, DecisionNotFoundError: there is nothing of this id.
-            InvalidOperationError: there is nothing to take back, it was taken back, or something stands on it.
-            InvalidArgumentError: not exactly one of the two ids.
+            MemoryNotFoundError, DecisionNotFoundError: the id is unknown.
+            InvalidOperationError: nothing was decided, it was taken back already, or a later decision depends on it.
+            InvalidArgumentError: not exactly one of the two ids is given.
         """
         refuse([*_target_violations(memory_id, decision_id), *request_id_violations(request_id)])
         return await self._changes.unmerge(memory_id, decision_id, request_id)
@@ -249,7 +249,7 @@ def _limit_violations(limit: int) -> Iterable[FieldViolation]:
 
 def _target_violations(memory_id: str, decision_id: str) -> Iterable[FieldViolation]:
     if bool(memory_id) == bool(decision_id):
-        yield FieldViolation("target", "must be either the id of a merged statement or that of a decision")
+        yield FieldViolation("target", "must be either the id of a merged statement or the id of a decision")
     elif memory_id:
         yield from doc_id_violations(memory_id, "memory_id")
     else:

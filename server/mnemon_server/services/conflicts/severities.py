@@ -1,4 +1,4 @@
-"""How severe many conflicts are: what `signals` says of one comparison, for columns of figures at once."""
+"""The severities of many conflicts: what `signals` computes for one comparison, for whole columns of numbers."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +18,12 @@ Fired = NDArray[np.bool_]
 Scores = NDArray[np.float64]
 
 _NONE: tuple[Fired, Scores] = (np.zeros(1, np.bool_), np.zeros(1))
-"""A signal that does not fire for any of them."""
+"""A signal that never fires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Severities:
-    """Which of several statements conflict with a candidate, and how severely: two arrays of one length."""
+    """Which of several statements conflict with a candidate, and how severely: two arrays of the same length."""
 
     conflicting: Fired
     severities: Scores
@@ -36,14 +36,14 @@ def severities_of(
     config: DetectionConfig,
     deciding: frozenset[SignalType],
 ) -> Severities:
-    """The same as `signals_of` and `severity` give, but for what the index rounded of similarities.
+    """The same results as `signals_of` and `severity`, except for rounding errors in the similarities of the index.
 
     Args:
-        candidate: with its time.
-        own_terms: how many terms it has.
-        related: what it is compared with.
-        config: which signals count, and their bounds.
-        deciding: of which one must fire.
+        candidate: the statement, with its time.
+        own_terms: the number of its terms.
+        related: the statements that it is compared with.
+        config: the signals that count, and their thresholds.
+        deciding: the signals of which at least one must fire.
     """
     conflicting, severities = np.zeros(len(related), np.bool_), np.zeros(len(related))
     columns = {
@@ -52,7 +52,7 @@ def severities_of(
         SignalType.TIME: lambda: _time(candidate, related, config),
         SignalType.IMPORTANCE: lambda: _importance(candidate, related, config),
     }
-    # In the order of SignalType, in which `severity` adds them.
+    # In the order of SignalType, as `severity` adds them.
     for signal in SignalType:
         fired, scores = columns[signal]() if signal in config.signals else _NONE
         if signal in deciding:
@@ -66,7 +66,7 @@ def _semantic(related: RelatedDocuments, config: DetectionConfig) -> tuple[Fired
 
 
 def _keyword(own_terms: int, related: RelatedDocuments, config: DetectionConfig) -> tuple[Fired, Scores]:
-    # Where there are no terms on either side, none are shared.
+    # If neither side has terms, none are shared.
     smaller = np.maximum(np.minimum(related.term_counts, own_terms), 1)
     overlap = related.shared_terms / smaller
     return (related.shared_terms > 0) & (overlap > config.keyword_threshold + TOLERANCE), overlap

@@ -1,4 +1,4 @@
-"""By what two statements are told to conflict: how far apart they are, the signals for it, and the severity."""
+"""Compares two statements: how far apart they are, the signals of a conflict, and its severity."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,18 +14,18 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.semantic.terms import terms_of
 
 TOLERANCE = 1e-7
-"""Figures closer than this are equal: what single precision tells apart, and more than sums and differences lose."""
+"""Numbers closer than this are equal. It is the resolution of single precision, and exceeds the errors of sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far apart two statements are; None where either side lacks the value, or the values do not compare."""
+    """How far apart two statements are. A field is None if a side lacks the value, or if the values do not compare."""
 
     similarity: float | None
     """Cosine, -1 to 1."""
     shared_terms: int
     smaller_terms: int
-    """Terms of the side that has fewer."""
+    """The number of terms of the side that has fewer."""
     time_delta: timedelta | None
     importance_delta: float | None
 
@@ -52,7 +52,7 @@ def signals_of(
 ) -> tuple[Signal, ...]:
     """The signals that fire, at most one of each type, in the order of SignalType.
 
-    `keywords` are named by the keyword signal. Thresholds must be exceeded; the time window counts itself in.
+    The keyword signal names `keywords`. Thresholds must be exceeded; the time window includes its ends.
     """
     fired = (
         _semantic(comparison, config),
@@ -69,7 +69,7 @@ def severity(signals: Iterable[Signal]) -> float:
 
 
 def detect(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Conflict | None:
-    """The conflict of two statements; None where there is none, they are of two users, or they are the same one."""
+    """The conflict of two statements; None if there is none, if their users differ, or if they are the same one."""
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
     signals = signals_of(compare(candidate, existing), config, keywords=shared_keywords(candidate, existing))
@@ -79,18 +79,18 @@ def detect(candidate: SemanticMemory, existing: SemanticMemory, config: Detectio
 def detect_all(
     candidate: SemanticMemory, existing: Iterable[SemanticMemory], config: DetectionConfig
 ) -> list[Conflict]:
-    """The conflicts with all that are given, most severe first; equally severe ones in the order given."""
+    """The conflicts with all given statements, most severe first; equally severe ones in the given order."""
     found = (detect(candidate, other, config) for other in existing)
     return by_severity(conflict for conflict in found if conflict is not None)
 
 
 def by_severity(conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """Most severe first; equally severe ones as they come."""
+    """The conflicts, most severe first; equally severe ones in the given order."""
     return sorted(conflicts, key=lambda conflict: -conflict.severity)
 
 
 def exceeds(value: float, bound: float) -> bool:
-    """Whether the value is above the bound by more than rounding makes of two equal ones."""
+    """Whether the value is above the bound by more than a rounding error."""
     return value > bound + TOLERANCE
 
 
@@ -113,7 +113,7 @@ def _time(comparison: Comparison, config: DetectionConfig) -> Signal | None:
     delta, window = comparison.time_delta, config.time_window
     if delta is None or delta > window:
         return None
-    # In a window of no length there is only the same moment.
+    # A window of length 0 contains only the same moment.
     score = 1.0 - delta / window if window else 1.0
     return Signal(SignalType.TIME, _share(score), window.total_seconds(), time_delta=delta)
 
@@ -156,11 +156,11 @@ def _cosine(first: Sequence[float] | None, second: Sequence[float] | None) -> fl
 
 
 def direction(vector: Sequence[float]) -> NDArray[np.float64] | None:
-    """The vector with unit length; None where it is empty, all zeros or not finite."""
+    """The vector with unit length; None if it is empty, all zeros or not finite."""
     numbers = np.asarray(vector, np.float64)
     greatest = float(np.abs(numbers).max(initial=0.0))
     if greatest == 0.0 or not math.isfinite(greatest):
         return None
-    # By its greatest number first, lest the squares of very large or small ones overflow or vanish.
+    # Divided by its greatest number first, so that squares do not overflow or underflow.
     scaled = numbers / greatest
     return np.asarray(scaled / math.sqrt(float(scaled @ scaled)), np.float64)

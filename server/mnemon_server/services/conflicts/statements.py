@@ -1,4 +1,4 @@
-"""The statements that calls about conflicts name: found by their ids, or checked where they are given."""
+"""The statements that calls about conflicts name: read by their ids, or given in the call and checked."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from mnemon_server.services.shared.vectors import vector_violations
 
 
 class Statements:
-    """Finds what calls name, and embeds what came without a vector."""
+    """Finds the statements that calls name, and embeds those without a vector."""
 
     def __init__(self, records: RecordEngine, embedder: EmbeddingBatcher, *, clock: Clock, offload: Offload) -> None:
         self._records = records
@@ -33,9 +33,9 @@ class Statements:
         self._offload = offload
 
     async def find(self, reference: MemoryRef) -> SemanticMemory:
-        """The statement: a stored one with its vector, a given one as a save would keep it now.
+        """The statement: a stored one with its vector, or a given one as a save would store it now.
 
-        MemoryNotFoundError where it should be stored, and is not; RevisionMismatchError.
+        Raises MemoryNotFoundError or RevisionMismatchError for a stored one.
         """
         if reference.memory is None:
             return await self._offload(find_statement, self._records, reference.memory_id, reference.expected_revision)
@@ -43,7 +43,7 @@ class Statements:
         return replace(memory, create_time=memory.create_time or self._clock())
 
     async def embedded(self, memories: Sequence[SemanticMemory]) -> list[SemanticMemory]:
-        """The statements with their vectors, of unit length. Errors as EmbeddingBatcher."""
+        """The statements with their vectors, of unit length. Raises the errors of EmbeddingBatcher."""
         given = [memory.embedding for memory in memories]
         vectors = await vectors_of(self._embedder, [memory.content for memory in memories], given)
         for vector in vectors:
@@ -61,7 +61,7 @@ def find_statement(records: DocumentReader, memory_id: str, expected_revision: i
 
     Raises:
         MemoryNotFoundError: it does not exist.
-        RevisionMismatchError: it has not the expected revision.
+        RevisionMismatchError: it does not have the expected revision.
     """
     [document] = records.get_documents([memory_id], vectors=True)
     if document is None:
@@ -78,21 +78,21 @@ def reference_violations(reference: MemoryRef, field: str, dimension: int) -> It
     elif reference.memory_id:
         yield FieldViolation(field, "must be an id or a statement, not both")
     elif reference.expected_revision is not None:
-        yield FieldViolation(f"{field}.expected_revision", "must be set of a stored statement alone")
+        yield FieldViolation(f"{field}.expected_revision", "must be set only with the id of a stored statement")
     else:
         yield from statement_violations(reference.memory, f"{field}.memory")
         yield from vector_violations(reference.memory.embedding, dimension, f"{field}.memory.embedding")
 
 
 def pair_violations(first: MemoryRef, second: MemoryRef) -> Iterable[FieldViolation]:
-    """What is wrong with merging what these two name."""
+    """What is wrong with merging the statements that these two name."""
     if (first.memory is None) != (second.memory is None):
-        yield FieldViolation("second", "must be stored where the first is, and given where the first is given")
+        yield FieldViolation("second", "must be an id if the first is one, and a given statement otherwise")
     elif first.memory is None and first.memory_id == second.memory_id:
-        yield FieldViolation("second.memory_id", "must be another one than that of the first")
+        yield FieldViolation("second.memory_id", "must differ from the id of the first")
 
 
 def refuse_other_user(memory: SemanticMemory, other: SemanticMemory, field: str, other_field: str) -> None:
-    """Raises InvalidArgumentError where two statements are not of the same user."""
+    """Raises InvalidArgumentError if two statements do not belong to the same user."""
     if memory.scope.user != other.scope.user:
-        raise InvalidArgumentError.of(field, f"must be of the same user as {other_field}")
+        raise InvalidArgumentError.of(field, f"must belong to the same user as {other_field}")

@@ -1,4 +1,4 @@
-"""How statements give way to others, and are found again: the writes that saves, merges and their undoing share."""
+"""Supersedes and restores statements: the writes that saves, merges and their undoing share."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from mnemon_server.services.semantic.stored_form import put_semantic
 
 
 def supersede(tx: VaultTransaction, memory_id: str, *, by: str, reason: str) -> None:
-    """Hides a stored statement behind what took its place."""
+    """Hides a stored statement behind the one that supersedes it."""
     _change(tx, memory_id, by, ChangeType.SEMANTIC_PRUNED, prune_details(reason))
 
 
@@ -29,7 +29,7 @@ def restore(tx: VaultTransaction, memory_id: str) -> None:
 
 
 def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector, *, by: str, reason: str) -> None:
-    """Stores a new statement hidden behind what took its place, so that this can be taken back."""
+    """Stores a new statement that is superseded from the start, so that the decision can be taken back."""
     put_semantic(
         tx,
         replace(memory, superseded_by=by),
@@ -40,7 +40,7 @@ def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector,
 
 
 class DecisionNotes:
-    """What the records and the log are told of a decision, in one transaction."""
+    """Writes about a decision to the records and the log, in one transaction."""
 
     def __init__(self, tx: VaultTransaction, decision: Decision) -> None:
         self._tx = tx
@@ -48,19 +48,19 @@ class DecisionNotes:
         self._text = decision_to_json(decision)
 
     def record(self, change: ChangeType) -> None:
-        """Keeps the decision for the audit, new or changed."""
+        """Stores the new or changed decision for the audit."""
         document = decision_document(self._decision, self._text)
         write = DocumentWrite(document=document, passages=[], change=change, details=self._text)
         self._tx.collection(DECISIONS).put_document(write)
 
     def note(self, change: ChangeType, record_id: str = "") -> None:
-        """Says something about the decision in the log: under its id, or another one."""
+        """Writes a change about the decision to the log, under its id or another one."""
         record_id = record_id or self._decision.decision_id
         self._tx.note_change(change, record_id, revision=1, scope=self._decision.scope, details=self._text)
 
 
 def put_merged(tx: VaultTransaction, merged: Merged, merged_id: str) -> tuple[SemanticMemory, WriteReceipt]:
-    """Stores what two statements with vectors were merged into, under a new id."""
+    """Stores the merged statement of two statements with vectors, under a new id."""
     memory = merged.memory
     return put_semantic(tx, replace(memory, memory_id=merged_id), np.array(memory.embedding, np.float32))
 

@@ -1,4 +1,4 @@
-"""How a decision is taken back: what was superseded is found again, and what a merge made is removed."""
+"""Takes decisions back: superseded statements are visible again, and the result of a merge is removed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +22,8 @@ def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "")
     """Takes back the merge that made a statement, or any decision.
 
     Raises:
-        MemoryNotFoundError, DecisionNotFoundError: there is nothing of this id.
-        InvalidOperationError: there is nothing to take back, it was taken back already, or something stands on it.
+        MemoryNotFoundError, DecisionNotFoundError: the id is unknown.
+        InvalidOperationError: nothing was decided, it was taken back already, or a later decision depends on it.
     """
     decision = _decision(tx, decision_id) if decision_id else _merge_of(tx, memory_id)
     given_way = _given_way(decision)
@@ -49,7 +49,7 @@ def _decision(tx: VaultTransaction, decision_id: str) -> Decision:
 
 
 def _merge_of(tx: VaultTransaction, memory_id: str) -> Decision:
-    """The decision of the merge that made a statement: no decision about the statement is older."""
+    """The decision of the merge that made a statement. No other decision about the statement is older."""
     made = RecordFilter(expression=Condition("result_id", Operator.EQ, (memory_id,)))
     for _, document in tx.collection(DECISIONS).list_documents(made, limit=1):
         decision = stored_decision(document)
@@ -57,7 +57,9 @@ def _merge_of(tx: VaultTransaction, memory_id: str) -> Decision:
             return decision
     if tx.collection(SEMANTIC).get_documents([memory_id]) == [None]:
         raise MemoryNotFoundError(memory_id)
-    raise InvalidOperationError(f"{memory_id!r} did not come of a merge, or of one whose decision is no longer kept")
+    raise InvalidOperationError(
+        f"{memory_id!r} is not the result of a merge, or the decision about that is no longer stored"
+    )
 
 
 def _given_way(decision: Decision) -> list[str]:
@@ -77,35 +79,35 @@ def _refuse_undone(decision: Decision, given_way: Sequence[str]) -> None:
     if decision.revert_time is not None:
         raise InvalidOperationError(f"the decision {decision.decision_id!r} was taken back already")
     if not given_way:
-        raise InvalidOperationError("the candidate was rejected, and nothing of it was stored; save it anew instead")
+        raise InvalidOperationError("the candidate was rejected, and was not stored; save it again instead")
 
 
 def _refuse_built_upon(records: RecordTransaction, decision: Decision, given_way: Sequence[str]) -> None:
-    """Refuses where what the decision left is not as it left it."""
+    """Raises InvalidOperationError if the statements have changed since the decision."""
     result = find_statement(records, decision.result_id)
     if result.superseded_by:
         raise InvalidOperationError(
-            f"{result.memory_id!r} has itself given way to {result.superseded_by!r}; take that decision back first"
+            f"{result.memory_id!r} is itself superseded by {result.superseded_by!r}; take that decision back first"
         )
     for one in given_way:
         if find_statement(records, one).superseded_by != result.memory_id:
-            raise InvalidOperationError(f"{one!r} does not give way to {result.memory_id!r} any more")
+            raise InvalidOperationError(f"{one!r} is no longer superseded by {result.memory_id!r}")
     if decision.arbitration.action is ArbitrationAction.MERGE:
         _refuse_others(records, result.memory_id, given_way)
 
 
 def _refuse_others(records: RecordTransaction, merged_id: str, given_way: Sequence[str]) -> None:
-    """What else gave way to a merged statement must not be left behind nothing."""
+    """Raises InvalidOperationError if the merged statement has superseded others: its removal would orphan them."""
     behind = RecordFilter(expression=Condition("superseded_by", Operator.EQ, (merged_id,)), hidden=True)
     for _, document in records.list_documents(behind, limit=len(given_way) + 1):
         if document.doc_id not in given_way:
             raise InvalidOperationError(
-                f"{document.doc_id!r} has given way to {merged_id!r} since; take that decision back first"
+                f"{document.doc_id!r} has been superseded by {merged_id!r} since; take that decision back first"
             )
 
 
 def _remove_merged(tx: VaultTransaction, merge: Decision) -> None:
-    """Removes what a merge made, and what was decided about it since: a decision lives as long as what it is about."""
+    """Removes the result of a merge, and the later decisions about it: decisions live as long as their statements."""
     details = prune_details(UNMERGED)
     tx.collection(SEMANTIC).delete_document(merge.result_id, change=ChangeType.SEMANTIC_PRUNED, details=details)
     others = NoneOf((Condition("id", Operator.EQ, (merge.decision_id,)),))

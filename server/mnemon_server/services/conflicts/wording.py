@@ -1,7 +1,7 @@
-"""What de-duplication must know of languages: which sentences say something else, however many words they share.
+"""What de-duplication must know of languages: which sentences differ in meaning, however many words they share.
 
-Names are told by their capital letters. In a sentence without any, and in scripts that have none, every word may be a
-name: it gives way only to one that has all of its words, in their order.
+Names are recognised by their capital letters. In a sentence without capitals, and in scripts that have none, every word
+may be a name: such a sentence is left out only for one that has all of its words, in their order.
 """
 
 import re
@@ -13,9 +13,9 @@ from mnemon_server.ranking.keywords import HAN, KANA, STOP_WORDS
 
 _FILLERS_TEXT = "a also an indeed quite really the very"
 _COMMON = STOP_WORDS | frozenset(_FILLERS_TEXT.split())
-"""Words that are no name, whatever they are written like."""
+"""Words that are never names, however they are written."""
 
-# Better one too many: what is here keeps two sentences apart that might say the same, and nothing is lost by that.
+# Too many words here do no harm: a word keeps two sentences apart that might mean the same, and nothing is lost.
 _TURNING_TEXT = """
     barely cannot cant couldnt didnt doesnt dont hadnt hardly hasnt havent isnt lack lacks neither never no nobody
     none nor not nothing nowhere shouldnt unlikely wasnt werent without wont wouldnt almost before either else
@@ -33,8 +33,8 @@ _TURNING_TEXT = """
     안 못 नहीं मत لا ليس لم لن 不 没 沒 無 ない
 """
 _TURNING = frozenset(_TURNING_TEXT.split())
-"""Negations, conditions and doubts: with one of them more or less, a sentence says something else."""
-# Of scripts that write words together, or grow them at their end.
+"""Negations, conditions and doubts: one more or less of them changes the meaning of a sentence."""
+# For scripts that do not separate words, and languages that add suffixes to them.
 _TURNING_PART = re.compile(
     "[不没沒無无非未别別莫勿曾]|以前|如果|要是|可能|也许|也許|或许|或許|[说說]|认为|認為"
     "|な[いく]|なかっ|ません|もし|かも|ば、|言っ|思[いうっ]|[않못없]|ไม่"
@@ -57,29 +57,29 @@ _PUNCTUATION = ".,;:!?…。、！？\"'“”‘’«»‹›()[]{}『』「」
 _BULLETS = frozenset("-–—*•·")
 _QUESTION = re.compile(r"[?？]\W*$")
 _QUESTION_MAX = 8
-# A character of Chinese or Japanese for itself, as nothing tells where words end.
+# Each character of Chinese or Japanese on its own, since nothing marks where words end.
 _UNIT = re.compile(f"[{HAN}{KANA}]|[^{HAN}{KANA}]+")
 _HIRAGANA = re.compile("[\u3041-\u309f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What is compared of a sentence."""
+    """The parts of a sentence that are compared."""
 
     text: str
-    """Its words in NFKC and lower case, without punctuation around them."""
+    """The words in NFKC and lower case, without punctuation around them."""
     turning: tuple[str, ...]
     """Negations, conditions, doubts, and the question mark."""
     units: tuple[str, ...]
-    """The words of the text; Chinese and Japanese as characters."""
+    """The words of the text; single characters for Chinese and Japanese."""
     names: tuple[str, ...]
-    """Those of the units that are numbers, symbols or names for sure."""
+    """The units that are certainly numbers, symbols or names."""
     possible_names: tuple[str, ...]
-    """Those that may be names, as nothing tells."""
+    """The units that may be names."""
 
     @classmethod
     def of(cls, words: Sequence[str], *, is_question: bool) -> "Wording":
-        """That of a sentence, by its bare words."""
+        """The wording of a sentence, from its bare words."""
         units = [unit for word in words for unit in ([word] if word.isascii() else _UNIT.findall(word))]
         lowered = [unit.lower() for unit in units]
         pairs = list(zip(units, lowered, strict=True))
@@ -94,7 +94,7 @@ class Wording:
         )
 
     def differs(self, other: "Wording") -> bool:
-        """Whether the other one does not say what this one says, however alike they are."""
+        """Whether the other one differs in meaning, however similar the two are."""
         return (
             self.turning != other.turning
             or not set(self.names) <= set(other.units)
@@ -105,13 +105,13 @@ class Wording:
 
 
 def bare_words(sentence: str) -> list[str]:
-    """The words of a sentence as they were written, in NFKC, without punctuation around them."""
+    """The words of a sentence as written, in NFKC, without punctuation around them."""
     text = sentence if sentence.isascii() else unicodedata.normalize("NFKC", sentence).replace("’", "'")
     return [word for raw in text.split() if raw not in _BULLETS and (word := raw.strip(_PUNCTUATION))]
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a question mark ends it."""
+    """Whether the sentence ends with a question mark."""
     return _QUESTION.search(sentence.rstrip()[-_QUESTION_MAX:]) is not None
 
 

@@ -126,7 +126,7 @@ async def test_a_merge_that_something_gave_way_to_since_stands(conflicts: Opened
     merged = await conflicts.save("Ada has a cat", vector=HERE)
     await conflicts.settle(arbitration={**REJECTING, "default_strategy": "keep-existing"})
     loser = await conflicts.save("Ada drinks coffee", vector=HERE)
-    with pytest.raises(InvalidOperationError, match="has given way"):
+    with pytest.raises(InvalidOperationError, match="has been superseded"):
         await conflicts.store.unmerge(decision_id=decision_id(merged))
     await conflicts.store.unmerge(decision_id=decision_id(loser))
     await conflicts.store.unmerge(decision_id=decision_id(merged))
@@ -153,7 +153,7 @@ async def test_a_loss_that_another_decision_took_back_already_stands(conflicts: 
     first = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
     second = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
     await conflicts.store.unmerge(decision_id=decision_id(second))
-    with pytest.raises(InvalidOperationError, match="any more"):
+    with pytest.raises(InvalidOperationError, match="is no longer superseded"):
         await conflicts.store.unmerge(decision_id=decision_id(first))
 
 
@@ -164,7 +164,7 @@ async def test_what_is_not_there_is_named(conflicts: OpenedConflicts) -> None:
         await conflicts.store.unmerge(memory_id="nobody")
     with pytest.raises(DecisionNotFoundError, match="nothing"):
         await conflicts.store.unmerge(decision_id="nothing")
-    with pytest.raises(InvalidOperationError, match="did not come of a merge"):
+    with pytest.raises(InvalidOperationError, match="is not the result of a merge"):
         await conflicts.store.unmerge(memory_id=saved.memory.memory_id)
     for ids in ({}, {"memory_id": "a", "decision_id": "b"}):
         with pytest.raises(InvalidArgumentError, match="either"):
