@@ -119,7 +119,7 @@ class _Serving:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a running coroutine belongs to a task
         self._task.set_result(task)
-        async with app.running_server(self._settings, report=_say_nothing):
+        async with app.running_server(self._settings, report=_ignore_progress):
             self._ready.set_result(None)
             await asyncio.Event().wait()
 
@@ -130,5 +130,5 @@ def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Se
     return settings_from_arguments({"knowledge_store_backend": BACKEND, **arguments, "data_dir": Path(data_dir)})
 
 
-def _say_nothing(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     """Ignores progress reports."""

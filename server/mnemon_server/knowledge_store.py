@@ -68,34 +68,34 @@ DEFAULTS = Settings()
 
 @runtime_checkable
 class KnowledgeStore(Protocol):
-    """Documents that are found by meaning. All methods are safe to call from many tasks at once.
+    """Documents that can be searched by meaning. All methods may be called concurrently by many tasks.
 
-    Errors are KnowledgeStoreErrors: EmbeddingError, IndexingError, SearchError, BackendConnectionError; arguments that
-    are wrong raise InvalidArgumentError.
+    Errors are KnowledgeStoreErrors: EmbeddingError, IndexingError, SearchError, BackendConnectionError. Invalid
+    arguments raise InvalidArgumentError.
     """
 
     async def index_document(
         self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
     ) -> bool:
-        """Stores a document, replacing the one with its id as a whole. True once it is on stable storage."""
+        """Stores a document, replacing one with the same id completely. Returns True once it is on stable storage."""
 
     async def search(
         self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
     ) -> list[SearchResult]:
         """The `top_k` (at most 100) most relevant documents, best first.
 
-        Filters compare type and value, and join by AND; an invalid key is ignored. A blank query, or a `top_k` of 0 or
-        less, finds nothing.
+        Filters compare type and value, and are combined by AND. An invalid key is ignored. A blank query, or a `top_k`
+        of 0 or less, finds nothing.
         """
 
     async def get_by_id(self, doc_id: str) -> Document | None:
         """The document, or None."""
 
     async def delete(self, doc_id: str) -> bool:
-        """Removes the document; False where there was none."""
+        """Removes the document. Returns False if it did not exist."""
 
     async def health_check(self) -> bool:
-        """Whether the store answers, and its backend answers or is starting. Never raises."""
+        """Whether the store answers, and its backend answers or is starting. Does not raise."""
 
 
 class ConfiguredStore:

@@ -1,4 +1,4 @@
-"""From the table of settings to the values that services and engines take, a group at a time."""
+"""Converts the table of settings to the values that services and engines take, one group at a time."""
 
 from datetime import timedelta
 
@@ -42,7 +42,7 @@ def decay_of(settings: Settings) -> dict[DecayPolicy, Decay]:
 
 
 def semantic_settings(settings: Settings) -> SemanticSettings:
-    """How many statements there may be, and how long a save may take."""
+    """The capacity of semantic memory, and the target time of a save."""
     return SemanticSettings(settings.semantic_capacity, WriteLatency(settings.semantic_write_latency_target_ms / 1000))
 
 
@@ -57,7 +57,7 @@ def timeline_settings(settings: Settings) -> TimelineSettings:
 
 
 def episodic_settings(settings: Settings) -> EpisodicSettings:
-    """How long storing an event may take, and how long it is kept."""
+    """The target time for recording an event, and the retention."""
     retention = timeline_retention_settings(settings)
     return EpisodicSettings(
         WriteLatency(settings.timeline_write_latency_target_ms / 1000), retention.keep_for if retention else None
@@ -65,7 +65,7 @@ def episodic_settings(settings: Settings) -> EpisodicSettings:
 
 
 def timeline_retention_settings(settings: Settings) -> TimelineRetentionSettings | None:
-    """How old events are removed; None where all are kept."""
+    """How old events are removed; None if all events are kept."""
     if settings.timeline_retention_days is None:
         return None
     return TimelineRetentionSettings(
@@ -76,5 +76,5 @@ def timeline_retention_settings(settings: Settings) -> TimelineRetentionSettings
 
 
 def change_retention_settings(settings: Settings) -> ChangeRetentionSettings:
-    """How long the log of changes is."""
+    """How long, and how many, changes are kept."""
     return ChangeRetentionSettings(timedelta(days=settings.change_retention_days), settings.change_retention_max)

@@ -40,9 +40,9 @@ def run_server(loaded: LoadedSettings) -> None:
 async def _serve(settings: Settings) -> None:
     stop = _Stop()
     try:
-        async with app.running_server(settings, report=_say) as server:
+        async with app.running_server(settings, report=_print_line) as server:
             _leave_out_of_collections()
-            _say(
+            _print_line(
                 f"mnemon-server is serving on {server.address}: backend {settings.knowledge_store_backend}, "
                 f"model {settings.embedding_model}, data in {settings.data_dir.absolute()}"
             )
@@ -72,7 +72,7 @@ class _Stop:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self.requested:
-            _say(f"mnemon-server: {number.name} again, exiting immediately")
+            _print_line(f"mnemon-server: {number.name} again, exiting immediately")
             os._exit(128 + number)
         self.requested = True
         if self._task is not None:
@@ -89,6 +89,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _say(sentence: str) -> None:
+def _print_line(sentence: str) -> None:
     click.echo(sentence, err=True)
     sys.stderr.flush()

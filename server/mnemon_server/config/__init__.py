@@ -1,1 +1,1 @@
-"""The settings: what they are, where they come from, what is wrong with them."""
+"""The settings: their definitions, their sources and their validation."""

@@ -149,7 +149,7 @@ class NotFoundError(MnemonError):
     """The requested id does not exist."""
 
 
-def _none_has(noun: str, ids: Sequence[str]) -> str:
+def _not_found_message(noun: str, ids: Sequence[str]) -> str:
     more = f"; {len(ids):,} of the ids are missing" if len(ids) > 1 else ""
     return f"no {noun} has the id {' or '.join(map(repr, ids[:5]))}{more}"
 
@@ -161,7 +161,7 @@ class MemoryNotFoundError(NotFoundError):
 
     def __init__(self, *memory_ids: str) -> None:
         self.memory_id, self.memory_ids = memory_ids[0], memory_ids
-        super().__init__(_none_has("memory", memory_ids))
+        super().__init__(_not_found_message("memory", memory_ids))
 
 
 class RuleNotFoundError(NotFoundError):
@@ -191,7 +191,7 @@ class EventNotFoundError(NotFoundError):
 
     def __init__(self, *event_ids: str) -> None:
         self.event_id, self.event_ids = event_ids[0], event_ids
-        super().__init__(_none_has("event", event_ids))
+        super().__init__(_not_found_message("event", event_ids))
 
 
 class FactNotFoundError(NotFoundError):

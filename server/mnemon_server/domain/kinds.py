@@ -31,7 +31,7 @@ class KindTraits:
     hidden: ChangeType | None = None
     """The change that hides a record but keeps it."""
     removed: ChangeType | None = None
-    """The change after which a record is gone for good."""
+    """The change that removes a record permanently."""
     shown: frozenset[ChangeType] = frozenset()
     """The changes that the feed can show together with their record."""
     has_scope: bool = True
@@ -114,6 +114,6 @@ WITHOUT_SCOPE = frozenset(kind for kind, traits in KINDS.items() if not traits.h
 REMOVALS: Mapping[ChangeType, RecordKind] = {
     traits.removed: kind for kind, traits in KINDS.items() if traits.removed is not None
 }
-"""The kind of record that each of these changes removes for good."""
+"""The kind of record that each of these changes removes permanently."""
 SHOWN: Mapping[ChangeType, RecordKind] = {change: kind for kind, traits in KINDS.items() for change in traits.shown}
 """The kind of record that the feed can show with each of these changes."""

@@ -110,9 +110,7 @@ class SQLiteVault:
         )
 
     def _open(self, followers: Sequence[Follower]) -> None:
-        """Opens the file. The journal comes last but for the listeners, so the log only reports changes that reads can
-        see.
-        """
+        """Opens the file. The journal comes last but one, so the log only has changes that reads can see."""
         try:
             self._connections.open([*followers, self._listeners])
         except BaseException:

@@ -28,7 +28,7 @@ _SAMPLE_BLOCKS = 5
 _SAMPLE_BLOCK_SIZE = 4
 _SELF_DISTANCE_MAX = 1e-3
 _UNIT_TOLERANCE = 1e-2
-_SCARCITIES = ("disk is full", "no space left", "permission denied", "too many open files", "readonly database")
+_RESOURCE_ERRORS = ("disk is full", "no space left", "permission denied", "too many open files", "readonly database")
 
 
 class HostedCollection:
@@ -210,7 +210,7 @@ def is_damage(error: BaseException) -> bool:
     if isinstance(error, OSError | MemoryError | httpx.TransportError):
         return False
     # Everything else that Chroma raises, including panics of its native code, which are not an `Exception`.
-    return not any(reason in str(error).lower() for reason in _SCARCITIES)
+    return not any(reason in str(error).lower() for reason in _RESOURCE_ERRORS)
 
 
 def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:

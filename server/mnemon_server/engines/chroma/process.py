@@ -26,12 +26,12 @@ from mnemon_server.engines.chroma.protocol import (
 
 # Chroma reads settings from the environment, and a proxy could read the traffic to the server. So only these are passed
 # on.
-_PASSED_ON = (
+_ENVIRONMENT_KEPT = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
     *("PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
-_LAST_WORDS = 40
-_FAREWELL_S = 5.0  # time from closing the pipe to the end of the process
+_STDERR_LINES_KEPT = 40
+_EXIT_TIMEOUT_S = 5.0  # time from closing the pipe to the end of the process
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ChildProcess:
         self._waiting: dict[int, Future[Frame]] = {}
         self._waiting_lock = threading.Lock()
         self._gone = False
-        self._last_words: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._stderr_tail: deque[str] = deque(maxlen=_STDERR_LINES_KEPT)
         self._listener = threading.Thread(target=self._listen, name="chroma-answers", daemon=True)
         self._stderr_reader = threading.Thread(target=self._read_stderr, name="chroma-stderr", daemon=True)
         self._listener.start()
@@ -141,7 +141,7 @@ class ChildProcess:
         try:
             _write_within(self._outbound.fileno(), encode_frame(frame), deadline)
         except (BrokenPipeError, ValueError):  # the child has ended, or `stop` closed the pipe
-            self._listener.join(_FAREWELL_S)
+            self._listener.join(_EXIT_TIMEOUT_S)
             raise ChildGoneError(self._process.poll()) from None
         finally:
             self._writing.release()
@@ -156,9 +156,9 @@ class ChildProcess:
         except (BrokenFrameError, ValueError) as error:
             logger.warning("the process of the vector index sent an invalid frame and is killed: %s", error)
             self._process.kill()
-        self._bury()
+        self._on_exit()
 
-    def _bury(self) -> None:
+    def _on_exit(self) -> None:
         """Called when the pipe has ended: fails all open requests."""
         returncode = self._process.wait()
         with self._waiting_lock:
@@ -166,7 +166,9 @@ class ChildProcess:
             unanswered = list(self._waiting.values())
             self._waiting.clear()
         if returncode != 0:
-            logger.warning("the process of the vector index ended with %s: %s", returncode, "\n".join(self._last_words))
+            logger.warning(
+                "the process of the vector index ended with %s: %s", returncode, "\n".join(self._stderr_tail)
+            )
         for answer in unanswered:
             answer.set_exception(ChildGoneError(returncode))
         self._inbound.close()
@@ -175,12 +177,12 @@ class ChildProcess:
         with cast(BinaryIO, self._process.stderr) as stderr:
             for line in stderr:
                 text = line.decode(errors="replace").rstrip()
-                self._last_words.append(text)
+                self._stderr_tail.append(text)
                 logger.info("child %d: %s", self._process.pid, text)
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    passed_on = {name: own[name] for name in _PASSED_ON if name in own}
+    passed_on = {name: own[name] for name in _ENVIRONMENT_KEPT if name in own}
     # BLAS threads are useless here, because this process does no matrix multiplication.
     return passed_on | {"ANONYMIZED_TELEMETRY": "False", "OTEL_SDK_DISABLED": "true", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -56,10 +56,10 @@ def _repair_rules_version(connection: apsw.Connection) -> None:
 def _repair_decisions(connection: apsw.Connection) -> None:
     for position, content in fetch(connection, f"SELECT position, CAST(content AS BLOB) FROM {DECISIONS.name}"):
         try:
-            told = json.loads(content)
+            decoded = json.loads(content)
         except ValueError:
             continue  # reading the record reports the damage
-        if (bounded := _bounded(told)) != told:
+        if (bounded := _bounded(decoded)) != decoded:
             _replace_decision(connection, position, json.dumps(bounded, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -28,12 +28,12 @@ def prepare_filter(
     connection: apsw.Connection, tables: Tables, where: RecordFilter, *, by_position: bool = False
 ) -> tuple[str, list[Any]]:
     """An SQL condition on the documents table, named `d`, and its parameters."""
-    chosen = _most_telling(connection, tables, where)
+    chosen = _most_selective(connection, tables, where)
     is_few = chosen is not None
     return compile_filter(tables, where, each=is_few, chosen=chosen, ranges=is_few or not by_position)
 
 
-def _most_telling(connection: apsw.Connection, tables: Tables, where: RecordFilter) -> str | None:
+def _most_selective(connection: apsw.Connection, tables: Tables, where: RecordFilter) -> str | None:
     """The indexed column that leaves the fewest documents, if at most FEW."""
     bounds = {**_ranges(tables, where), **{name: [("=", value)] for name, value in _equalities(tables, where)}}
     counts = {name: _count(connection, tables, name, each) for name, each in bounds.items()}

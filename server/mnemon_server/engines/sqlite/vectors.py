@@ -157,11 +157,11 @@ class VectorScanner:
         # Also false for NaN.
         sound = np.einsum("ij,ij->i", matrix, matrix) <= NORM_MAX**2
         if len(sized) < len(rows) or not sound.all():
-            self._tell_damaged({row[0] for row in rows}.difference(ids[sound].tolist()))
+            self._log_damaged({row[0] for row in rows}.difference(ids[sound].tolist()))
             ids, matrix = ids[sound], matrix[sound]
         return ids, matrix.astype(np.float32, copy=False)
 
-    def _tell_damaged(self, passage_ids: set[int]) -> None:
+    def _log_damaged(self, passage_ids: set[int]) -> None:
         """Logs each passage once."""
         for passage_id in sorted(passage_ids - self._damaged):
             log.error("the vector of passage %d in %s is damaged; vector searches skip it", passage_id, self._name)

@@ -96,7 +96,7 @@ class Writer:
                 _answer(job)
             if self.failure is None:
                 self._tend_log()
-        self._shut()
+        self._close_connection()
 
     def _gather(self) -> list[_Job] | None:
         """Waits for a job, and takes all waiting jobs; None if the writer is closed and no job is left.
@@ -187,7 +187,7 @@ class Writer:
             log.exception("checkpoint failed")
             self.failure = _FAILED
 
-    def _shut(self) -> None:
+    def _close_connection(self) -> None:
         try:
             if self.failure is None:
                 self._log_ahead.empty(self._connection)

@@ -71,7 +71,7 @@ class RecordsVerifier:
             ConfigurationError: it is not a Mnemon database, or has another format.
             StorageFailedError: it cannot be read at all.
         """
-        self._lock = _held_still(file.parent)
+        self._lock = _lock_folder(file.parent)
         try:
             self._connection = _open(file, is_still=self._lock is not None)
             _check_format(self._connection, file)
@@ -124,9 +124,9 @@ class RecordsVerifier:
 
     def _checked_by_sqlite(self, table: str) -> Iterator[DamagedRow]:
         try:
-            for (said,) in fetch(self._connection, f'PRAGMA integrity_check("{table}")'):
-                if said != "ok":
-                    yield DamagedRow(table, "", str(said))
+            for (message,) in fetch(self._connection, f'PRAGMA integrity_check("{table}")'):
+                if message != "ok":
+                    yield DamagedRow(table, "", str(message))
         except _UNREADABLE as error:
             yield DamagedRow(table, "", str(error))
 
@@ -142,7 +142,7 @@ class RecordsVerifier:
     def _documents(self, table: DocumentTable) -> Iterator[Step]:
         name = table.tables.documents
         for positions in self._chunks(name, "position"):
-            with self._moment():
+            with self._snapshot():
                 yield Step(len(positions), tuple(self._checked_documents(table, positions)))
         yield Step(0, tuple(self._orphans(table)))
 
@@ -163,7 +163,7 @@ class RecordsVerifier:
             try:
                 rows = table.select(self._connection, "d.position = ?", (position,), vectors=True)
             except _UNREADABLE as error:
-                yield DamagedRow(table.tables.documents, self._name(table, position), _said(error))
+                yield DamagedRow(table.tables.documents, self._name(table, position), _describe_error(error))
                 continue
             for _, _, document in rows:
                 yield from self._checked(table, position, document)
@@ -173,7 +173,7 @@ class RecordsVerifier:
             for problem in self._problems(table, position, document):
                 yield DamagedRow(table.tables.documents, repr(document.doc_id), problem)
         except _UNREADABLE as error:
-            yield DamagedRow(table.tables.documents, repr(document.doc_id), _said(error))
+            yield DamagedRow(table.tables.documents, repr(document.doc_id), _describe_error(error))
 
     def _problems(self, table: DocumentTable, position: int, document: Document) -> Iterator[str]:
         tables, connection = table.tables, self._connection
@@ -211,7 +211,7 @@ class RecordsVerifier:
                 for (row,) in fetch(self._connection, statement):
                     yield DamagedRow(name, f"row {row}", "belongs to a record that does not exist")
             except _UNREADABLE as error:
-                yield DamagedRow(name, "", _said(error))
+                yield DamagedRow(name, "", _describe_error(error))
 
     def _name(self, table: DocumentTable, position: int) -> str:
         try:
@@ -248,7 +248,7 @@ class RecordsVerifier:
             try:
                 check(key)
             except Exception as error:  # noqa: BLE001 - any exception means that the row is damaged
-                yield DamagedRow(table, str(key), _said(error))
+                yield DamagedRow(table, str(key), _describe_error(error))
 
     # All other tables
 
@@ -267,7 +267,7 @@ class RecordsVerifier:
                     name = " ".join(_shown(row[key]) for key in keys)
                     damages.append(DamagedRow(table, name, problem))
         except _UNREADABLE as error:
-            damages.append(DamagedRow(table, f"behind row {count}", _said(error)))
+            damages.append(DamagedRow(table, f"after row {count}", _describe_error(error)))
         yield Step(count, tuple(damages))
 
     def _chunks(self, table: str, key: str) -> Iterator[list[int]]:
@@ -284,7 +284,7 @@ class RecordsVerifier:
             after = keys[-1]
 
     @contextmanager
-    def _moment(self) -> Iterator[None]:
+    def _snapshot(self) -> Iterator[None]:
         """A read transaction, so that everything read in it is consistent."""
         self._connection.execute("BEGIN")
         try:
@@ -328,7 +328,7 @@ def _problem_of_row(table: str, columns: Sequence[Any], row: Sequence[Any]) -> s
             if (table, column[1]) == ("request", "answer"):
                 json.loads(text)
         except ValueError as error:
-            return f"{column[1]}: {_said(error)}"
+            return f"{column[1]}: {_describe_error(error)}"
     return ""
 
 
@@ -336,7 +336,7 @@ def _shown(value: Any) -> str:
     return repr(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value)
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """A description of the problem that does not contain bytes of a record."""
     cause = error.__cause__ if isinstance(error, MnemonError) and error.__cause__ else error
     if isinstance(cause, UnicodeDecodeError):
@@ -359,7 +359,7 @@ def _count(connection: apsw.Connection, table: str) -> int:
         return 0  # reported by SQLite's own check
 
 
-def _held_still(folder: Path) -> int | None:
+def _lock_folder(folder: Path) -> int | None:
     """Locks the folder so that no server opens it meanwhile; None if a server is using it."""
     try:
         descriptor = os.open(folder / "LOCK", os.O_RDONLY | os.O_CLOEXEC)

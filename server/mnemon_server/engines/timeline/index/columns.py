@@ -1,4 +1,4 @@
-"""The index of a sealed segment as bytes: the body of its index frame.
+"""The binary format of a sealed segment's index, which is the body of its index frame.
 
 All numbers are little-endian. Sizes are in bytes; n is the number of events.
 
@@ -14,24 +14,24 @@ All numbers are little-endian. Sizes are in bytes; n is the number of events.
         32     4  size of the texts
         36     4  zero
         40    8n  times, microseconds since 1970-01-01 UTC, signed
-              4n  hashes of keys (what makes two events the same, see hashes.py), their upper halves
-              4n  hashes of ids, their upper halves, ascending
+              4n  upper halves of the hashes of keys (which identify duplicates, see hashes.py)
+              4n  upper halves of the hashes of ids, ascending
               4n  for each of those hashes, the position of its event
-              4n  where the event's frame starts in the segment's file
-              4n  sequence, less that of the segment's first event; each once
+              4n  offset of the event's frame in the segment's file
+              4n  sequence, relative to that of the segment's first event; unique
               4n  scope: its position among the scopes
               4n  type: its position among the types
-              4n  importance, IEEE 754 single precision; not a number (0x7fc00000) where it is unknown
+              4n  importance, IEEE 754 single precision; NaN (0x7fc00000) if unknown
       20 scopes   for each scope five positions of texts: user, household, persona, agent, project
        4 types    for each type the position of its name among the texts
             rest  the texts: for each its size (4), and UTF-8
 
-Events are in the order of user (by text), time and hash of the key. Texts ascend, and so do scopes and types; none is
-there twice, and no text that is in none of those. Text in UTF-8 has the same order by bytes and by code points. Each
-column starts at a multiple of its number's size, so that it can be used where it lies, without a copy. The total size
-follows from the first 40 bytes. Version 1 had the whole of both hashes, 8n each; it is read, and no longer written.
+Events are sorted by user (as text), time and hash of the key. Texts, scopes and types ascend and are unique, and every
+text is used by a scope or a type. UTF-8 texts sort the same by bytes and by code points. Each column is aligned to the
+size of its numbers, so that it can be used in place without a copy. The total size follows from the first 40 bytes.
+Version 1 had complete hashes, 8n each; it can still be read.
 
-There is no checksum: the frame around it has one. What is checked is all that reading relies on.
+The index has no checksum of its own, because its frame has one. Decoding validates everything that readers rely on.
 """
 
 import struct

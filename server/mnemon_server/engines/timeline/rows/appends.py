@@ -73,7 +73,7 @@ class _Call:
         self._by_id: dict[str, EventReceipt] = {}
         self._by_key: dict[KeyTexts, EventReceipt] = {}
         if opened is not None:
-            self._go_on(opened)
+            self._resume(opened)
 
     def take(self, event: PreparedEvent, stored: KnownEvent | None) -> EventReceipt | MnemonError:
         """Examines one event; returns its result."""
@@ -172,7 +172,7 @@ class _Call:
             _Segment(SegmentRow(sequence, 1, SegmentState.OPEN, sequence, sequence, 0, 0, now), is_new=True)
         )
 
-    def _go_on(self, opened: SegmentRow) -> None:
+    def _resume(self, opened: SegmentRow) -> None:
         segment, settings = self._add(_Segment(opened, is_new=False)), self._settings
         # An absolute value, so that a clock that jumped back does not keep the segment open.
         age_us = abs(self._operation.now - opened.create_time_us)

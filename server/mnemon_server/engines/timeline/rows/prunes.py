@@ -63,7 +63,7 @@ class Prunes:
         if requests.stored_answer(connection, request, operation.now) is not None:
             return 0
         kept_answer = answer() if answer else ""
-        there = self._those_there(removals)
+        there = self._existing(removals)
         segment_ids = sorted(row.segment_id for row in timeline_segments.segments(connection))
         groups: dict[tuple[int, Scope], list[Removal]] = {}
         for one in there:
@@ -83,7 +83,7 @@ class Prunes:
         self._journal.stage(operation)
         return len(there)
 
-    def _those_there(self, removals: Sequence[Removal]) -> list[Removal]:
+    def _existing(self, removals: Sequence[Removal]) -> list[Removal]:
         """The events that still exist, each once, in storage order."""
         alive = {ref.sequence for ref in self._index.locate([one.sequence for one in removals])}
         alive -= self._ledger.removed

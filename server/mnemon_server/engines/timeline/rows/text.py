@@ -133,7 +133,7 @@ class TextIndex:
             try:
                 with file.readers.lend() as connection:
                     scores, done = self._search(connection, query, vector, among, mode)
-                return self._of_those_there(scores, among[among > done])
+                return self._without_removed(scores, among[among > done])
             except StorageFailedError:
                 log.debug("the text index of the timeline was closed meanwhile")
             except Exception as error:
@@ -141,7 +141,7 @@ class TextIndex:
                 if not is_passing(error):
                     self._work.note_damaged(file)
                     self._thread.wake()
-        return self._of_those_there(_nothing(mode), among)
+        return self._without_removed(_nothing(mode), among)
 
     def _search(
         self, connection: apsw.Connection, query: str, vector: Vector | None, among: Sequences, mode: SearchMode
@@ -167,7 +167,7 @@ class TextIndex:
             case SearchMode.HYBRID:
                 return self._fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
 
-    def _of_those_there(self, scores: TextScores, behind: Sequences) -> TextScores:
+    def _without_removed(self, scores: TextScores, behind: Sequences) -> TextScores:
         """Removes events that no longer exist but are still in the file. `behind` are requested events that it may
         lack.
         """

@@ -12,7 +12,7 @@ from mnemon_server.engines.timeline.rows.text_work import TextWork, is_passing
 
 log = logging.getLogger(__name__)
 
-_COMPANY_S = 0.02
+_BATCH_WAIT_S = 0.02
 """How long a new event waits for others, so that they share a transaction."""
 _SHARE_BUSY, _SHARE_IDLE = 0.2, 0.8
 """Maximum share of time, while events are being stored and while none are."""
@@ -71,7 +71,7 @@ class TextThread:
                 self._wake.clear()
                 if not self._turn():
                     self._wake.wait(min(retry.seconds_left for retry in self._retries.values()))
-                    self._closing.wait(_COMPANY_S)
+                    self._closing.wait(_BATCH_WAIT_S)
         finally:
             self._work.close()
 

@@ -58,7 +58,7 @@ def _seal_file(active_files: ActiveFiles, file: ActiveFile, row: SegmentRow, blo
     return sealed_row(row._replace(generation=header.generation, seed=header.seed), sealed)
 
 
-def _seal_anew(store: SegmentStore, row: SegmentRow) -> None:
+def _rewrite_and_seal(store: SegmentStore, row: SegmentRow) -> None:
     """Writes the remaining rows to a new file."""
     rewriting = Rewriting(store, row, store.index.open_block(row.segment_id).view().columns)
     written: set[int] = set()
