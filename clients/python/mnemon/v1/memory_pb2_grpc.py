@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class MemoryServiceStub(object):
-    """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
+    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
     def __init__(self, channel):
@@ -104,8 +104,8 @@ class MemoryServiceStub(object):
 
 
 class MemoryServiceServicer(object):
-    """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
+    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
     def CreateMemory(self, request, context):
@@ -282,8 +282,8 @@ def add_MemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MemoryService(object):
-    """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
+    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
     @staticmethod

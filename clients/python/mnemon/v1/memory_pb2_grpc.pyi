@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class MemoryServiceStub:
-    """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
+    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
     @_typing.overload
@@ -76,8 +76,8 @@ class MemoryServiceStub:
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
-    """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
+    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -121,8 +121,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """GetStatus returns the status of the service and of its storage. It does not fail."""
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
+    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
     @_abc_1.abstractmethod

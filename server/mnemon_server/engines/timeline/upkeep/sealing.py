@@ -25,7 +25,7 @@ def seal_segment(store: SegmentStore, active_files: ActiveFiles, row: SegmentRow
     """
     store.manifest.roll(row.segment_id)
     if store.manifest.dead(row.segment_id):
-        _seal_anew(store, row)
+        _rewrite_and_seal(store, row)
         active_files.forget(row.segment_id)
         return True
     return _seal_active(store, active_files, row)
