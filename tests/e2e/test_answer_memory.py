@@ -1,4 +1,4 @@
-"""Small requests for large answers: what they cost a server's memory, seen from outside of its process."""
+"""Small requests for large answers, and how much memory they cost the server process, measured from outside."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ NOTE = NOTE.replace('"action": "manage_memory"', '"action": "create"')
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server in a process of its own, with facts of a megabyte each."""
+    """A server process with facts of a megabyte each."""
     with server_process(tmp_path_factory.mktemp("data")) as server:
         with Client(server.address()) as client:
             for number in range(COUNT):
@@ -35,13 +35,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
-    """A connection that takes large answers."""
+    """A connection that accepts large answers."""
     with grpc.insecure_channel(server.address(), [("grpc.max_receive_message_length", 64 * MIB)]) as channel:
         yield channel
 
 
 def most_bytes(server: ServerProcess) -> int:
-    """The most memory that the process has had so far."""
+    """The peak memory of the process so far."""
     lines = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
@@ -60,7 +60,7 @@ def test_a_thousand_names_cost_no_more_than_an_answer(server: ServerProcess, cha
     assert most_bytes(server) - before < 64 * MIB
 
 
-def test_the_client_gets_all_of_them(server: ServerProcess) -> None:
+def test_the_client_gets_all_values(server: ServerProcess) -> None:
     with Client(server.address()) as client:
         names = [(EVE, f"k{number % COUNT}") for number in range(COUNT + 1)]
         assert [fact.key for fact in client.facts.get_many(names)] == [key for _, key in names]
@@ -68,7 +68,7 @@ def test_the_client_gets_all_of_them(server: ServerProcess) -> None:
         assert (len(answer), answer.truncated) == (3, True)
 
 
-def test_the_calls_of_a_text_share_one_answer(server: ServerProcess, channel: grpc.Channel) -> None:
+def test_the_calls_of_one_text_share_one_answer(server: ServerProcess, channel: grpc.Channel) -> None:
     request = tools_pb2.ExecuteTextRequest(text="\n".join([SEARCH] * 62 + [NOTE]), response_format=2)
     request.context.config.update({"user_id": "eve"})
     request.context.namespace.extend(EVE)

@@ -13,7 +13,7 @@ from tests.support.server import server_process
 
 @pytest.fixture(scope="module")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Those of a server with a few records, and of one to import into."""
+    """The addresses of a server with a few records, and of one to import into."""
     flags = ("--knowledge-store-backend", "local")
     with (
         server_process(tmp_path_factory.mktemp("source"), *flags) as source,
@@ -34,7 +34,7 @@ def source(addresses: tuple[str, str]) -> str:
 
 @pytest.fixture
 def target(addresses: tuple[str, str]) -> Iterator[str]:
-    """The address of a server that holds nothing."""
+    """The address of an empty server."""
     with Client(addresses[1]) as client:
         client.facts.delete_many((), subtree=True)
         for document in list(client.list()):
@@ -45,7 +45,9 @@ def target(addresses: tuple[str, str]) -> Iterator[str]:
         yield addresses[1]
 
 
-def test_a_file_is_written_for_its_owner_and_imported_to_what_it_was(source: str, target: str, tmp_path: Path) -> None:
+def test_an_export_is_private_to_its_owner_and_imports_to_the_same_records(
+    source: str, target: str, tmp_path: Path
+) -> None:
     path = tmp_path / "vault.jsonl"
     done = run(source, "export", path)
     assert (done.returncode, done.stdout) == (0, "")
@@ -63,7 +65,7 @@ def test_a_file_is_written_for_its_owner_and_imported_to_what_it_was(source: str
     assert piped.stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 failed\n"
 
 
-def test_a_part_is_exported_by_kind_namespace_and_scope(source: str) -> None:
+def test_records_are_exported_by_kind_namespace_and_scope(source: str) -> None:
     def kinds(*options: str) -> list[tuple[str, str]]:
         lines = [json.loads(line) for line in run(source, "export", "-", *options).stdout.splitlines()]
         return [(line["kind"], line["content"]) for line in lines[1:-1]]
@@ -77,7 +79,7 @@ def test_a_part_is_exported_by_kind_namespace_and_scope(source: str) -> None:
     assert refused.returncode == 1 and "facts have no scope" in refused.stderr
 
 
-def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failing_export_leaves_the_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "vault.jsonl"
     path.write_text("what was there", encoding="utf-8")
     done = run("127.0.0.1:1", "export", path)
@@ -88,7 +90,7 @@ def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert missing.returncode == 1 and "cannot be written: No such file" in missing.stderr
 
 
-def test_bad_lines_are_named_and_a_cut_is_told(source: str, target: str, tmp_path: Path) -> None:
+def test_bad_lines_are_named_and_a_truncated_archive_is_reported(source: str, target: str, tmp_path: Path) -> None:
     lines = run(source, "export", "-").stdout.splitlines()
     record = json.loads(lines[2])
     broken = [
@@ -122,7 +124,7 @@ def test_bad_lines_are_named_and_a_cut_is_told(source: str, target: str, tmp_pat
     }
 
 
-def test_an_archive_of_another_model_says_what_helps(source: str, target: str, tmp_path: Path) -> None:
+def test_an_archive_of_another_model_is_refused_with_advice(source: str, target: str, tmp_path: Path) -> None:
     header, *rest = run(source, "export", "-").stdout.splitlines()
     changed = json.loads(header)
     changed["embedding_model"]["name"] = "another"
@@ -155,7 +157,7 @@ def test_an_export_of_another_system_becomes_facts_that_the_tools_find(target: s
     assert kept.stdout == "0 created, 0 replaced, 0 unchanged, 2 kept, 1 failed\n"
 
 
-def test_any_other_export_is_read_by_a_mapping(target: str, tmp_path: Path) -> None:
+def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     notes = [
         {"no": number, "body": {"text": f"Note {number}."}, "tags": {"even": number % 2 == 0}} for number in (1, 2)

@@ -1,4 +1,4 @@
-"""No figure of an archive spoils a vault: each is refused by its name, or everything works with it from then on."""
+"""No number in an archive breaks a vault: either it is refused by name, or everything works with it."""
 
 import json
 import re
@@ -41,11 +41,11 @@ _RENAMED = {"time_delta": "time_delta_us"}
 
 
 async def filled(folder: Path) -> tuple[pb.ArchiveHeader, list[pb.ArchivedRecord]]:
-    """The archive of a vault with some of everything."""
+    """The archive of a vault with records of every kind."""
     async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
         await fill(client)
         await client.register_rule(FULL)
-        # Nothing but the weighted factors can decide between these two.
+        # Only the weighted factors can decide between these two.
         for place in ("Berlin", "Bern"):
             alike: dict[str, Any] = {"user": "cy", "keywords": ["home"], "importance": 0.5, "create_time": TIME}
             await client.save_semantic(f"Cy lives in {place}.", conflict_policy="resolve", **alike)
@@ -66,7 +66,7 @@ async def imported(server: Connection, header: pb.ArchiveHeader, records: Record
 
 
 def named(record: pb.ArchivedRecord, number: int) -> pb.ArchivedRecord:
-    """The same record under an id of its own."""
+    """The same record under its own id."""
     copy = pb.ArchivedRecord()
     copy.CopyFrom(record)
     copy.id = f"r{number}"
@@ -82,7 +82,7 @@ def named(record: pb.ArchivedRecord, number: int) -> pb.ArchivedRecord:
 
 
 def bordered(records: Records) -> tuple[list[str], list[pb.ArchivedRecord]]:
-    """A record for each border of each figure that a record of its kind can have, and what it is about."""
+    """A record for each boundary value of each number that its kind can have, with a description."""
     places, made, seen = [], [], set()
     for record in records:
         for place, change in border_changes(record):
@@ -95,7 +95,7 @@ def bordered(records: Records) -> tuple[list[str], list[pb.ArchivedRecord]]:
 
 
 def figures_of(kind: Any, prefix: str = "") -> set[str]:
-    """The names of the figures in the JSON of a dataclass."""
+    """The names of the numeric fields in the JSON of a dataclass."""
     found = set()
     for field in fields(kind):
         hint = get_type_hints(kind)[field.name]
@@ -107,12 +107,12 @@ def figures_of(kind: Any, prefix: str = "") -> set[str]:
     return found
 
 
-async def test_whatever_figure_an_archive_brings_is_refused_by_name_or_can_be_worked_with(tmp_path: Path) -> None:
+async def test_any_number_in_an_archive_is_refused_by_name_or_works(tmp_path: Path) -> None:
     header, records = await filled(tmp_path / "source")
     places, made = bordered(records)
     tried = " ".join(places)
     missing = [name for name in figures_of(Decision) if f"'{name}'" not in tried]
-    assert missing == [], "the JSON of decisions has figures that no sample has"
+    assert missing == [], "the JSON of decisions has numbers that no sample has"
 
     async with whole_server(tmp_path / "target", bridge_enabled=False) as server:
         results = await imported(server, header, made)
@@ -123,7 +123,7 @@ async def test_whatever_figure_an_archive_brings_is_refused_by_name_or_can_be_wo
                 assert result.error.violations, (place, result.error)
         taken = [record for record, result in zip(made, results, strict=True) if result.done]
         assert len(taken) > 200
-    # What is wrong may show only when everything is read anew.
+    # A wrong number may have an effect only when everything is read again.
     async with whole_server(tmp_path / "target", bridge_enabled=False) as server:
         await read_everything(server)
         await change_everything(server, taken)
@@ -140,7 +140,7 @@ async def test_whatever_figure_an_archive_brings_is_refused_by_name_or_can_be_wo
 @pytest.mark.parametrize(
     "change", [pytest.param(change, id=place) for place, change in border_changes(pb.ArchiveHeader())]
 )
-async def test_a_header_is_refused_or_can_be_worked_with(tmp_path: Path, change: Callable[[Any], None]) -> None:
+async def test_a_header_is_refused_or_works(tmp_path: Path, change: Callable[[Any], None]) -> None:
     rule = pb.ArchivedRecord(kind=pb.RECORD_KIND_RULE, id="first", content='{"name":"first"}')
     header = pb.ArchiveHeader(format_version=1)
     header.selection.exact_namespace = False
@@ -162,7 +162,7 @@ async def test_a_header_is_refused_or_can_be_worked_with(tmp_path: Path, change:
 
 
 async def failure(call: Awaitable[Any]) -> aio.AioRpcError | None:
-    """The error that a call ends with; None where it ends well."""
+    """The error of a call, or None if the call succeeds."""
     try:
         await call
     except aio.AioRpcError as error:
@@ -171,7 +171,7 @@ async def failure(call: Awaitable[Any]) -> aio.AioRpcError | None:
 
 
 async def sound(call: Awaitable[Any], about: object = "") -> None:
-    """Waits for a call that may fail, but not by the server's fault."""
+    """Waits for a call that may fail, but not because of a fault of the server."""
     error = await failure(call)
     assert error is None or error.code() not in FAULTS, (about, error)
 
@@ -206,7 +206,7 @@ async def read_everything(server: Connection) -> None:
 
 
 async def change_everything(server: Connection, records: Records) -> None:
-    """Changes each record; where that may be, it must work."""
+    """Changes each record. A change that is allowed must succeed."""
     for record in records:
         match record.kind:
             case pb.RECORD_KIND_DOCUMENT:

@@ -1,4 +1,4 @@
-"""What is exported and imported again gives the same answers: a whole vault, a namespace, a scope, and not twice."""
+"""Exported and imported records give the same answers: a whole vault, a namespace, a scope, and never twice."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ async def opened(folder: Path, **settings: Any) -> AsyncIterator[AsyncClient]:
 
 
 async def exported(client: AsyncClient, **selection: Any) -> Lines:
-    """The lines of an archive, as they come back from a file."""
+    """The lines of an archive, as a file holds them."""
     return [json.loads(json.dumps(line)) async for line in client.archive.export(**selection)]
 
 
@@ -61,7 +61,7 @@ async def test_a_whole_vault_comes_back_with_the_same_answers(tmp_path: Path, ba
         assert sorted(map(json.dumps, records(again))) == sorted(map(json.dumps, records(archive)))
 
 
-async def test_the_same_archive_again_changes_nothing(tmp_path: Path) -> None:
+async def test_importing_the_same_archive_again_changes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
         await fill(source)
         archive = await exported(source)
@@ -75,7 +75,7 @@ async def test_the_same_archive_again_changes_nothing(tmp_path: Path) -> None:
         assert await outcomes(source, archive) == {"unchanged": len(records(archive))}
 
 
-async def test_what_the_bridge_made_of_events_is_not_made_of_them_again(tmp_path: Path) -> None:
+async def test_the_bridge_does_not_handle_imported_events_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
         for number in range(3):
             await source.record_event("task", f"Ada must do thing number {number}.", user="ada", importance=0.9)
@@ -85,7 +85,7 @@ async def test_what_the_bridge_made_of_events_is_not_made_of_them_again(tmp_path
 
         await eventually(all_are_routed)
         [first, *_] = [each async for each in source.list_semantic()]
-        # What a user deleted must not come back by itself.
+        # A statement that a user deleted must not come back by itself.
         await source.delete_semantic([first.memory_id])
         archive = await exported(source)
 
@@ -96,7 +96,7 @@ async def test_what_the_bridge_made_of_events_is_not_made_of_them_again(tmp_path
         assert len([each async for each in target.list_semantic()]) == 2
 
 
-async def test_the_bridge_can_be_asked_to_handle_imported_events(tmp_path: Path) -> None:
+async def test_the_bridge_handles_imported_events_on_request(tmp_path: Path) -> None:
     async with opened(tmp_path / "a", bridge_enabled=False) as source, opened(tmp_path / "b") as target:
         await source.record_event("task", "Ada must renew her passport.", user="ada", importance=0.9)
         assert await outcomes(target, await exported(source), bridge_events=True) == {"created": 1}
@@ -125,12 +125,12 @@ async def test_a_namespace_comes_back_without_its_neighbours(tmp_path: Path) -> 
             assert [(match.key, match.similarity) for match in found] == [
                 (match.key, pytest.approx(match.similarity, abs=1e-6)) for match in wanted
             ]
-            # By how long a passage is on average, the rest of a vault has its part in a word's score.
+            # A word's score depends on the average passage length, and so on the rest of the vault.
             assert [match.score for match in found] == pytest.approx([match.score for match in wanted], abs=0.01)
         assert [labels async for labels in target.facts.namespaces()] == [("user", "ada"), ("user", "ada", "work")]
 
 
-async def test_a_scope_is_exported_of_every_kind_that_has_one(tmp_path: Path) -> None:
+async def test_a_scope_is_exported_for_every_kind_that_has_one(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source:
         await fill(source)
         archive = await exported(source, scope=Scope(user="ada"))
@@ -142,7 +142,7 @@ async def test_a_scope_is_exported_of_every_kind_that_has_one(tmp_path: Path) ->
             await exported(source, kinds=["rule"], scope=Scope(user="ada"))
 
 
-async def test_vectors_that_were_left_out_are_made_again(tmp_path: Path) -> None:
+async def test_vectors_left_out_of_an_archive_are_computed_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
         await source.index("d", "Ada prefers window seats.")
         await source.facts.put(("user", "ada"), "tea", {"content": "Ada likes tea."})
@@ -162,7 +162,7 @@ async def answers_to(query: str, client: AsyncClient) -> dict[str, Any]:
     }
 
 
-async def test_vectors_of_another_model_are_refused_or_made_anew(tmp_path: Path) -> None:
+async def test_vectors_of_another_model_are_refused_or_computed_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
         await source.remember("Ada likes green tea.", user="ada")
         archive = await exported(source)
@@ -175,9 +175,9 @@ async def test_vectors_of_another_model_are_refused_or_made_anew(tmp_path: Path)
         assert match.similarity == pytest.approx(1.0, abs=1e-6)
 
 
-async def test_what_changes_during_an_export_comes_once_more_at_its_end(tmp_path: Path) -> None:
+async def test_records_changed_during_an_export_come_again_at_its_end(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
-        # More than fits between a server and a client that does not read.
+        # More than fits into the buffers between a server and a client that does not read.
         for number in range(100):
             await source.remember(f"Ada knows thing number {number}. {LONG * 15}", user="ada")
         memories = [memory async for memory in source.list_memories()]
@@ -189,7 +189,7 @@ async def test_what_changes_during_an_export_comes_once_more_at_its_end(tmp_path
                 await source.remember("Ada knows something new.", user="ada")
         summary = archive[-1]["summary"]
         assert (summary["changed_count"], summary["removed_count"]) == (2, 0)
-        # What is new may have come with a later page already.
+        # A new record may already have come with a later page.
         assert summary["counts"]["memory"] in (102, 103)
         await outcomes(target, archive)
         ours = [memory.content async for memory in source.list_memories()]
@@ -197,12 +197,12 @@ async def test_what_changes_during_an_export_comes_once_more_at_its_end(tmp_path
 
 
 async def gather(stream: AsyncIterator[ImportResult], results: list[ImportResult]) -> None:
-    """Keeps what a stream gave before it failed."""
+    """Keeps what a stream returned before it failed."""
     async for result in stream:
         results.append(result)  # noqa: PERF401 - they are kept as they come
 
 
-async def test_an_archive_that_was_cut_off_is_imported_as_far_as_it_goes(tmp_path: Path) -> None:
+async def test_a_truncated_archive_is_imported_up_to_the_cut(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
         for number in range(5):
             await source.remember(f"Ada knows thing number {number}.", user="ada")

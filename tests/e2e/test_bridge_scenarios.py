@@ -37,7 +37,7 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
 
 
 async def caught_up(connection: Connection) -> bridge_pb2.GetBridgeStatusResponse:
-    """How the bridge is once it has handled everything."""
+    """The status of the bridge once it has handled everything."""
 
     async def is_caught_up() -> bool:
         return (await bridge_status(connection.bridge)).queue_depth == 0
@@ -47,19 +47,19 @@ async def caught_up(connection: Connection) -> bridge_pb2.GetBridgeStatusRespons
 
 
 async def known(connection: Connection, user: str = "ada") -> set[str]:
-    """What is known of a user."""
+    """The statements about a user."""
     await caught_up(connection)
     where = semantic_pb2.SemanticMemoryFilter(scope={"user": user})
     return set(await contents_known(connection.semantic, filter=where))
 
 
 def skipped(status: bridge_pb2.GetBridgeStatusResponse) -> dict[str, int]:
-    """Events that were not routed, by reason."""
+    """Counts of events that were not routed, by reason."""
     return {bridge_pb2.SkipReason.Name(each.reason)[12:].lower(): each.count for each in status.skipped_counts}
 
 
 async def change_policy(bridge: Any, policy: bridge_pb2.RoutingPolicy) -> None:
-    """Changes what the policy has."""
+    """Changes fields of the policy."""
     mask = {"paths": [field.name for field, _ in policy.ListFields()]}
     await bridge.UpdateRoutingPolicy(bridge_pb2.UpdateRoutingPolicyRequest(policy=policy, update_mask=mask))
 
@@ -131,7 +131,7 @@ async def test_pruned_event_reconciliation(connection: Connection) -> None:
         happened("buy tea", NOW - 2 * DAY, **terms),
         happened("call the bank", NOW - DAY, user="bob", **terms),
     )
-    # What a user said is no bridge's business, though an event says the same.
+    # The bridge leaves alone what a user said, even if an event says the same.
     said = semantic_pb2.SemanticMemory(content="water the plants", scope={"user": "ada"})
     await connection.semantic.SaveSemanticMemory(semantic_pb2.SaveSemanticMemoryRequest(memory=said))
     receipts += await record(connection.episodic, happened("water the plants", NOW - DAY, **terms))
@@ -206,7 +206,7 @@ async def test_warning_escalation(tmp_path: Path) -> None:
         status = await timeline_status(connection.episodic)
         [lost] = status.lost
         assert (lost.event_count, status.event_count) == (1, 9)
-        # It recovers: nothing that is recorded meanwhile is dropped.
+        # It recovers: no event that is recorded meanwhile is dropped.
         await record(connection.episodic, *(happened(f"after {n}", NOW - n * DAY, **terms) for n in range(5)))
         await record(connection.episodic, happened("now", datetime.now(UTC), **terms))
 

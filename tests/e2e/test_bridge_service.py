@@ -1,4 +1,4 @@
-"""The bridge service over gRPC: each method, what it refuses and by which name, and what it says of itself."""
+"""The bridge service over gRPC: each method, what it refuses and under which field, and its status."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,7 +30,7 @@ FIELDS = [field.name for field in pb.RoutingPolicy.DESCRIPTOR.fields if field.na
 
 @pytest_asyncio.fixture(params=["local", "in_memory"])
 async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server with a bridge that has seen nothing, over either kind of vault."""
+    """A server whose bridge has handled nothing yet, over either kind of vault."""
     async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
         yield connected
 
@@ -42,22 +42,22 @@ def bridge(connection: Connection) -> Any:
 
 
 def change(policy: dict[str, Any], *mask: str, **fields: Any) -> pb.UpdateRoutingPolicyRequest:
-    """A change of what the mask names, or of what the policy has."""
+    """A change of the fields in the mask, or of the fields that the policy sets."""
     return pb.UpdateRoutingPolicyRequest(policy=policy, update_mask={"paths": mask or policy}, **fields)
 
 
 async def update(bridge: Any, *mask: str, **policy: Any) -> pb.RoutingPolicy:
-    """Changes the policy; the one that holds then."""
+    """Changes the policy. Returns the new one."""
     return (await bridge.UpdateRoutingPolicy(change(policy, *mask))).policy
 
 
 async def policy_of(bridge: Any) -> pb.RoutingPolicy:
-    """The policy that holds."""
+    """The policy in force."""
     return (await bridge.GetRoutingPolicy(pb.GetRoutingPolicyRequest())).policy
 
 
 async def until_handled(bridge: Any, count: int) -> pb.GetBridgeStatusResponse:
-    """Waits until so many events were routed, and none waits; how the bridge is then."""
+    """Waits until this many events were routed and none is waiting. Returns the status of the bridge."""
 
     async def is_handled() -> bool:
         status = await bridge_status(bridge)
@@ -67,7 +67,7 @@ async def until_handled(bridge: Any, count: int) -> pb.GetBridgeStatusResponse:
     return await bridge_status(bridge)
 
 
-async def test_a_new_bridge_runs_by_the_default_policy(bridge: Any) -> None:
+async def test_a_new_bridge_uses_the_default_policy(bridge: Any) -> None:
     status = await bridge_status(bridge)
     assert (status.state, status.activity) == (common_pb2.STATE_READY, pb.BRIDGE_ACTIVITY_RUNNING)
     assert status.message == ""
@@ -77,7 +77,7 @@ async def test_a_new_bridge_runs_by_the_default_policy(bridge: Any) -> None:
     assert status.policy == await policy_of(bridge) == DEFAULTS
 
 
-async def test_a_policy_is_changed_where_the_mask_says_and_the_rest_stays(bridge: Any) -> None:
+async def test_an_update_changes_the_fields_in_the_mask_only(bridge: Any) -> None:
     given = {
         "min_importance": 0.0, "event_types": ["emotion", "task"], "mode": "ROUTING_MODE_ANY", "content_max": 16,
         "on_prune": "PRUNE_ACTION_DEMOTE", "demoted_importance": 0.0, "conflict_policy": "CONFLICT_POLICY_DETECT",
@@ -86,12 +86,12 @@ async def test_a_policy_is_changed_where_the_mask_says_and_the_rest_stays(bridge
     expected = pb.RoutingPolicy(**{**given, "content_max": 100}, revision=3)
     changed = await update(bridge, "content_max", content_max=100, min_importance=0.9)
     assert changed == expected == (await bridge_status(bridge)).policy
-    # What is named and not there gets its default.
+    # A field that is named in the mask but not set gets its default.
     expected.MergeFrom(pb.RoutingPolicy(min_importance=0.6, content_max=512, revision=4))
     assert await update(bridge, "min_importance", "content_max") == expected
 
 
-async def test_a_change_of_a_policy_that_was_changed_since_it_was_read_is_refused(bridge: Any) -> None:
+async def test_an_update_of_a_policy_that_changed_since_it_was_read_is_refused(bridge: Any) -> None:
     assert (await update(bridge, content_max=100)).revision == 2
     late = change({"content_max": 200}, expected_revision=1)
     error = await failure_of(bridge.UpdateRoutingPolicy(late))
@@ -99,11 +99,11 @@ async def test_a_change_of_a_policy_that_was_changed_since_it_was_read_is_refuse
     assert detail(error, error_details_pb2.ErrorInfo).metadata == {"expected_revision": "1", "actual_revision": "2"}
     timely = change({"content_max": 200}, expected_revision=2)
     assert (await bridge.UpdateRoutingPolicy(timely)).policy.revision == 3
-    # Nothing is changed by what is the same already.
+    # An update to the same values changes nothing.
     assert (await update(bridge, content_max=200)).revision == (await policy_of(bridge)).revision == 3
 
 
-async def test_a_repeated_call_has_the_answer_of_the_first_and_changes_nothing(bridge: Any) -> None:
+async def test_a_repeated_call_gets_the_first_answer_and_changes_nothing(bridge: Any) -> None:
     asked = change({"content_max": 100}, request_id="policy")
     first = await bridge.UpdateRoutingPolicy(asked)
     await update(bridge, content_max=200)
@@ -130,7 +130,7 @@ async def test_a_repeated_call_has_the_answer_of_the_first_and_changes_nothing(b
         assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
-async def test_what_is_wrong_with_a_policy_is_named_at_once_and_changes_nothing(bridge: Any) -> None:
+async def test_all_errors_of_a_policy_are_named_at_once_and_nothing_changes(bridge: Any) -> None:
     async def refused(request: pb.UpdateRoutingPolicyRequest) -> set[str]:
         error = await failure_of(bridge.UpdateRoutingPolicy(request))
         assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
@@ -155,7 +155,7 @@ async def test_what_is_wrong_with_a_policy_is_named_at_once_and_changes_nothing(
     assert await policy_of(bridge) == DEFAULTS
 
 
-async def test_while_it_is_paused_events_wait_and_are_handled_once_when_it_goes_on(connection: Connection) -> None:
+async def test_events_wait_while_the_bridge_is_paused_and_are_handled_once_afterwards(connection: Connection) -> None:
     bridge, terms = connection.bridge, {"event_type": "task", "importance": 0.9}
     await bridge.PauseBridge(pb.PauseBridgeRequest())
     await record(connection.episodic, happened("a", **terms), happened("b", **terms))
@@ -170,7 +170,7 @@ async def test_while_it_is_paused_events_wait_and_are_handled_once_when_it_goes_
     assert sorted(await contents_known(connection.semantic)) == ["a", "b"]
 
 
-async def test_what_is_not_routed_is_counted_by_reason(connection: Connection) -> None:
+async def test_events_that_are_not_routed_are_counted_by_reason(connection: Connection) -> None:
     await record(
         connection.episodic,
         happened("a", event_type="task", importance=0.9),
@@ -185,7 +185,7 @@ async def test_what_is_not_routed_is_counted_by_reason(connection: Connection) -
     assert await contents_known(connection.semantic) == ["a"]
 
 
-async def test_what_was_done_about_pruned_events_is_told_by_the_feed(connection: Connection) -> None:
+async def test_the_feed_says_what_was_done_about_pruned_events(connection: Connection) -> None:
     [receipt] = await record(connection.episodic, happened("a", event_type="task", importance=0.9))
     await until_handled(connection.bridge, 1)
     await connection.episodic.PruneEvents(episodic_pb2.PruneEventsRequest(event_ids=[receipt.event_id]))
@@ -204,7 +204,7 @@ async def test_what_was_done_about_pruned_events_is_told_by_the_feed(connection:
     assert await contents_known(connection.semantic) == []
 
 
-async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
+async def test_only_the_status_answers_until_the_vaults_are_open() -> None:
     async with bare_server() as connection:
         bridge = connection.bridge
         status = await bridge_status(bridge)
@@ -219,7 +219,7 @@ async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
             assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
 
 
-async def test_a_bridge_that_is_switched_off_says_so_and_routes_nothing_until_it_is_on(tmp_path: Path) -> None:
+async def test_a_disabled_bridge_says_so_and_routes_nothing_until_it_is_enabled(tmp_path: Path) -> None:
     async with whole_server(tmp_path, bridge_enabled=False) as connection:
         await record(connection.episodic, happened("a", event_type="task", importance=0.9))
         status = await bridge_status(connection.bridge)

@@ -1,4 +1,4 @@
-"""What a person sees who debugs the server with `buf curl` and reflection."""
+"""What someone sees who debugs the server with `buf curl` and reflection."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ def test_it_records_an_event_and_asks_for_it(server: ServerProcess) -> None:
     )
 
 
-def test_it_sets_a_key_of_metadata_as_it_is_written(server: ServerProcess) -> None:
+def test_it_sets_a_metadata_key_exactly_as_written(server: ServerProcess) -> None:
     service = "mnemon.v1.MemoryService"
     one, two = {"intValue": "1"}, {"intValue": "2"}
     created = {"memory": {"content": "Ada likes tea.", "metadata": {"myKey": one, "other": one}}}

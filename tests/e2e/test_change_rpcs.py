@@ -1,4 +1,4 @@
-"""The change service over gRPC: what each change is told as, page by page and as a stream, with and without records."""
+"""The change service over gRPC: how each change is reported, page by page and as a stream, with and without records."""
 
 import time
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
 
 
 async def all_changes(connection: Connection, **request: Any) -> list[pb.Change]:
-    """Everything that the log has, from pages as they come."""
+    """All changes of the log, read page by page."""
     changes: list[pb.Change] = []
     while True:
         page = await connection.changes.ListChanges(pb.ListChangesRequest(**request))
@@ -41,7 +41,7 @@ async def all_changes(connection: Connection, **request: Any) -> list[pb.Change]
 
 
 async def change_everything(connection: Connection) -> memory_pb2.Memory:
-    """One change of each type; the memory that is left."""
+    """Makes one change of each type. Returns the memory that is left."""
     memories, store = connection.memories, connection.store
     kept, purged = await remember(
         memories, "kept", "purged", decay_policy=memory_pb2.DECAY_POLICY_REINFORCEABLE, scope={"user": "ada"}
@@ -60,7 +60,7 @@ async def change_everything(connection: Connection) -> memory_pb2.Memory:
     return (await memories.GetMemory(memory_pb2.GetMemoryRequest(memory_id=kept.memory_id))).memory
 
 
-async def test_every_change_is_told_once_in_order_with_what_changed(connection: Connection) -> None:
+async def test_every_change_is_listed_once_in_order_with_the_changed_fields(connection: Connection) -> None:
     kept = await change_everything(connection)
     changes = await all_changes(connection, page_size=3)
     assert [pb.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_") for change in changes] == [
@@ -82,7 +82,7 @@ async def test_every_change_is_told_once_in_order_with_what_changed(connection: 
     assert all(change.WhichOneof("record") is None for change in changes)
 
 
-async def test_the_full_view_carries_the_record_as_it_is_now_or_nothing(connection: Connection) -> None:
+async def test_the_full_view_carries_the_current_record_or_nothing(connection: Connection) -> None:
     kept = await change_everything(connection)
     document = knowledge_store_pb2.Document(doc_id="there", content="a document", metadata=metadata(a=1))
     await connection.store.IndexDocument(knowledge_store_pb2.IndexDocumentRequest(document=document))
@@ -96,7 +96,7 @@ async def test_the_full_view_carries_the_record_as_it_is_now_or_nothing(connecti
             assert change.WhichOneof("record") is None
 
 
-async def test_a_filter_chooses_by_type_scope_and_record(connection: Connection) -> None:
+async def test_a_filter_selects_by_type_scope_and_record(connection: Connection) -> None:
     kept = await change_everything(connection)
     deleted = [pb.CHANGE_TYPE_MEMORY_DELETED, pb.CHANGE_TYPE_KNOWLEDGE_DELETED]
     assert [e.type for e in await all_changes(connection, filter={"types": deleted})] == [deleted[0]] * 2 + deleted[1:]
@@ -113,7 +113,7 @@ async def test_changes_of_one_call_share_their_commit(connection: Connection) ->
     assert (len(purged), len({change.commit_id for change in purged})) == (3, 1)
 
 
-async def test_a_watch_and_a_list_continue_each_other(connection: Connection) -> None:
+async def test_a_watch_and_a_list_can_continue_each_other(connection: Connection) -> None:
     await remember(connection.memories, *(f"m{i}" for i in range(5)))
     page = await connection.changes.ListChanges(pb.ListChangesRequest(page_size=2))
     watch = connection.changes.WatchChanges(pb.WatchChangesRequest(cursor=page.cursor, max_batch_size=2))
@@ -133,7 +133,7 @@ async def test_a_watch_and_a_list_continue_each_other(connection: Connection) ->
     assert len(watched) == 5
 
 
-async def test_a_watch_from_now_is_told_what_is_committed_after_it_started(connection: Connection) -> None:
+async def test_a_watch_from_now_gets_what_is_committed_after_it_started(connection: Connection) -> None:
     await remember(connection.memories, "before")
     watch = connection.changes.WatchChanges(pb.WatchChangesRequest(view=pb.CHANGE_VIEW_FULL))
     assert (await watch.read()).HasField("started")
@@ -154,7 +154,7 @@ async def test_a_watch_from_a_time_begins_with_the_first_event_at_or_after_it(co
     watch.cancel()
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(connection: Connection) -> None:
+async def test_every_invalid_field_is_named_at_once(connection: Connection) -> None:
     wrong: dict[str, Any] = {
         "start_time": Timestamp(nanos=-1),
         "filter": {"types": [0], "scope": {"user": "u" * 257}, "record_ids": ["a"] * 257},
@@ -171,14 +171,14 @@ async def test_every_field_that_is_wrong_is_named_at_once(connection: Connection
 
 
 @pytest.mark.parametrize("cursor", ["", "made up", "x" * 100_000], ids=len)
-async def test_a_cursor_that_is_made_up_is_refused(connection: Connection, cursor: str) -> None:
+async def test_an_invented_cursor_is_refused(connection: Connection, cursor: str) -> None:
     error = await failure_of(connection.changes.ListChanges(pb.ListChangesRequest(cursor=cursor)))
     assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CURSOR")
     messages, error = await stream_end(connection.changes.WatchChanges(pb.WatchChangesRequest(cursor=cursor)))
     assert (messages, error.code(), reason(error)) == ([], grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CURSOR")
 
 
-async def test_a_shutdown_ends_watches_at_once_and_says_why(tmp_path: Path) -> None:
+async def test_a_shutdown_ends_watches_at_once_with_the_reason(tmp_path: Path) -> None:
     async with whole_server(tmp_path, shutdown_grace_s=GRACE_S) as connection:
         watches = [connection.changes.WatchChanges(pb.WatchChangesRequest(earliest=True)) for _ in range(20)]
         for watch in watches:
@@ -199,7 +199,7 @@ async def test_a_server_that_is_starting_refuses_watches_and_lists() -> None:
         assert (messages, error.code(), reason(error)) == ([], grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
 
 
-async def test_full_events_of_large_records_come_in_messages_that_are_small_enough(tmp_path: Path) -> None:
+async def test_full_events_of_large_records_come_in_messages_within_the_size_limit(tmp_path: Path) -> None:
     async with whole_server(tmp_path, max_message_mib=4) as connected:
         for i in range(8):
             await connected.memories.CreateMemory(create(f"{i}" + "x" * 900_000, embedding=[1.0] * 64))

@@ -1,4 +1,4 @@
-"""Files of an embedded Chroma are damaged, removed and emptied: the index serves again, and leaves no traces."""
+"""The files of an embedded Chroma are damaged, removed and emptied: the index serves again and leaves no traces."""
 
 import re
 import shutil
@@ -53,14 +53,14 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
-# Everything but an empty file. Each costs a few starts of Chroma, and so all but one are among the long forms.
+# All damages except an empty file. Each one starts Chroma several times, so only one is in the short form.
 OTHERS = [name for name in DATA_FILES if name not in ("chroma.sqlite3", "link_lists.bin")]
 DAMAGES = [truncate, zero_a_page, flip_a_bit, remove]
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose graph was written to its files and closed in good order, with 1,300 entries."""
+    """A folder with 1,300 entries whose graph was written to its files. Chroma was closed cleanly."""
     folder = tmp_path_factory.mktemp("filled")
     index = embedded(folder)
     index.apply(one_each(unit_vectors(1300, 30)), [])
@@ -71,7 +71,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def damaged_copy(filled: Path, target: Path, name: str, damage: Callable[[Path], None], *, sealed: bool) -> None:
     shutil.copytree(filled / "chroma", target / "chroma")
-    if not sealed:  # as after a kill, when nothing but the files themselves can tell
+    if not sealed:  # as after a kill, when only the files themselves show the damage
         (target / "chroma" / "mnemon-seal.json").unlink()
     [file] = (target / "chroma").rglob(name)
     damage(file)
@@ -90,7 +90,7 @@ def test_damage_to_any_closed_file_breaks_the_seal(
 
 
 @pytest.mark.parametrize("name", ["chroma.sqlite3", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
-def test_one_flipped_bit_in_closed_files_is_noticed_before_chroma_reads_them(
+def test_one_flipped_bit_in_closed_files_is_detected_before_chroma_reads_them(
     filled: Path, tmp_path: Path, name: str
 ) -> None:
     damaged_copy(filled, tmp_path, name, flip_a_bit, sealed=True)
@@ -128,7 +128,7 @@ def test_damage_after_a_kill_never_harms_the_parent_and_the_index_serves_again(
     index.close()
 
 
-def test_a_folder_removed_under_a_running_child_is_created_anew(tmp_path: Path, index: ChromaIndex) -> None:
+def test_a_folder_removed_under_a_running_child_is_created_again(tmp_path: Path, index: ChromaIndex) -> None:
     vectors = unit_vectors(3, 33)
     before = index.open()
     index.apply(one_each(vectors), [])
@@ -140,9 +140,7 @@ def test_a_folder_removed_under_a_running_child_is_created_anew(tmp_path: Path, 
     assert len(found(index, vectors[0])) == 3
 
 
-def test_an_index_found_anew_by_a_restarted_child_is_not_believed_to_hold_what_was_applied(
-    tmp_path: Path, index: ChromaIndex
-) -> None:
+def test_an_index_recreated_by_a_restarted_child_does_not_count_as_filled(tmp_path: Path, index: ChromaIndex) -> None:
     vectors = unit_vectors(3, 34)
     index.apply(one_each(vectors), [])
     kill_child(index)
@@ -174,7 +172,7 @@ def test_calls_after_close_are_refused(index: ChromaIndex) -> None:
     assert index.child_pid is None
 
 
-def test_files_are_for_their_owner_only(tmp_path: Path, index: ChromaIndex) -> None:
+def test_files_are_readable_by_their_owner_only(tmp_path: Path, index: ChromaIndex) -> None:
     index.apply(one_each(unit_vectors(3, 36)), [])
     index.close()
     assert [str(file) for file in tmp_path.glob("chroma/**/*") if file.stat().st_mode & 0o077] == []
@@ -197,7 +195,7 @@ def test_a_collection_of_another_model_is_refused_and_left_as_it_is(
     owner.close()
 
 
-def test_exactly_one_place_must_be_given(tmp_path: Path) -> None:
+def test_exactly_one_location_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="either a path"):
         ChromaIndex(collection="documents", dimension=3, model_identity="m")
     with pytest.raises(ConfigurationError, match="either a path"):

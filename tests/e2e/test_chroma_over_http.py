@@ -1,4 +1,4 @@
-"""A Chroma server stops, loses and shares collections: the index names the trouble, and goes on after it."""
+"""A Chroma server stops, loses and shares collections: the index reports the problem and works again afterwards."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
         yield server
 
 
-def test_a_server_stopped_in_the_middle_is_missed_and_used_again_once_it_is_back(tmp_path: Path) -> None:
+def test_a_server_stopped_in_the_middle_is_used_again_once_it_is_back(tmp_path: Path) -> None:
     slept: list[float] = []
     with ChromaServer(tmp_path / "data") as server:
         index = served(server, environment=Environment(sleep=slept.append, rng=random.Random(1)))
@@ -49,7 +49,7 @@ def test_a_server_stopped_in_the_middle_is_missed_and_used_again_once_it_is_back
         index.close()
 
 
-def test_a_server_that_is_not_there_fails_the_calls_and_not_the_constructor(tmp_path: Path) -> None:
+def test_an_unreachable_server_fails_the_calls_but_not_the_constructor(tmp_path: Path) -> None:
     server = ChromaServer(tmp_path / "data")
     index = served(server)
     with pytest.raises(BackendConnectionError, match="cannot be reached") as caught:
@@ -58,7 +58,7 @@ def test_a_server_that_is_not_there_fails_the_calls_and_not_the_constructor(tmp_
     index.close()
 
 
-def test_a_collection_lost_on_the_server_is_created_anew_only_by_open(server: ChromaServer) -> None:
+def test_only_open_creates_a_lost_collection_again(server: ChromaServer) -> None:
     index = served(server, collection="lost")
     vectors = unit_vectors(3, 51)
     before = index.open()
@@ -72,7 +72,7 @@ def test_a_collection_lost_on_the_server_is_created_anew_only_by_open(server: Ch
     index.close()
 
 
-def test_a_collection_damaged_on_the_server_is_created_anew_by_open(tmp_path: Path) -> None:
+def test_open_creates_a_damaged_collection_again(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "data") as server:
         index = served(server)
         vectors = unit_vectors(1300, 54)
@@ -90,7 +90,7 @@ def test_a_collection_damaged_on_the_server_is_created_anew_by_open(tmp_path: Pa
 
 
 @pytest.mark.parametrize("space", ["l2", "ip", "cosine"])
-def test_scores_are_cosines_whatever_space_the_collection_was_prepared_with(server: ChromaServer, space: str) -> None:
+def test_scores_are_cosines_whatever_distance_the_collection_was_created_with(server: ChromaServer, space: str) -> None:
     request(server, "", {"name": f"prepared-{space}", "configuration": {"hnsw": {"space": space}}})
     index = served(server, collection=f"prepared-{space}")
     vectors = unit_vectors(30, 52)

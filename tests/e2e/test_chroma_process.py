@@ -1,4 +1,4 @@
-"""Chroma's child process is killed, stopped and crashes: nothing that was acknowledged is lost."""
+"""Chroma's child process is killed, stopped and crashes: no acknowledged write is lost."""
 
 import os
 import random
@@ -60,7 +60,7 @@ def test_a_child_killed_while_idle_is_replaced_by_the_next_call(index: ChromaInd
     assert index.open().entry_count == 31
 
 
-def test_a_call_under_way_fails_at_once_when_the_child_is_killed(index: ChromaIndex) -> None:
+def test_a_running_call_fails_at_once_when_the_child_is_killed(index: ChromaIndex) -> None:
     pid = stop_child(index)
     with ThreadPoolExecutor(1) as threads:
         searching = threads.submit(index.search, unit_vectors(1, 2)[0], limit=1, equal=RecordFilter())
@@ -83,7 +83,7 @@ def test_searches_are_answered_while_a_long_apply_runs(index: ChromaIndex) -> No
     assert answered > 5
 
 
-def test_a_child_that_hangs_is_killed_when_the_time_is_up(tmp_path: Path) -> None:
+def test_a_hanging_child_is_killed_at_the_deadline(tmp_path: Path) -> None:
     index = embedded(tmp_path, call_timeout_s=6.0)
     vectors = unit_vectors(400, 4)
     index.open()
@@ -97,7 +97,7 @@ def test_a_child_that_hangs_is_killed_when_the_time_is_up(tmp_path: Path) -> Non
     index.close()
 
 
-def test_an_index_whose_child_crashes_twice_is_built_anew(tmp_path: Path, index: ChromaIndex) -> None:
+def test_an_index_whose_child_crashes_twice_is_rebuilt(tmp_path: Path, index: ChromaIndex) -> None:
     vectors = unit_vectors(5, 5)
     before = index.open()
     index.apply(one_each(vectors), [])
@@ -111,7 +111,7 @@ def test_an_index_whose_child_crashes_twice_is_built_anew(tmp_path: Path, index:
     assert after.generation != before.generation
 
 
-def test_crashes_count_when_the_index_is_opened_again_after_each(tmp_path: Path, index: ChromaIndex) -> None:
+def test_crashes_count_even_if_the_index_is_reopened_after_each(tmp_path: Path, index: ChromaIndex) -> None:
     vectors = unit_vectors(5, 10)
     index.apply(one_each(vectors), [])
     held = []
@@ -154,7 +154,7 @@ def test_signals_meant_for_the_server_do_not_end_the_child(index: ChromaIndex) -
     assert index.child_pid == pid
 
 
-def test_the_child_of_a_killed_parent_finishes_and_goes_away(tmp_path: Path) -> None:
+def test_the_child_of_a_killed_parent_finishes_its_work_and_exits(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
@@ -184,7 +184,7 @@ index.apply(one_each(unit_vectors(20_000, 9), 50), [])
 
 
 class Writer:
-    """Random changes to up to 1,500 documents, and what the index must hold of those that were acknowledged."""
+    """Makes random changes to up to 1,500 documents, and notes what the index must hold of the acknowledged ones."""
 
     def __init__(self, index: ChromaIndex, seed: int) -> None:
         self.index, self.rng = index, random.Random(seed)
@@ -195,7 +195,7 @@ class Writer:
         self._next_id = 0
 
     def write_until_killed(self, killer: threading.Thread) -> None:
-        """A kill between two calls makes none of them fail: the next one starts another child."""
+        """A kill between two calls makes neither of them fail: the next call starts another child."""
         while killer.is_alive():
             self.pending = self._change()
             try:
@@ -209,7 +209,7 @@ class Writer:
         self.held = {doc_id: entries for doc_id, entries in self.held.items() if doc_id not in deleted} | changed
 
     def recover(self) -> None:
-        """What an applier does: open, feed anew what was created anew, and repeat what was not acknowledged."""
+        """Does what an applier does: opens, feeds a recreated index again, and repeats what was not acknowledged."""
         generation = self.index.open().generation
         if generation != self.generation:
             self.generation = generation

@@ -1,4 +1,4 @@
-"""The mnemon command, run as a person and as a program would, against a real server."""
+"""The mnemon command against a real server, used as people and programs use it."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def memory(address: str) -> Iterator[Client]:
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """A folder of text with what is no text among it."""
+    """A folder of text files with other files among them."""
     folder = tmp_path / "notes"
     (folder / "viaggi").mkdir(parents=True)
     (folder / "ada.txt").write_text("Ada prefers window seats on long flights.", encoding="utf-8")
@@ -47,7 +47,7 @@ def test_a_folder_is_indexed_and_found(address: str, memory: Client, notes: Path
     indexed = run(address, "index", notes, "--meta", "year=2024", "--project", "diary")
     found = run(address, "search", "window seats on flights", "--filter", "year=2024", "--project", "diary")
 
-    assert (indexed.returncode, indexed.stderr) == (1, "")  # a photo is no text, and scripts should notice
+    assert (indexed.returncode, indexed.stderr) == (1, "")  # a photo is not a text, and scripts should notice
     assert indexed.stdout == "3 created, 0 replaced, 0 unchanged, 0 failed; 1 skipped (1 not UTF-8 text)\n"
     assert found.returncode == 0
     rows = [line for line in found.stdout.splitlines() if ".txt" in line or ".md" in line]
@@ -64,28 +64,28 @@ def test_a_folder_is_indexed_and_found(address: str, memory: Client, notes: Path
     }
 
 
-def test_what_is_no_text_may_be_skipped_where_that_is_said(address: str, memory: Client, notes: Path) -> None:
+def test_files_that_are_not_text_are_skipped_on_request(address: str, memory: Client, notes: Path) -> None:
     assert run(address, "index", notes, "--allow-skipped").returncode == 0
     assert run(address, "index", notes, "--glob", "*.md").returncode == 0
 
 
-def test_a_number_of_results_that_shows_nothing_is_refused(address: str) -> None:
+def test_a_limit_below_one_is_refused(address: str) -> None:
     for command in (("search", "tea", "--top-k"), ("similar", "tea", "--top-k"), ("facts", "search", "tea", "--limit")):
         refused = run(address, *command, "0")
         assert refused.returncode == 2
         assert "0 is not in the range 1<=x<=" in refused.stderr
 
 
-def test_a_list_says_so_when_there_is_nothing(address: str, memory: Client) -> None:
+def test_an_empty_list_says_so(address: str, memory: Client) -> None:
     lists = {("list",): "no documents", ("memories",): "no memories", ("known",): "nothing is known"}
     for command, said in {**lists, ("facts", "list"): "no facts"}.items():
         assert run(address, *command).stdout == f"{said}\n"
 
 
-def test_a_pipe_gets_each_row_on_one_line_however_long_it_is(
+def test_a_pipe_gets_each_row_on_one_line_whatever_its_length(
     address: str, memory: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # which would be a width that somebody asked for
+    monkeypatch.delenv("COLUMNS", raising=False)  # it would set a width explicitly
     doc_id = "a-long-folder-name/" * 20 + "note.txt"
     memory.index(doc_id, "words " * 60)
     rows = [line for line in run(address, "list").stdout.splitlines() if doc_id in line]
@@ -93,7 +93,7 @@ def test_a_pipe_gets_each_row_on_one_line_however_long_it_is(
     assert "words words" in rows[0]
 
 
-def test_indexing_again_says_what_changed(address: str, memory: Client, notes: Path) -> None:
+def test_indexing_again_reports_what_changed(address: str, memory: Client, notes: Path) -> None:
     run(address, "index", notes)
     (notes / "ada.txt").write_text("Ada now prefers the aisle.", encoding="utf-8")
 
@@ -102,14 +102,14 @@ def test_indexing_again_says_what_changed(address: str, memory: Client, notes: P
     assert again.stdout.startswith("0 created, 1 replaced, 2 unchanged, 0 failed")
 
 
-def test_globs_and_a_prefix_choose_files_and_name_documents(address: str, memory: Client, notes: Path) -> None:
+def test_globs_and_a_prefix_select_files_and_name_documents(address: str, memory: Client, notes: Path) -> None:
     lines = run_json(address, "index", notes, "--glob", "*.md", "--id-prefix", "it/")
 
     assert [line["doc_id"] for line in lines[:-1]] == ["it/report.md", "it/viaggi/città.md"]
     assert lines[-1] == {"summary": {"created": 2, "replaced": 0, "unchanged": 0, "failed": 0, "skipped": {}}}
 
 
-def test_a_failure_is_named_and_the_exit_code_says_so(address: str, memory: Client, tmp_path: Path) -> None:
+def test_a_failure_is_named_and_sets_the_exit_code(address: str, memory: Client, tmp_path: Path) -> None:
     lines = ['{"id": "a", "text": "one"}', "{broken", '{"id": "b", "text": "two", "metadata": {"k": null}}']
     (tmp_path / "l.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
@@ -130,7 +130,7 @@ def test_standard_input_is_a_text_or_json_lines(address: str, memory: Client) ->
     assert memory.get("line").content == "A line."
 
 
-def test_what_list_prints_as_json_can_be_indexed_again(
+def test_the_json_output_of_list_can_be_indexed_again(
     address: str, memory: Client, notes: Path, tmp_path: Path
 ) -> None:
     run(address, "index", notes, "--user", "ada", "--meta", 'code="007"')
@@ -168,7 +168,7 @@ def test_json_holds_the_whole_answer_without_colours(address: str, memory: Clien
     assert (health["status"], health["document_count"]) == ("healthy", 3)
 
 
-def test_people_get_tables(address: str, memory: Client, notes: Path) -> None:
+def test_a_terminal_gets_tables(address: str, memory: Client, notes: Path) -> None:
     run(address, "index", notes)
 
     assert "Il treno per Torino parte alle nove. 🚆" in run(address, "get", "viaggi/città.md").stdout
@@ -183,7 +183,7 @@ def test_people_get_tables(address: str, memory: Client, notes: Path) -> None:
     assert rebuilt.stdout == "rebuilt the index of 3 documents\n"
 
 
-def test_a_filter_that_no_document_could_meet_is_an_error_that_names_it(
+def test_a_filter_that_no_document_can_match_is_an_error_that_names_it(
     address: str, memory: Client, notes: Path
 ) -> None:
     run(address, "index", notes)
@@ -195,7 +195,7 @@ def test_a_filter_that_no_document_could_meet_is_an_error_that_names_it(
     assert memory.count() == 3
 
 
-def test_an_ignored_filter_is_noted_where_that_is_wanted(address: str, memory: Client, notes: Path) -> None:
+def test_an_ignored_filter_is_noted_if_the_user_allows_it(address: str, memory: Client, notes: Path) -> None:
     run(address, "index", notes)
 
     for command in (["search", "report"], ["list"], ["count"]):
@@ -238,7 +238,9 @@ def test_a_delete_asks_first(address: str, memory: Client, notes: Path) -> None:
     assert memory.count() == 0
 
 
-def test_deleting_what_is_not_there_fails_and_the_others_go(address: str, memory: Client, notes: Path) -> None:
+def test_deleting_a_missing_document_fails_and_the_others_are_deleted(
+    address: str, memory: Client, notes: Path
+) -> None:
     run(address, "index", notes)
 
     done = run(address, "delete", "nowhere", "ada.txt", "--yes")
@@ -263,7 +265,7 @@ def test_deleting_what_is_not_there_fails_and_the_others_go(address: str, memory
         (["--address", "http://127.0.0.1:50051", "count"], "host:port"),
     ],
 )
-def test_a_command_written_wrongly_says_what_would_be_right(arguments: list[str], right: str) -> None:
+def test_a_wrong_command_line_gets_the_right_usage(arguments: list[str], right: str) -> None:
     done = run("127.0.0.1:1", *arguments)
 
     assert done.returncode == 2
@@ -296,7 +298,7 @@ def test_the_command_is_a_program_whose_output_is_utf8(address: str, memory: Cli
     assert done.stderr == b""
 
 
-def test_a_missing_document_is_one_clear_line(address: str, memory: Client) -> None:
+def test_a_missing_document_gives_one_clear_line(address: str, memory: Client) -> None:
     done = run(address, "get", "nowhere")
 
     assert (done.returncode, done.stdout) == (1, "")

@@ -30,12 +30,12 @@ NO_PRIORITIES: dict[str, Any] = {"priority_importance": False, "priority_recency
 
 
 def at(seconds: float) -> Timestamp:
-    """The time so long after noon of a certain day."""
+    """The time this long after noon of a fixed day."""
     return Timestamp(seconds=NOON + math.floor(seconds), nanos=round(seconds % 1 * 1e6) * 1000)
 
 
 def vector(cosine: float) -> list[float]:
-    """A vector that has this cosine to `vector(1)`."""
+    """A vector with this cosine to `vector(1)`."""
     return [cosine, math.sqrt(1.0 - cosine * cosine), *[0.0] * (DIMENSION - 2)]
 
 
@@ -45,7 +45,7 @@ def statement(content: str, user: str = "ada", **fields: Any) -> semantic_pb2.Se
 
 
 def given(content: str, **fields: Any) -> pb.MemoryReference:
-    """A statement that is not stored."""
+    """A statement that is not stored yet."""
     return pb.MemoryReference(memory=statement(content, **fields))
 
 
@@ -56,7 +56,7 @@ class Statements:
         self._connection = connection
 
     async def save(self, content: str, *, rule: str = "", policy: int = 0, **fields: Any) -> Any:
-        """Stores a statement, and returns the whole answer."""
+        """Stores a statement. Returns the whole answer."""
         embedding = fields.pop("embedding", ())
         request = semantic_pb2.SaveSemanticMemoryRequest(
             memory=statement(content, **fields), embedding=embedding, rule=rule, conflict_policy=policy
@@ -64,11 +64,11 @@ class Statements:
         return await self._connection.semantic.SaveSemanticMemory(request)
 
     async def known(self, content: str, **fields: Any) -> str:
-        """Stores a statement, and returns its id."""
+        """Stores a statement. Returns its id."""
         return str((await self.save(content, **fields)).memory.memory_id)
 
     async def visible(self) -> set[str]:
-        """The ids of all statements that have not given way to others."""
+        """The ids of all statements that were not superseded."""
         listed = await self._connection.semantic.ListSemanticMemories(semantic_pb2.ListSemanticMemoriesRequest())
         return {memory.memory_id for memory in listed.memories}
 
@@ -78,7 +78,7 @@ class Statements:
         return (await self._connection.semantic.GetSemanticMemory(request)).memory
 
     async def signals(self, signal: int, candidate: pb.MemoryReference, **detection: Any) -> dict[str, Any]:
-        """The signals of one type that a candidate gives, by the stored statement."""
+        """The signals of one type for a candidate, by the id of the stored statement."""
         config = decisions_pb2.DetectionConfig(signals=[signal], **detection)
         request = pb.DetectConflictsRequest(candidate=candidate, detection=config)
         answer = await self._connection.conflicts.DetectConflicts(request)
@@ -96,7 +96,7 @@ class Statements:
         return (await self._connection.conflicts.ArbitrateConflict(request)).arbitration
 
     async def merge(self, first: pb.MemoryReference, second: pb.MemoryReference, **config: Any) -> Any:
-        """What two statements are merged into."""
+        """The result of merging two statements."""
         request = pb.MergeMemoriesRequest(first=first, second=second, merge=decisions_pb2.MergeConfig(**config))
         return await self._connection.conflicts.MergeMemories(request)
 
@@ -364,7 +364,7 @@ async def test_content_deduplication(statements: Statements) -> None:
         answer = await statements.merge(first, second, content_strategy=concatenate, **config)
         return answer.memory.content, answer.statistics.deduplicated_count, answer.statistics.guarded_count
 
-    # "likes tea user" with "a" and without it are 28 / 30 alike; the other two say the opposite of each other.
+    # "likes tea user" with and without "a" is 28 / 30 alike. The other two texts contradict each other.
     whole = "The user likes tea. She has a cat.\nA user likes TEA! She has no cat."
     once = "The user likes tea. She has a cat.\nShe has no cat."
     assert await merged(deduplicate=True) == (once, 1, 1)

@@ -1,4 +1,4 @@
-"""The conflict service over gRPC: what each method refuses, by which name, and what is decided, listed and undone."""
+"""The conflict service over gRPC: what each method refuses and names, and what is decided, listed and undone."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 @pytest_asyncio.fixture(params=["local", "in_memory"])
 async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server that knows nothing yet, over either kind of vault."""
+    """A server without statements, over either kind of vault."""
     async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
         yield connected
 
@@ -36,12 +36,12 @@ def violations(error: aio.AioRpcError) -> set[str]:
 
 
 def told(error: aio.AioRpcError) -> tuple[grpc.StatusCode, str]:
-    """Code and reason."""
+    """The status code and reason of an error."""
     return error.code(), reason(error)
 
 
 async def move(semantic: Any, *cities: str) -> list[semantic_pb2.SaveSemanticMemoryResponse]:
-    """Saves where Ada lives now, each time more important than before, so that the newest is kept."""
+    """Saves where Ada lives now. Each statement is more important than the last, so the newest is kept."""
     policy = semantic_pb2.CONFLICT_POLICY_RESOLVE
     return [
         await semantic.SaveSemanticMemory(
@@ -52,7 +52,7 @@ async def move(semantic: Any, *cities: str) -> list[semantic_pb2.SaveSemanticMem
 
 
 async def decisions_of(conflicts: Any, **request: Any) -> list[decisions_pb2.Decision]:
-    """The decisions that a request means, page by page."""
+    """The decisions that a request selects, page by page."""
     found: list[decisions_pb2.Decision] = []
     while True:
         page = await conflicts.ListDecisions(pb.ListDecisionsRequest(**request))
@@ -62,7 +62,7 @@ async def decisions_of(conflicts: Any, **request: Any) -> list[decisions_pb2.Dec
         request["page_token"] = page.next_page_token
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(connection: Connection) -> None:
+async def test_every_invalid_field_is_named_at_once(connection: Connection) -> None:
     conflicts = connection.conflicts
     unset = given("a", metadata={"unset": common_pb2.MetadataValue()})
     detect = pb.DetectConflictsRequest(candidate=unset, detection={"time_window": Duration(seconds=-1), "signals": [9]})
@@ -84,7 +84,7 @@ async def test_every_field_that_is_wrong_is_named_at_once(connection: Connection
     assert violations(await failure_of(conflicts.ListDecisions(page))) == {"page_size"}
 
 
-async def test_changes_to_a_rule_that_cannot_be_are_named_by_their_field(connection: Connection) -> None:
+async def test_invalid_changes_to_a_rule_are_named_by_field(connection: Connection) -> None:
     conflicts, one, other = connection.conflicts, given("a"), given("b")
     detect = pb.DetectConflictsRequest(candidate=one, detection={"semantic_threshold": 2.0})
     assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {"detection.semantic_threshold"}
@@ -94,7 +94,7 @@ async def test_changes_to_a_rule_that_cannot_be_are_named_by_their_field(connect
     assert violations(await failure_of(conflicts.MergeMemories(merge))) == {"merge.importance_boost"}
 
 
-async def test_what_is_not_there_is_not_found(connection: Connection) -> None:
+async def test_a_missing_record_is_not_found(connection: Connection) -> None:
     conflicts = connection.conflicts
     missing = grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND"
     assert (
@@ -129,7 +129,7 @@ async def test_conflicts_are_counted_in_full_and_returned_up_to_the_limit(connec
     assert (await connection.conflicts.DetectConflicts(strict)).total_count == 0
 
 
-async def test_a_preview_answers_what_the_save_then_does_and_changes_nothing(connection: Connection) -> None:
+async def test_a_preview_equals_the_later_save_and_changes_nothing(connection: Connection) -> None:
     semantic, conflicts = connection.semantic, connection.conflicts
     await move(semantic, "Berlin")
     rome = {"content": "Ada lives in Rome now.", "importance": 0.9, "create_time": Timestamp(seconds=1_700_000_000)}
@@ -148,7 +148,7 @@ async def test_a_preview_answers_what_the_save_then_does_and_changes_nothing(con
     assert (known.duplicate, known.memory.memory_id) == (True, saved.memory.memory_id)
 
 
-async def test_a_merge_of_stored_statements_is_one_decision_that_can_be_taken_back_once(connection: Connection) -> None:
+async def test_a_merge_of_stored_statements_is_one_decision_that_can_be_undone_once(connection: Connection) -> None:
     semantic, conflicts = connection.semantic, connection.conflicts
     first, second = await know(semantic, "Ada has a cat.", "Ada has a dog.")
     request = pb.MergeMemoriesRequest(first=by_id(first.memory_id), second=by_id(second.memory_id), dry_run=True)
@@ -182,7 +182,7 @@ async def test_a_merge_of_stored_statements_is_one_decision_that_can_be_taken_ba
     )  # fmt: skip
 
 
-async def test_decisions_are_listed_newest_first_page_by_page_and_by_what_they_are_about(
+async def test_decisions_are_listed_newest_first_page_by_page_and_by_record(
     connection: Connection,
 ) -> None:
     semantic, conflicts = connection.semantic, connection.conflicts
@@ -201,7 +201,7 @@ async def test_decisions_are_listed_newest_first_page_by_page_and_by_what_they_a
     )  # fmt: skip
 
 
-async def test_before_its_vaults_are_there_nothing_is_answered() -> None:
+async def test_no_method_answers_before_the_vaults_are_open() -> None:
     async with bare_server() as server:
         error = await failure_of(server.conflicts.ListDecisions(pb.ListDecisionsRequest()))
         assert told(error) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")

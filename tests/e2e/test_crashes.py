@@ -1,4 +1,4 @@
-"""The server, its index child and its index files are struck at random moments: nothing acknowledged is lost."""
+"""The server, its index child and its index files fail at random moments: no acknowledged write is lost."""
 
 import os
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
 
 
 @pytest.mark.timeout(600)
-def test_kill_9_loses_and_doubles_no_acknowledged_write(trial: Trial) -> None:
+def test_kill_9_loses_and_duplicates_no_acknowledged_write(trial: Trial) -> None:
     trial.run(ROUNDS, [kill_server], print)
     assert trial.writes > ROUNDS
 
 
 @pytest.mark.timeout(600)
-def test_whatever_happens_to_the_index_it_comes_back_by_itself(trial: Trial) -> None:
+def test_the_index_recovers_by_itself_from_any_failure(trial: Trial) -> None:
     trial.run(ROUNDS, [kill_index_child, damage_index_files, remove_index_folder], print)
     assert trial.writes > ROUNDS

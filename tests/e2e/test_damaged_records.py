@@ -1,4 +1,4 @@
-"""A record whose bytes were damaged on disk is named as such, and everything else goes on."""
+"""A record whose bytes were damaged on disk is reported as damaged, and everything else still works."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ async def listed(pages: AsyncIterator[Any]) -> list[Any]:
 
 
 CASES: dict[str, tuple[str, str, str, Call, Call]] = {
-    # What is damaged: the statement, the record that is named (empty: that of `ids`), a read of it, a read of others.
+    # The damaging SQL, the kind and id of the damaged record (empty: that of `ids`), a read of it, a read of others.
     "content": (
         "UPDATE document SET content = CAST(x'ff' || content AS TEXT) WHERE id = 'one'",
         "document",
@@ -111,7 +111,7 @@ async def fill(client: AsyncClient) -> None:
 
 
 def damage(folder: Path, statement: str) -> None:
-    """What a failing disk does, by other means."""
+    """Damages a record as a failing disk would."""
     [file] = folder.rglob("records.db")
     connection = apsw.Connection(str(file))
     connection.execute(statement)
@@ -120,7 +120,7 @@ def damage(folder: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_damage_is_named_and_others_are_read(tmp_path: Path, case: str) -> None:
+async def test_damage_is_reported_and_other_records_are_read(tmp_path: Path, case: str) -> None:
     statement, collection, record_id, read, read_others = CASES[case]
     async with opened(tmp_path) as client:
         await fill(client)

@@ -1,4 +1,4 @@
-"""A vault inside of a program: the ordinary server with the SDK's client to it, in one `with`."""
+"""A vault inside a program: the ordinary server with the SDK's client, in one `with` block."""
 
 import asyncio
 import stat
@@ -30,14 +30,14 @@ with open_embedded(sys.argv[1], embedding_model="hashing") as memory:
 
 @pytest.fixture
 def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary folders; nothing is left in it."""
+    """The folder for temporary folders. It must be empty at the end."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
         assert list(Path(folder).iterdir()) == []
 
 
-def test_every_service_is_there_and_what_is_stored_stays(tmp_path: Path, sockets: Path) -> None:
+def test_every_service_works_and_stored_records_stay(tmp_path: Path, sockets: Path) -> None:
     with open_embedded(tmp_path / "data", **SETTINGS) as memory:
         memory.facts.put(ADA, "seat", {"content": "Ada prefers window seats.", "rank": 5})
         memory.index("note", "Ada dislikes early flights.")
@@ -68,7 +68,7 @@ def test_two_vaults_are_kept_apart_in_one_program(tmp_path: Path, sockets: Path)
             other.facts.get(ADA, "seat")
 
 
-def test_nobody_else_gets_at_the_socket(tmp_path: Path, sockets: Path) -> None:
+def test_other_users_cannot_reach_the_socket(tmp_path: Path, sockets: Path) -> None:
     with open_embedded(tmp_path / "data", **SETTINGS):
         [folder] = sockets.iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -76,7 +76,7 @@ def test_nobody_else_gets_at_the_socket(tmp_path: Path, sockets: Path) -> None:
         assert stat.S_ISSOCK(socket.stat().st_mode)
 
 
-def test_an_error_in_the_block_closes_the_vault_and_is_told(tmp_path: Path, sockets: Path) -> None:
+def test_an_error_in_the_block_closes_the_vault_and_is_raised(tmp_path: Path, sockets: Path) -> None:
     def fail() -> None:
         with open_embedded(tmp_path / "data", **SETTINGS) as memory:
             memory.facts.put(ADA, "seat", {"content": "window"})
@@ -118,22 +118,20 @@ def test_a_server_is_refused_the_folder_of_an_embedded_vault(tmp_path: Path, soc
         ({"tools_file": "/nowhere/tools.toml"}, r"tools\.toml: it cannot be read"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(
-    tmp_path: Path, sockets: Path, settings: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_setting_is_refused(tmp_path: Path, sockets: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message), open_embedded(tmp_path / "data", **SETTINGS | settings):
         pytest.fail("the vault was opened")
     assert not (tmp_path / "data").exists()
 
 
-def test_the_environment_says_nothing(tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_ignored(tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MNEMON_STREAMS_MAX", "nonsense")
     monkeypatch.setenv("MNEMON_ADDRESS", "127.0.0.1:1")
     with open_embedded(tmp_path / "data", **SETTINGS) as memory:
         assert list(memory.facts.list(subtree=True)) == []
 
 
-def test_a_program_hears_nothing_of_the_server_that_it_did_not_ask_for(tmp_path: Path) -> None:
+def test_the_embedded_server_logs_nothing_unasked(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", PROGRAM, str(tmp_path / "data")],
         env=clean_environment(),
@@ -142,6 +140,6 @@ def test_a_program_hears_nothing_of_the_server_that_it_did_not_ask_for(tmp_path:
         timeout=START_S,
         check=False,
     )
-    # A busy machine makes asyncio's debug mode say what took long.
+    # On a busy machine, asyncio's debug mode logs slow callbacks.
     said = [line for line in done.stderr.splitlines() if not (line.startswith("Executing <") and " took " in line)]
     assert (done.returncode, done.stdout, said) == (7, "Ada prefers window seats.\n", [])

@@ -1,4 +1,4 @@
-"""The default model agrees with sentence-transformers on real and on odd texts, in both precisions."""
+"""The default model agrees with sentence-transformers on ordinary and unusual texts, in both precisions."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def torch_embedder() -> Iterator[SentenceTransformersEmbedder]:
 def texts_and_vectors(
     request: pytest.FixtureRequest, torch_embedder: SentenceTransformersEmbedder
 ) -> tuple[list[str], Vectors]:
-    """500 texts with the vectors that the model has for them on torch."""
+    """500 texts with their vectors from the model on torch."""
     texts = made_texts() if request.param == "made texts" else conversation_texts()
     return texts, torch_embedder.embed(texts)
 
@@ -70,7 +70,7 @@ def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def check(embedder: Embedder, texts: list[str], expected: Vectors) -> None:
-    """The embedder's vectors of these texts are nearly the same."""
+    """Checks that the embedder's vectors of these texts are nearly the same."""
     cosines = (embedder.embed(texts) * expected).sum(axis=1)
     worst = int(np.argmin(cosines))
     print(f"{embedder.model.precision}: cosine least {cosines[worst]:.6f}, mean {cosines.mean():.6f}")  # noqa: T201
@@ -78,7 +78,7 @@ def check(embedder: Embedder, texts: list[str], expected: Vectors) -> None:
     assert cosines[worst] >= bound, f"{cosines[worst]:.6f} for {texts[worst][:80]!r}"
 
 
-def test_every_vector_agrees_with_what_sentence_transformers_made(embedder: Embedder) -> None:
+def test_every_vector_agrees_with_stored_vectors_of_sentence_transformers(embedder: Embedder) -> None:
     check(embedder, reference_texts(), references())
 
 

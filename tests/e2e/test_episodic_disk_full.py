@@ -1,4 +1,4 @@
-"""A disk that fills up under a real server while events are recorded, and has room again."""
+"""A disk fills up under a real server while events are recorded, and then has space again."""
 
 import subprocess
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Leaves no room on the disk, and returns the file that takes it."""
+    """Fills the disk. Returns the file that takes the space."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         size = 1 << 20
@@ -53,7 +53,7 @@ async def test_disk_full(small_disk: Path) -> None:
         filler = fill(small_disk)
         acknowledged, number = 0, 0
         while True:
-            # Some room is left in files that are there already.
+            # Existing files still have some space inside.
             request = pb.RecordEventRequest(
                 event=happened(f"meanwhile {number} " + "x" * 4096, NOW - timedelta(days=1))
             )
@@ -68,7 +68,7 @@ async def test_disk_full(small_disk: Path) -> None:
         status = await timeline_status(episodic)
         assert status.state == common_pb2.STATE_DEGRADED
         assert "space" in status.message
-        # What was acknowledged stays, and is answered meanwhile.
+        # Acknowledged events stay, and reads are answered in the meantime.
         assert len(await recent(episodic)) == 50 + acknowledged
         filler.unlink()
 
@@ -88,7 +88,7 @@ async def test_disk_full(small_disk: Path) -> None:
         async def is_ready() -> bool:
             return bool((await timeline_status(episodic)).state == common_pb2.STATE_READY)
 
-        # Commits and segments meet the full disk by themselves, and each is over when its next write succeeds.
+        # Commits and segments each meet the full disk, and each recovers when its next write succeeds.
         await eventually(is_ready)
         kept = contents(await recent(episodic))
         assert kept[0] == "afterwards"

@@ -1,4 +1,4 @@
-"""Recording events over gRPC: one by one and in both streams, what is refused and by which name."""
+"""Recording events over gRPC: one by one and in both streams, what is refused and under which field."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ async def get(episodic: Any, event_id: str) -> pb.EpisodicEvent:
 # One event
 
 
-async def test_an_event_is_stored_with_all_that_is_said_of_it(episodic: Any) -> None:
+async def test_an_event_is_stored_with_all_its_fields(episodic: Any) -> None:
     given = happened(
         "Ada had lunch.",
         scope={"household": "home", "persona": "butler", "agent": "claude", "project": "trip"},
@@ -66,7 +66,7 @@ async def test_an_event_is_stored_with_all_that_is_said_of_it(episodic: Any) -> 
         assert getattr(stored, field) == getattr(given, field)
 
 
-async def test_a_known_event_is_told_and_not_stored_again(connection: Connection) -> None:
+async def test_a_known_event_is_reported_and_not_stored_again(connection: Connection) -> None:
     episodic = connection.episodic
     first = (await episodic.RecordEvent(record("a", event_id="one"))).receipt
     stored = await get(episodic, "one")
@@ -87,7 +87,7 @@ async def test_a_request_id_makes_a_repeated_call_harmless(episodic: Any) -> Non
     assert contents(await recent(episodic)) == ["a"]
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(episodic: Any) -> None:
+async def test_every_invalid_field_is_named_at_once(episodic: Any) -> None:
     assert violations(await failure_of(episodic.RecordEvent(pb.RecordEventRequest()))) == {"event"}
     bad = pb.EpisodicEvent(importance=1.5, event_time=NO_TIME, metadata={"unset": common_pb2.MetadataValue()})
     request = pb.RecordEventRequest(event=bad, request_id="r" * 129)
@@ -95,7 +95,7 @@ async def test_every_field_that_is_wrong_is_named_at_once(episodic: Any) -> None
         "event.event_type", "event.event_time", "event.importance", "event.metadata.unset", "event.scope.user",
         "request_id",
     }  # fmt: skip
-    # Also where all of it is a value, though not one that may be.
+    # Also if all of them are values of the right type, but not allowed.
     for wrong, field in (
         ({"event_type": "t" * 129}, "event.event_type"),
         ({"event_id": "\0"}, "event.event_id"),
@@ -110,7 +110,7 @@ async def test_every_field_that_is_wrong_is_named_at_once(episodic: Any) -> None
     assert await recent(episodic) == []
 
 
-async def test_what_is_not_there_is_not_found(episodic: Any) -> None:
+async def test_a_missing_event_is_not_found(episodic: Any) -> None:
     error = await failure_of(get(episodic, "nothing"))
     assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
     resource = detail(error, error_details_pb2.ResourceInfo)
@@ -121,7 +121,7 @@ async def test_what_is_not_there_is_not_found(episodic: Any) -> None:
 # Streams
 
 
-async def test_many_are_stored_in_their_order_and_each_has_a_receipt(episodic: Any) -> None:
+async def test_a_stream_is_stored_in_order_and_each_event_has_a_receipt(episodic: Any) -> None:
     runs = [
         bulk(happened(f"{run}-{n}", run * 3_000 + n) for n in range(size)) for run, size in enumerate((2_500, 1, 700))
     ]
@@ -174,9 +174,7 @@ async def test_in_a_bulk_stream_a_request_without_an_event_fails_alone(episodic:
 
 
 @pytest.mark.parametrize("count", [0, 10_001])
-async def test_a_run_of_no_events_or_too_many_ends_the_stream_and_what_came_before_stays(
-    episodic: Any, count: int
-) -> None:
+async def test_an_empty_or_too_long_run_ends_the_stream_and_earlier_events_stay(episodic: Any, count: int) -> None:
     requests = [bulk([happened("a")]), bulk([pb.EpisodicEvent()] * count)]
     answers, error = await stream_end(episodic.BulkRecordEvents(sent(*requests)))
     assert violations(error) == {"requests"}

@@ -52,12 +52,12 @@ async def query(episodic: Any, **request: Any) -> pb.QueryWindowResponse:
 
 
 def of(user: str = "", **scope: str) -> pb.EpisodicEventFilter:
-    """The events of a scope."""
+    """A filter for the events of a scope."""
     return pb.EpisodicEventFilter(scope={"user": user, **scope})
 
 
 def bytes_below(folder: Path) -> bytes:
-    """Everything that is stored."""
+    """The bytes of all files in the folder."""
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
@@ -89,7 +89,7 @@ async def test_record_episodic_event(connection: Connection) -> None:
     expected.record_time.CopyFrom(stored.record_time)
     assert stored == expected
 
-    # The same id, or the same user, persona, type, time and content, is the same event.
+    # The same id, or the same user, persona, type, time and content, means the same event.
     same_id = happened("something else", event_id=receipt.event_id)
     same_content = pb.EpisodicEvent()
     same_content.CopyFrom(spoken)
@@ -98,13 +98,13 @@ async def test_record_episodic_event(connection: Connection) -> None:
         answer = await episodic.RecordEvent(pb.RecordEventRequest(event=again))
         assert (answer.receipt.duplicate, answer.receipt.event_id) == (True, receipt.event_id)
         assert answer.duplicate_of == stored
-    # Of another persona, another type, or another time, it is another one.
+    # With another persona, type or time it is another event.
     for change in ({"scope": {"persona": "coach"}}, {"event_type": "reminder"}, {"when": NOW}):
         terms = {"when": NOW - HOUR, "scope": {"persona": "butler"}, "event_type": "task", **change}
         [other] = await record(episodic, happened("Ada asked for the train.", **terms))
         assert not other.duplicate
     assert len(await told(connection.changes, "EPISODIC_SAVED")) == 4
-    # What came late comes out in order.
+    # An event that was recorded late is listed by its time.
     await record(episodic, happened("long ago", NOW - 2 * DAY), happened("first of all", NOW - 3 * DAY))
     assert contents(await recent(episodic))[-2:] == ["long ago", "first of all"]
 
@@ -141,7 +141,7 @@ async def test_query_episodic_window(episodic: Any) -> None:
         page_token=answer.next_page_token,
     )
     assert (contents(events_of(rest)), rest.next_page_token) == (["hour 4"], "")
-    # Without a window it is the last thirty days.
+    # Without a window, the last thirty days are searched.
     assert len(events_of(await query(episodic, filter=where))) == 10
     assert len(events_of(await query(episodic, filter=where, last_days=50))) == 11
 
@@ -199,7 +199,7 @@ async def test_window_enforcement(episodic: Any) -> None:
     assert contents(events_of(last_week)) == [f"day {day}" for day in range(7)]
     diagnostics = last_week.diagnostics
     assert (diagnostics.total_candidates, diagnostics.filtered_by_window, diagnostics.returned) == (60, 53, 7)
-    # Both ends belong to the window; one may be open.
+    # A window includes both ends. One end may be open.
     window = {"start_time": at(NOW - 12 * DAY), "end_time": at(NOW - 10 * DAY)}
     assert contents(events_of(await query(episodic, range=window))) == ["day 10", "day 11", "day 12"]
     assert len(events_of(await query(episodic, range={"start_time": at(NOW - 5 * DAY)}, limit=1000))) == 6
@@ -209,7 +209,7 @@ async def test_window_enforcement(episodic: Any) -> None:
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     [violation] = detail(error, error_details_pb2.BadRequest).field_violations
     assert violation.field == "range.end_time"
-    # The filter's own conditions count as context, inside of the window.
+    # The filter's own conditions count as context within the window.
     even = pb.EpisodicEventFilter(filter=compare("content", "IN", "day 0", "day 2", "day 20"))
     answer = await query(episodic, filter=even, last_days=7)
     assert contents(events_of(answer)) == ["day 0", "day 2"]
@@ -244,7 +244,7 @@ async def test_snapshot_and_compaction(tmp_path: Path) -> None:
         assert [step.processed_bytes for step in steps] == sorted(step.processed_bytes for step in steps)
         stop.set()
         await writer
-        # Writes went on meanwhile, and nothing but what was pruned is gone.
+        # Writes went on in the meantime, and only pruned events are gone.
         assert writing[0] > before
         left = [event.content for event in reversed(await recent(episodic))]
         assert len(left) == len(set(left)) == writing[0] - len(chosen)
@@ -294,7 +294,7 @@ async def test_warm_restart(tmp_path: Path) -> None:
         assert await recent(connection.episodic) == expected
         again = await query(connection.episodic, filter=of("ada", persona="p1"), limit=7)
         assert again.results == windows.results
-        # What was known is known.
+        # Known events are still known.
         [receipt] = await record(connection.episodic, events[50])
         assert receipt.duplicate
 
@@ -324,7 +324,7 @@ async def test_retention_policy(tmp_path: Path) -> None:
     assert b"old 3" not in bytes_below(tmp_path)
 
 
-async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_told(tmp_path: Path) -> None:
+async def test_a_sweep_that_would_remove_more_than_its_share_is_stopped_and_reported(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connection:
         await remember(connection.episodic, [happened(f"event {n}", NOW - (60 + n) * DAY) for n in range(300)])
     async with whole_server(tmp_path, timeline_retention_days=90) as connection:
@@ -337,7 +337,7 @@ async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_told(t
         assert warning.warning.severity
         assert warning.warning.remediation
         assert (await timeline_status(connection.episodic)).event_count == 300
-        # By hand it goes.
+        # A prune request removes the events.
         answer = await connection.episodic.PruneEvents(pb.PruneEventsRequest(before=at(NOW - 90 * DAY), dry_run=True))
         assert (answer.pruned_count, len(answer.event_ids)) == (269, 269)
         assert (await timeline_status(connection.episodic)).event_count == 300

@@ -1,4 +1,4 @@
-"""The episodic memory service over gRPC: asking, removing, how it is, and what watchers are told."""
+"""The episodic memory service over gRPC: queries, pruning, the status, and what watchers receive."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ NO_TIME = Timestamp(seconds=10**13)
 
 
 class Ready:
-    """Stands where the documents do, and is well."""
+    """Stands in for the document store and is healthy."""
 
     async def check_health(self) -> StoreHealth:
         """See DocumentStore."""
@@ -58,7 +58,7 @@ class Ready:
 
 
 async def nothing() -> None:
-    """Closes nothing."""
+    """Does nothing, because no store is open."""
 
 
 @pytest_asyncio.fixture(params=["local", "in_memory"])
@@ -80,20 +80,20 @@ async def get(episodic: Any, event_id: str) -> pb.EpisodicEvent:
 
 
 async def prune(episodic: Any, **request: Any) -> pb.PruneEventsResponse:
-    """What a pruning did."""
+    """The answer to a pruning."""
     return await episodic.PruneEvents(pb.PruneEventsRequest(**request))
 
 
-# Asking
+# Queries
 
 
-async def test_a_window_is_told_page_by_page_newest_first(episodic: Any) -> None:
+async def test_a_window_is_returned_page_by_page_newest_first(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n % 50, event_id=f"event-{n:03d}") for n in range(100)])
     first = await episodic.QueryWindow(window(limit=30))
     found, token = ids(first), first.next_page_token
     assert (len(found), first.diagnostics.returned, first.diagnostics.total_candidates) == (30, 30, 100)
     while token:
-        # The size of a page may change on the way.
+        # The page size may change from page to page.
         page = await episodic.QueryWindow(window(limit=17, page_token=token))
         found += ids(page)
         token = page.next_page_token
@@ -101,7 +101,7 @@ async def test_a_window_is_told_page_by_page_newest_first(episodic: Any) -> None
     assert found == [f"event-{n:03d}" for n in expected]
 
 
-async def test_a_window_shows_as_much_of_its_events_as_the_view_says(episodic: Any) -> None:
+async def test_the_view_sets_how_much_of_each_event_is_returned(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}", importance=0.5) for n in range(60)])
     standard = await episodic.QueryWindow(window())
     assert len(standard.results) == standard.diagnostics.returned == 50
@@ -124,7 +124,7 @@ async def test_a_window_shows_as_much_of_its_events_as_the_view_says(episodic: A
     assert (await episodic.QueryWindow(by_text)).results[0].score.relevance > 0
 
 
-async def test_a_page_token_is_good_for_its_own_query_alone(episodic: Any) -> None:
+async def test_a_page_token_is_valid_for_its_own_query_only(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n) for n in range(3)])
     token = (await episodic.QueryWindow(window(limit=1))).next_page_token
     recents = (await episodic.ListRecentEvents(pb.ListRecentEventsRequest(page_size=1))).next_page_token
@@ -146,7 +146,7 @@ async def test_a_page_token_is_good_for_its_own_query_alone(episodic: Any) -> No
     assert "page_token" in str(error.details())
 
 
-async def test_what_is_wrong_with_a_query_is_named_at_once(episodic: Any) -> None:
+async def test_every_error_in_a_query_is_named_at_once(episodic: Any) -> None:
     query = window(
         range={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)},
         filter={"scope": {"user": "u" * 257}, "min_importance": 2.0, "filter": {}},
@@ -177,7 +177,7 @@ async def test_what_is_wrong_with_a_query_is_named_at_once(episodic: Any) -> Non
     }
 
 
-async def test_events_are_chosen_by_all_that_a_filter_says(episodic: Any) -> None:
+async def test_events_match_all_conditions_of_a_filter(episodic: Any) -> None:
     await remember(
         episodic,
         [
@@ -213,7 +213,7 @@ async def test_a_text_finds_events_best_first_with_a_score_for_each(episodic: An
     assert (answer.diagnostics.mode, answer.next_page_token) == (common_pb2.SEARCH_MODE_KEYWORD, "")
 
 
-async def test_with_embeddings_of_events_a_text_finds_them_by_meaning_too(tmp_path: Path) -> None:
+async def test_events_with_embeddings_are_found_by_meaning_too(tmp_path: Path) -> None:
     async with whole_server(tmp_path, timeline_embeddings=True) as connection:
         episodic = connection.episodic
         await remember(episodic, [happened("the blue garden door"), happened("lunch", 1)])
@@ -232,7 +232,7 @@ async def test_with_embeddings_of_events_a_text_finds_them_by_meaning_too(tmp_pa
         assert not any(match.score.HasField("keyword") for match in by_meaning.results)
 
 
-async def test_a_range_is_counted_by_type_and_by_day(episodic: Any) -> None:
+async def test_events_in_a_range_are_counted_by_type_and_by_day(episodic: Any) -> None:
     day = 24 * 60
     await remember(
         episodic,
@@ -256,10 +256,10 @@ async def test_a_range_is_counted_by_type_and_by_day(episodic: Any) -> None:
     assert nothing == pb.SummarizeRangeResponse()
 
 
-# Removing
+# Pruning
 
 
-async def test_events_are_pruned_by_id_by_time_and_by_filter_and_counted_before(episodic: Any) -> None:
+async def test_events_are_pruned_by_id_time_and_filter_and_counted_beforehand(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}", event_type="task") for n in range(6)])
     dry = await prune(episodic, before=minutes(2), dry_run=True)
     assert (dry.pruned_count, sorted(dry.event_ids)) == (2, ["event-0", "event-1"])
@@ -274,7 +274,7 @@ async def test_events_are_pruned_by_id_by_time_and_by_filter_and_counted_before(
     assert await prune(episodic, before=minutes(-5)) == pb.PruneEventsResponse()
 
 
-async def test_ids_that_are_not_there_are_not_found_unless_they_may_be_missing(episodic: Any) -> None:
+async def test_unknown_ids_are_not_found_unless_missing_ones_are_allowed(episodic: Any) -> None:
     await remember(episodic, [happened("a", event_id="a"), happened("b", 1, event_id="b")])
     asked = ["a", "nothing", "b", "neither"]
     for dry_run in (True, False):
@@ -289,7 +289,7 @@ async def test_ids_that_are_not_there_are_not_found_unless_they_may_be_missing(e
     assert await prune(episodic, event_ids=asked, allow_missing=True) == pb.PruneEventsResponse()
 
 
-async def test_a_repeated_pruning_has_the_same_answer(episodic: Any) -> None:
+async def test_a_repeated_pruning_gets_the_same_answer(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n) for n in range(3)])
     first = await prune(episodic, before=minutes(2), request_id="once")
     again = await prune(episodic, before=minutes(2), request_id="once")
@@ -300,7 +300,7 @@ async def test_a_repeated_pruning_has_the_same_answer(episodic: Any) -> None:
     assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
-async def test_a_pruning_names_what_it_means(episodic: Any) -> None:
+async def test_a_pruning_must_say_what_to_prune(episodic: Any) -> None:
     await remember(episodic, [happened("a")])
     for wrong, fields in (
         ({}, {"filter"}),
@@ -315,7 +315,7 @@ async def test_a_pruning_names_what_it_means(episodic: Any) -> None:
     assert len(await recent(episodic)) == 1
 
 
-async def test_a_compaction_tells_how_far_it_is_and_ends_with_done(episodic: Any) -> None:
+async def test_a_compaction_reports_progress_and_ends_with_done(episodic: Any) -> None:
     assert [step.done for step in await compact(episodic)][-1:] == [True]
     await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}") for n in range(200)])
     await prune(episodic, event_ids=[f"event-{n}" for n in range(0, 200, 2)])
@@ -332,7 +332,7 @@ async def test_a_compaction_tells_how_far_it_is_and_ends_with_done(episodic: Any
     assert len(await recent(episodic)) == 100
 
 
-async def test_compactions_end_while_events_are_being_recorded(tmp_path: Path) -> None:
+async def test_compactions_finish_while_events_are_being_recorded(tmp_path: Path) -> None:
     over, recorded = asyncio.Event(), 0
 
     async def record_on(episodic: Any, number: int) -> None:
@@ -352,15 +352,15 @@ async def test_compactions_end_while_events_are_being_recorded(tmp_path: Path) -
         finally:
             over.set()
             await asyncio.gather(*recorders)
-        # The last one joined what was recorded since the one before it to what there was before.
+        # The last compaction joined the events recorded since the previous one to the older ones.
         assert steps[-1].processed_bytes == steps[-1].total_bytes > 0
         assert (await timeline_status(connected.episodic)).event_count == recorded + 20
 
 
-# How it is
+# Status
 
 
-async def test_the_status_counts_what_is_there(episodic: Any) -> None:
+async def test_the_status_counts_stored_events(episodic: Any) -> None:
     empty = await timeline_status(episodic)
     assert (empty.state, empty.message, empty.event_count) == (common_pb2.STATE_READY, "", 0)
     assert not any(empty.HasField(field) for field in ("earliest", "latest", "retention"))
@@ -370,7 +370,7 @@ async def test_the_status_counts_what_is_there(episodic: Any) -> None:
     assert (status.earliest, status.latest) == (minutes(0), minutes(2))
 
 
-async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
+async def test_only_the_status_answers_until_the_vaults_are_open() -> None:
     async with bare_server() as connection:
         episodic = connection.episodic
         status = await timeline_status(episodic)
@@ -393,7 +393,7 @@ async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
             assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
 
 
-async def test_until_the_timeline_is_warm_its_calls_are_put_off_and_health_says_so() -> None:
+async def test_until_the_timeline_is_warm_its_calls_are_unavailable_and_health_says_so() -> None:
     service = "mnemon.v1.EpisodicMemoryService"
     async with open_episodic() as opened, bare_server(health_check_interval_s=0.01) as connection:
         opened.timeline.is_warm = False
@@ -433,15 +433,15 @@ async def test_until_the_timeline_is_warm_its_calls_are_put_off_and_health_says_
             assert (await connection.episodic.RecordEvent(record())).receipt.sequence == 1
 
 
-async def test_retention_is_told_by_the_status(tmp_path: Path) -> None:
+async def test_the_status_shows_the_retention(tmp_path: Path) -> None:
     async with whole_server(tmp_path, timeline_retention_days=1.5) as connection:
         assert (await timeline_status(connection.episodic)).retention.seconds == 36 * 3600
 
 
-# What watchers are told
+# What watchers receive
 
 
-async def test_the_feed_names_what_was_recorded_and_carries_it_in_the_full_view(connection: Connection) -> None:
+async def test_the_feed_names_recorded_events_and_the_full_view_carries_them(connection: Connection) -> None:
     episodic = connection.episodic
     await remember(episodic, [happened("a", event_id="a"), happened("b", 1, event_id="b", importance=0.5)])
     plain = await told(connection.changes, "EPISODIC_SAVED")
@@ -460,7 +460,7 @@ async def test_the_feed_names_what_was_recorded_and_carries_it_in_the_full_view(
     assert pruned.WhichOneof("record") is None
 
 
-async def test_who_watches_is_told_of_an_event_with_its_content(connection: Connection) -> None:
+async def test_a_watcher_gets_an_event_with_its_content(connection: Connection) -> None:
     watch = connection.changes.WatchChanges(
         changes_pb2.WatchChangesRequest(
             filter={"types": [changes_pb2.CHANGE_TYPE_EPISODIC_SAVED], "scope": {"user": "ada"}},

@@ -17,11 +17,11 @@ TEXTS = ("the blue door of the garden", "blue paint for the door", "a train to t
 
 
 async def fitting(episodic: Any, mode: common_pb2.SearchMode.ValueType) -> pb.QueryWindowResponse:
-    """What fits the first text."""
+    """The events that match the first text."""
     return await episodic.QueryWindow(pb.QueryWindowRequest(query=TEXTS[0], mode=mode))
 
 
-async def test_events_are_found_by_meaning_where_they_get_vectors(tmp_path: Path) -> None:
+async def test_events_with_embeddings_are_found_by_meaning(tmp_path: Path) -> None:
     for start in range(2):
         async with whole_server(tmp_path, timeline_embeddings=True) as connection:
             episodic = connection.episodic

@@ -66,7 +66,7 @@ def test_a_fact_is_stored_shown_found_and_listed(address: str, client: Client) -
     assert missing.returncode == 1 and missing.stderr.startswith("Error: no fact")
 
 
-def test_a_list_that_was_printed_is_stored_again_line_by_line(address: str, client: Client, tmp_path: Path) -> None:
+def test_a_printed_list_can_be_stored_again_line_by_line(address: str, client: Client, tmp_path: Path) -> None:
     for number in range(3):
         client.facts.put((*ADA, f"room-{number}"), f"key-{number}", {"n": number, "content": f"note {number}"})
     before = list(client.facts.list(subtree=True))
@@ -88,7 +88,7 @@ def test_a_list_that_was_printed_is_stored_again_line_by_line(address: str, clie
     assert [each.value for each in client.facts.list(("user", "bob"))] == [{"content": "tea"}]
 
 
-def test_deleting_asks_and_a_dry_run_only_counts(address: str, client: Client) -> None:
+def test_deleting_asks_first_and_a_dry_run_only_counts(address: str, client: Client) -> None:
     for number in range(4):
         client.facts.put(ADA, f"key-{number}", {"n": number})
     client.facts.put((*ADA, "below"), "kept", {"n": 0})
@@ -107,7 +107,7 @@ def test_deleting_asks_and_a_dry_run_only_counts(address: str, client: Client) -
     assert run(address, "facts", "delete", "user", "--below", "-y").stdout == "1 fact removed\n"
 
 
-def test_a_model_is_told_of_the_tools_and_its_calls_run(address: str, client: Client) -> None:
+def test_tools_are_described_to_a_model_and_its_calls_run(address: str, client: Client) -> None:
     table = run(address, "tools", "list", "--permit", "create").stdout
     assert "manage_memory" in table and "Create memories" in table
     [schemas] = run_json(address, "tools", "list", "--style", "anthropic")
@@ -125,7 +125,7 @@ def test_a_model_is_told_of_the_tools_and_its_calls_run(address: str, client: Cl
     assert lost.returncode == 1 and "'user_id'" in lost.stderr
 
 
-def test_calls_are_read_out_of_a_text_and_run_and_counted(address: str, client: Client, tmp_path: Path) -> None:
+def test_calls_are_parsed_from_a_text_run_and_counted(address: str, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "answer.txt"
     path.write_text(
         'Sure.\n[[ABP_TOOL:manage_memory]]{"content": "Ada likes tea.",}[[END_ABP_TOOL]]\n'

@@ -1,4 +1,4 @@
-"""The server is killed at random moments while six clients change facts: nothing acknowledged is lost."""
+"""The server is killed at random moments while six clients change facts: no acknowledged change is lost."""
 
 import os
 from pathlib import Path

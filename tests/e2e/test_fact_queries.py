@@ -1,4 +1,4 @@
-"""The fact service over gRPC: finding, listing, ending and removing facts."""
+"""The fact service over gRPC: searching, listing, expiring and deleting facts."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def facts(connection: Connection) -> Any:
     return connection.facts
 
 
-# Finding
+# Searching
 
 
 async def test_facts_are_found_by_meaning_and_by_word_within_their_namespace(facts: Any) -> None:
@@ -56,7 +56,7 @@ async def test_facts_are_found_by_meaning_and_by_word_within_their_namespace(fac
     assert answer.diagnostics.returned == 2
 
 
-async def test_a_filter_compares_keys_of_the_value_and_the_metadata_and_fields_of_the_fact(facts: Any) -> None:
+async def test_a_filter_compares_value_keys_metadata_keys_and_fields_of_the_fact(facts: Any) -> None:
     tea = await put(
         facts, ADA, "tea", {"content": "green", "rank": 3, "topic": "drinks", "none": None}, metadata=metadata(by="bo")
     )
@@ -93,7 +93,7 @@ async def test_a_filter_compares_keys_of_the_value_and_the_metadata_and_fields_o
         (common_pb2.Filter(condition={"field": "value.rank"}), "filter.filter.condition.comparator"),
     ],
 )
-async def test_what_is_wrong_with_a_filter_is_named(facts: Any, where: common_pb2.Filter, field: str) -> None:
+async def test_an_error_in_a_filter_is_named(facts: Any, where: common_pb2.Filter, field: str) -> None:
     filtered = pb.FactFilter(namespace=ADA, filter=where)
     for call in (
         facts.SearchFacts(pb.SearchFactsRequest(filter=filtered)),
@@ -104,7 +104,7 @@ async def test_what_is_wrong_with_a_filter_is_named(facts: Any, where: common_pb
 
 
 @pytest.mark.parametrize("query", ["green tea", ""])
-async def test_a_view_says_how_much_of_a_fact_comes(facts: Any, query: str) -> None:
+async def test_a_view_sets_how_much_of_a_fact_is_returned(facts: Any, query: str) -> None:
     vector = [0.0] * DIMENSION
     vector[3] = 1.0
     stored = (await facts.PutFact(put_request("tea", embedding=vector))).fact
@@ -124,7 +124,7 @@ async def test_a_view_says_how_much_of_a_fact_comes(facts: Any, query: str) -> N
     assert full == stored
 
 
-async def test_a_limit_of_zero_is_ten_and_less_is_refused(facts: Any) -> None:
+async def test_a_limit_of_zero_means_ten_and_a_negative_one_is_refused(facts: Any) -> None:
     for number in range(11):
         await put(facts, ADA, f"{number}", {"content": "tea"})
     assert [len(await search(facts, query)) for query in ("tea", "")] == [10, 10]
@@ -132,7 +132,7 @@ async def test_a_limit_of_zero_is_ten_and_less_is_refused(facts: Any) -> None:
     assert violations(await failure_of(negative)) == {"limit"}
 
 
-async def test_without_a_query_what_matches_is_listed_without_scores(facts: Any) -> None:
+async def test_without_a_query_matching_facts_are_listed_without_scores(facts: Any) -> None:
     for key in ("b", "a", "c"):
         await put(facts, ADA, key, {"content": key})
     assert await search(facts, offset=1) == ["a", "c"]
@@ -152,7 +152,7 @@ async def test_a_vector_finds_the_fact_that_was_stored_with_it(facts: Any) -> No
     assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
 
 
-async def test_only_what_is_indexed_is_searched(facts: Any) -> None:
+async def test_only_indexed_fields_are_searched(facts: Any) -> None:
     off, path = pb.FactIndex(off=True), pb.FactIndex(paths=["title"])
     await put(facts, ADA, "hidden", {"content": "window"}, index=off)
     await put(facts, ADA, "titled", {"title": "window", "content": "aisle"}, index=path)
@@ -163,7 +163,7 @@ async def test_only_what_is_indexed_is_searched(facts: Any) -> None:
     assert await search(facts) == ["hidden", "titled"]
 
 
-async def test_several_facts_come_in_the_order_asked_for_without_those_that_are_not_there(facts: Any) -> None:
+async def test_several_facts_come_in_the_requested_order_without_missing_ones(facts: Any) -> None:
     for namespace, key in ((ADA, "seat"), (ADA, "tea"), (BOB, "seat")):
         await put(facts, namespace, key, {"content": f"{namespace[1]}'s {key}"})
     names = [(BOB, "seat"), (ADA, "none"), (ADA, "tea"), (BOB, "tea"), (BOB, "seat")]
@@ -189,7 +189,7 @@ async def test_a_list_goes_page_by_page_in_the_order_of_first_storing(facts: Any
     assert (found, token) == (keys, "")
 
 
-async def test_a_page_ends_where_it_holds_three_mebibytes(facts: Any) -> None:
+async def test_a_page_ends_at_three_mebibytes(facts: Any) -> None:
     for number in range(8):
         await put(facts, ADA, f"{number}", {"text": "x" * 700_000}, index=pb.FactIndex(off=True))
     wanted = pb.ListFactsRequest(filter=pb.FactFilter(namespace=ADA))
@@ -200,7 +200,7 @@ async def test_a_page_ends_where_it_holds_three_mebibytes(facts: Any) -> None:
     assert first.ByteSize() < 3 << 20
 
 
-async def test_a_read_of_several_ends_at_three_mebibytes_and_names_what_is_left(facts: Any) -> None:
+async def test_a_read_of_several_ends_at_three_mebibytes_and_names_the_rest(facts: Any) -> None:
     for number in range(6):
         await put(facts, ADA, f"{number}", {"text": "x" * 1_000_000}, index=pb.FactIndex(off=True))
     names = [pb.FactName(namespace=ADA, key=f"{number}") for number in (0, 1, 0, 9, 2, 3, 4, 5)]
@@ -212,7 +212,7 @@ async def test_a_read_of_several_ends_at_three_mebibytes_and_names_what_is_left(
     )  # fmt: skip
 
 
-async def test_a_search_ends_at_three_mebibytes_and_goes_on_behind_it(facts: Any) -> None:
+async def test_a_search_ends_at_three_mebibytes_and_can_be_continued(facts: Any) -> None:
     for number in range(5):
         value = {"topic": "apples", "text": "x" * 1_000_000}
         await put(facts, ADA, f"{number}", value, index=pb.FactIndex(paths=["topic"]))
@@ -228,7 +228,7 @@ async def test_a_search_ends_at_three_mebibytes_and_goes_on_behind_it(facts: Any
         assert (len(whole.results), whole.truncated) == (5, False)
 
 
-async def test_a_page_token_is_good_for_its_own_query_alone(facts: Any) -> None:
+async def test_a_page_token_is_valid_for_its_own_query_only(facts: Any) -> None:
     for namespace in (ADA, BOB):
         for key in ("a", "b"):
             await put(facts, namespace, key, {"content": key})
@@ -247,7 +247,7 @@ async def test_a_page_token_is_good_for_its_own_query_alone(facts: Any) -> None:
         assert await refused(call) == (INVALID, "INVALID_PAGE_TOKEN")
 
 
-async def test_namespaces_are_listed_by_pattern_and_cut_to_a_depth(facts: Any) -> None:
+async def test_namespaces_are_listed_by_pattern_and_truncated_to_a_depth(facts: Any) -> None:
     places = [("org", "acme", "alpha"), ("org", "acme", "beta"), ("org", "bolt", "alpha"), ("user", "ada")]
     for place in places:
         await put(facts, place, "k", {"content": "x"})
@@ -267,10 +267,10 @@ async def test_namespaces_are_listed_by_pattern_and_cut_to_a_depth(facts: Any) -
     assert await listed(prefix=["org"], max_depth=2) == [("org", "acme"), ("org", "bolt")]
 
 
-# Ending and removing
+# Expiring and deleting
 
 
-async def test_a_fact_is_gone_once_its_time_is_over(facts: Any) -> None:
+async def test_an_expired_fact_is_gone(facts: Any) -> None:
     stored = await put(facts, ADA, "code", {"content": "the code is 7"}, ttl=Duration(nanos=300_000_000))
     assert stored.fact.expire_time.ToNanoseconds() - stored.fact.update_time.ToNanoseconds() == 300_000_000
     await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))
@@ -284,7 +284,7 @@ async def test_a_fact_is_gone_once_its_time_is_over(facts: Any) -> None:
     assert [stored.key for stored in await everything(facts)] == ["seat"]
 
 
-async def test_a_renewal_lets_the_time_begin_anew_and_a_read_does_not(facts: Any) -> None:
+async def test_a_renewal_restarts_the_lifetime_and_a_read_does_not(facts: Any) -> None:
     first = (await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))).fact
     await put(facts, ADA, "tea", {"content": "green"})
     assert (await get_fact(facts, "seat")).expire_time == first.expire_time
@@ -303,7 +303,7 @@ async def test_a_renewal_lets_the_time_begin_anew_and_a_read_does_not(facts: Any
 
 
 @pytest.mark.parametrize("module", [pb, tools_pb2])
-def test_every_call_either_changes_nothing_or_takes_a_request_id(module: Any) -> None:
+def test_every_method_either_is_a_read_or_takes_a_request_id(module: Any) -> None:
     [service] = module.DESCRIPTOR.services_by_name.values()
     for method in service.methods:
         changes_nothing = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
@@ -312,7 +312,7 @@ def test_every_call_either_changes_nothing_or_takes_a_request_id(module: Any) ->
         assert changes_nothing is not ("request_id" in asked.fields_by_name), method.name
 
 
-async def test_a_fact_that_is_deleted_is_gone_with_its_versions(facts: Any) -> None:
+async def test_a_deleted_fact_is_gone_with_its_versions(facts: Any) -> None:
     for content in ("window", "aisle"):
         await put(facts, ADA, "seat", {"content": content})
     await put(facts, BOB, "seat", {"content": "window"})
@@ -325,9 +325,7 @@ async def test_a_fact_that_is_deleted_is_gone_with_its_versions(facts: Any) -> N
 
 
 @pytest.mark.parametrize("expected", [None, 0, 7])
-async def test_what_is_not_there_is_not_found_by_a_deletion_unless_it_may_be_missing(
-    facts: Any, expected: int | None
-) -> None:
+async def test_deleting_a_missing_fact_is_not_found_unless_that_is_allowed(facts: Any, expected: int | None) -> None:
     await put(facts, BOB, "seat", {"content": "window"})
     deletion = pb.DeleteFactRequest(namespace=ADA, key="seat", expected_revision=expected)
     assert await refused(facts.DeleteFact(deletion)) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
@@ -338,7 +336,7 @@ async def test_what_is_not_there_is_not_found_by_a_deletion_unless_it_may_be_mis
     assert [tuple(stored.namespace) for stored in await everything(facts)] == [BOB]
 
 
-async def test_facts_are_deleted_by_filter_and_counted_before(facts: Any) -> None:
+async def test_facts_are_deleted_by_filter_and_counted_beforehand(facts: Any) -> None:
     for number in range(6):
         await put(facts, (*ADA, "trip"), f"{number}", {"content": "x", "number": number})
     await put(facts, BOB, "seat", {"content": "x", "number": 1})
@@ -351,7 +349,7 @@ async def test_facts_are_deleted_by_filter_and_counted_before(facts: Any) -> Non
     assert [stored.key for stored in await everything(facts)] == ["0", "1", "seat"]
 
 
-async def test_a_fact_of_another_namespace_is_not_there(facts: Any) -> None:
+async def test_a_fact_of_another_namespace_is_not_found(facts: Any) -> None:
     await put(facts, ADA, "seat", {"content": "window"})
     for other in (BOB, ("user",), (*ADA, "x"), ("user", "ada "), ("USER", "ada"), ("user", "{ada}")):
         name = {"namespace": other, "key": "seat"}

@@ -1,4 +1,4 @@
-"""The fact service over gRPC: storing, finding, listing, ending, removing, and what watchers are told."""
+"""The fact service over gRPC: storing, searching, listing, expiring, deleting, and what watchers receive."""
 
 import json
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ def facts(connection: Connection) -> Any:
 # Storing
 
 
-async def test_a_fact_is_stored_and_comes_back_as_it_was(facts: Any) -> None:
+async def test_a_fact_comes_back_as_it_was_stored(facts: Any) -> None:
     value = {"content": "window seats", "rank": 5, "share": 0.5, "by": {"names": ["Ada", None, True]}, "none": {}}
     stored = await put(facts, ADA, "seat", value, metadata=metadata(topic="travel", rank=7))
     assert (stored.receipt.id, stored.receipt.outcome, stored.receipt.revision) == (
@@ -72,7 +72,7 @@ async def test_a_fact_without_a_key_gets_one(facts: Any) -> None:
     assert (await get_fact(facts, first.receipt.id)).value == struct({"content": "tea"})
 
 
-async def test_the_mode_says_what_must_be_there_before(facts: Any) -> None:
+async def test_the_mode_says_what_must_be_stored_before(facts: Any) -> None:
     create, update = pb.PUT_MODE_CREATE, pb.PUT_MODE_UPDATE
     missing = await failure_of(facts.PutFact(put_request("seat", mode=update)))
     assert (missing.code(), reason(missing)) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
@@ -101,7 +101,7 @@ async def test_a_stale_revision_is_refused(facts: Any) -> None:
     await facts.DeleteFact(pb.DeleteFactRequest(namespace=ADA, key="seat", expected_revision=1))
 
 
-async def test_a_request_that_comes_again_gets_its_answer_again(facts: Any) -> None:
+async def test_a_repeated_request_gets_the_first_answer(facts: Any) -> None:
     first = await facts.PutFact(put_request("", request_id="once"))
     again = await facts.PutFact(put_request("", request_id="once"))
     assert (again.receipt.id, again.receipt.replayed) == (first.receipt.id, True)
@@ -114,7 +114,7 @@ async def test_a_request_that_comes_again_gets_its_answer_again(facts: Any) -> N
     assert [receipt.replayed for receipt in outcomes] == [False, True]
 
 
-async def test_earlier_versions_come_where_they_are_asked_for(facts: Any) -> None:
+async def test_earlier_versions_are_returned_on_request(facts: Any) -> None:
     for content in ("window", "aisle", "middle"):
         await put(facts, ADA, "seat", {"content": content})
     assert len((await get_fact(facts, "seat")).versions) == 0
@@ -125,14 +125,14 @@ async def test_earlier_versions_come_where_they_are_asked_for(facts: Any) -> Non
     assert [len(listed.versions) for listed in (await facts.ListFacts(wanted)).facts] == [2]
 
 
-async def test_an_import_says_when_a_fact_was_made(facts: Any) -> None:
+async def test_an_import_sets_the_creation_time(facts: Any) -> None:
     made, changed = Timestamp(seconds=1_600_000_000), Timestamp(seconds=1_600_000_001, nanos=5_000)
     await put(facts, ADA, "seat", {"content": "window"}, create_time=made, update_time=changed)
     found = await get_fact(facts, "seat")
     assert (found.create_time, found.update_time) == (made, changed)
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(facts: Any) -> None:
+async def test_every_invalid_field_is_named_at_once(facts: Any) -> None:
     wrong = pb.PutFactRequest(
         fact=pb.Fact(
             namespace=["user", "a.b"],
@@ -168,7 +168,7 @@ async def test_every_field_that_is_wrong_is_named_at_once(facts: Any) -> None:
     assert await everything(facts) == []
 
 
-async def test_a_value_that_no_json_could_be_is_refused(facts: Any) -> None:
+async def test_a_value_that_is_not_valid_json_is_refused(facts: Any) -> None:
     for value in ({"n": float("nan")}, {"n": float("inf")}, {"text": "a\0b"}, {"big": "x" * (1 << 20)}):
         assert violations(await failure_of(put(facts, ADA, "k", value))) == {"fact.value"}
     deep: dict[str, Any] = {}
@@ -198,7 +198,7 @@ async def test_a_stream_is_answered_in_order_and_a_bad_fact_fails_alone(facts: A
     assert [stored.key for stored in await everything(facts)] == ["seat", "tea", "cat"]
 
 
-async def test_of_many_writes_of_one_fact_the_last_one_stays(facts: Any) -> None:
+async def test_the_last_of_many_writes_of_one_fact_wins(facts: Any) -> None:
     def run(number: int) -> pb.BulkPutFactsRequest:
         same = pb.PutFactRequest(fact=fact("seat", content=f"number {number}"))
         return pb.BulkPutFactsRequest(requests=[same, *(put_request(f"{number}-{other}") for other in range(5))])
@@ -209,7 +209,7 @@ async def test_of_many_writes_of_one_fact_the_last_one_stays(facts: Any) -> None
 
 
 @pytest.mark.parametrize("count", [0, 1_001])
-async def test_a_run_that_is_empty_or_too_long_ends_the_stream(facts: Any, count: int) -> None:
+async def test_an_empty_or_too_long_run_ends_the_stream(facts: Any, count: int) -> None:
     runs = [
         pb.BulkPutFactsRequest(requests=requests) for requests in ([put_request("seat")], [put_request("tea")] * count)
     ]
@@ -218,10 +218,10 @@ async def test_a_run_that_is_empty_or_too_long_ends_the_stream(facts: Any, count
     assert violations(error) == {"requests"}
 
 
-# What watchers are told
+# What watchers receive
 
 
-async def test_watchers_are_told_of_each_change_and_see_the_fact(connection: Connection) -> None:
+async def test_watchers_get_each_change_and_the_fact(connection: Connection) -> None:
     facts = connection.facts
     watch = connection.changes.WatchChanges(changes_pb2.WatchChangesRequest(view=changes_pb2.CHANGE_VIEW_FULL))
     assert (await watch.read()).HasField("started")
@@ -248,7 +248,7 @@ async def test_watchers_are_told_of_each_change_and_see_the_fact(connection: Con
     assert "aisle" not in json.dumps(MessageToDict(changes[3]))
 
 
-async def test_the_log_tells_of_facts_without_their_values(connection: Connection) -> None:
+async def test_the_log_names_facts_without_their_values(connection: Connection) -> None:
     await put(connection.facts, ADA, "seat", {"content": "window"})
     listed = changes_pb2.ListChangesRequest(filter={"types": [changes_pb2.CHANGE_TYPE_FACT_CREATED]})
     [change] = (await connection.changes.ListChanges(listed)).changes
@@ -256,7 +256,7 @@ async def test_the_log_tells_of_facts_without_their_values(connection: Connectio
     assert list(change.fact_change.namespace) == [*ADA]
 
 
-async def test_what_expired_while_nobody_served_it_is_removed_and_told(tmp_path: Path) -> None:
+async def test_facts_that_expired_while_the_server_was_down_are_removed_and_reported(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as first:
         await put(first.facts, ADA, "code", {"content": "the code is 7"}, ttl=Duration(nanos=1_000_000))
         await put(first.facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))

@@ -1,4 +1,4 @@
-"""How meaning and words become one score is a setting, and means the same for documents, memories, facts and events."""
+"""A setting says how meaning and words become one score, and works alike for documents, memories, facts and events."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ Search = Callable[[Connection, str], Awaitable[Scores]]
 
 
 async def documents(server: Connection, query: str) -> Scores:
-    """Stores the texts as documents, and finds them."""
+    """Stores the texts as documents and searches them."""
     for text in TEXTS:
         await server.store.IndexDocument(pb.IndexDocumentRequest(document=pb.Document(doc_id=text, content=text)))
     answer = await server.store.SearchDocuments(pb.SearchDocumentsRequest(query=query, mode=HYBRID))
@@ -32,7 +32,7 @@ async def documents(server: Connection, query: str) -> Scores:
 
 
 async def memories(server: Connection, query: str) -> Scores:
-    """The same as memories, whose explanations must add up."""
+    """The same as memories. Their explanations must add up."""
     for text in TEXTS:
         await server.memories.CreateMemory(create(text))
     request = memory_pb2.SearchMemoriesRequest(query=query, mode=HYBRID, explain=True)
@@ -53,7 +53,7 @@ async def facts(server: Connection, query: str) -> Scores:
 
 
 async def events(server: Connection, query: str) -> Scores:
-    """The same as events, of which those with nothing in common are left out."""
+    """The same as events. Those with nothing in common are left out."""
     await record(server.episodic, *(happened(text, NOW) for text in TEXTS))
     request = episodic_pb2.QueryWindowRequest(last_days=1, query=query, mode=HYBRID)
 
@@ -69,28 +69,28 @@ SEARCHES: tuple[Search, ...] = (documents, memories, facts, events)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-async def test_ranks_are_fused_where_the_setting_says_so(tmp_path: Path, search: Search) -> None:
+async def test_the_setting_can_select_fusion_of_ranks(tmp_path: Path, search: Search) -> None:
     scores = await _searched(tmp_path, search, fusion="rrf", fusion_rrf_k=1)
     # A rank counts 2 / (1 + rank), in both halves.
     assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 2 / 3, TEXTS[2]: 0.0})
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-async def test_scores_are_scaled_query_by_query_where_the_setting_says_so(tmp_path: Path, search: Search) -> None:
+async def test_the_setting_can_select_scores_scaled_per_query(tmp_path: Path, search: Search) -> None:
     scores = await _searched(tmp_path, search, query="apple", fusion="weighted")
-    # However little the best have in common with the query, they score 1.
+    # The best results score 1, however little they have in common with the query.
     assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 1.0, TEXTS[2]: 0.0})
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-async def test_otherwise_a_score_says_how_much_there_is_in_common(tmp_path: Path, search: Search) -> None:
+async def test_by_default_a_score_says_how_much_there_is_in_common(tmp_path: Path, search: Search) -> None:
     scores = await _searched(tmp_path, search)
     assert scores[TEXTS[0]] == pytest.approx(1.0, abs=1e-3)
     assert 0.2 < scores[TEXTS[1]] < 0.95
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-async def test_the_share_of_meaning_is_a_setting_as_well(tmp_path: Path, search: Search) -> None:
+async def test_the_weight_of_meaning_is_a_setting_too(tmp_path: Path, search: Search) -> None:
     words, meaning = [
         (await _searched(tmp_path / name, search, fusion_vector_weight=weight))[TEXTS[1]]
         for name, weight in (("words", 0.0), ("meaning", 1.0))

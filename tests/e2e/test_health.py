@@ -1,4 +1,4 @@
-"""Health: what the standard service says while the server starts, serves, fails, recovers and ends."""
+"""Health: what the standard service reports while the server starts, serves, fails, recovers and stops."""
 
 import asyncio
 import statistics
@@ -61,7 +61,7 @@ def disk() -> Iterator[FaultyVFS]:
     disk.unregister()
 
 
-async def test_while_it_starts_a_server_is_alive_and_not_ready() -> None:
+async def test_a_starting_server_is_alive_but_not_ready() -> None:
     async with bare_server() as connection:
         assert await _all(connection) == {"liveness": "SERVING", **dict.fromkeys(READY_NAMES, "NOT_SERVING")}
         error = await failure_of(connection.store.GetDocument(pb.GetDocumentRequest(doc_id="a")))
@@ -70,7 +70,7 @@ async def test_while_it_starts_a_server_is_alive_and_not_ready() -> None:
         assert (answer.state, answer.message) == (common_pb2.STATE_UNAVAILABLE, "the server is starting")
 
 
-async def test_a_server_with_its_store_open_serves_under_every_name(tmp_path: Path) -> None:
+async def test_a_server_with_an_open_store_serves_under_every_name(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connection:
         names = ("liveness", *READY_NAMES)
         assert await _all(connection) == dict.fromkeys(names, "SERVING")
@@ -78,7 +78,7 @@ async def test_a_server_with_its_store_open_serves_under_every_name(tmp_path: Pa
             assert await health_of(connection, name) == "SERVING"
 
 
-async def test_a_server_that_ends_says_so_before_it_goes(tmp_path: Path) -> None:
+async def test_a_stopping_server_reports_it_first(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connection:
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
@@ -86,7 +86,7 @@ async def test_a_server_that_ends_says_so_before_it_goes(tmp_path: Path) -> None
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def test_a_store_whose_disk_failed_is_not_ready_but_alive_until_it_has_recovered(
+async def test_a_store_with_a_failed_disk_is_alive_but_not_ready_until_it_recovers(
     tmp_path: Path, disk: FaultyVFS, request: pytest.FixtureRequest
 ) -> None:
     embedder = HashingEmbedder()
@@ -103,7 +103,7 @@ async def test_a_store_whose_disk_failed_is_not_ready_but_alive_until_it_has_rec
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
 
-        # The disk fails once, and what is on it cannot be opened again for a while.
+        # The disk fails once, and the files on it cannot be opened for a while afterwards.
         database, aside = tmp_path / "records.db", tmp_path / "aside.db"
         database.rename(aside)
         database.mkdir()
@@ -140,7 +140,7 @@ async def test_health_answers_while_documents_are_indexed_at_full_load(tmp_path:
             started = time.monotonic()
             assert await health_of(connection) == "SERVING"
             waits.append(time.monotonic() - started)
-        # Beside the work, not after it; how fast is the machine's affair.
+        # The checks ran during the work and not after it. Their speed depends on the machine.
         assert len(waits) > 10
         assert statistics.median(waits) < (time.monotonic() - begun) / 10
         responses = await receiving
@@ -148,8 +148,8 @@ async def test_health_answers_while_documents_are_indexed_at_full_load(tmp_path:
         assert all(result.HasField("receipt") for response in responses for result in response.results)
 
 
-async def test_the_health_command_says_serving_or_why_not(tmp_path: Path) -> None:
-    # So rarely that what is said here stays said.
+async def test_the_health_command_prints_serving_or_the_reason(tmp_path: Path) -> None:
+    # The check runs so rarely that the status set here stays.
     async with whole_server(tmp_path, health_check_interval_s=3_600) as connection:
         address = str(connection.server.address)
         well = await asyncio.to_thread(run_command, "health", "--address", address)
@@ -165,7 +165,7 @@ async def test_the_health_command_says_serving_or_why_not(tmp_path: Path) -> Non
     assert (gone.returncode, f"no answer from {address}" in gone.stdout) == (1, True)
 
 
-async def test_readiness_comes_back_to_a_watcher_that_came_late() -> None:
+async def test_a_watcher_that_joined_late_sees_readiness_come_back() -> None:
     async with bare_server() as connection:
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service="readiness"))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -181,10 +181,10 @@ async def _read_all(stream: Any) -> list[Any]:
 
 @asynccontextmanager
 async def _pool_of(store: DocumentStore) -> AsyncIterator[VaultPool]:
-    """A pool whose only vault has this store, and nothing else."""
+    """A pool whose only vault has this store and nothing else."""
 
     async def close() -> None:
-        """The test closes the store."""
+        """Does nothing: the test closes the store."""
 
     async def open_vault(tenant: str) -> OpenVault:
         return open_vault_with(store, close)

@@ -1,4 +1,4 @@
-"""What was deleted leaves the files of embedded Chroma, which is built anew for that; a Chroma server keeps it."""
+"""Deleted text leaves the files of embedded Chroma, which is rebuilt for that. A Chroma server keeps it."""
 
 import asyncio
 import subprocess
@@ -47,7 +47,7 @@ async def store(folder: Path, interval_s: float = 0.05, **options: Any) -> Async
 
 
 async def remove_some(opened: DocumentStore) -> None:
-    """Two of three documents are indexed, and go: one deleted, one replaced."""
+    """Indexes three documents and removes two: one is deleted, one is replaced."""
     await put(opened, a="amberword is here", b="birchword is here", c="cedarword is here")
     await opened.delete("a")
     await put(opened, b="something else")
@@ -80,7 +80,7 @@ async def found(opened: DocumentStore, text: str) -> list[str]:
     return [result.doc_id for result in (await opened.search(SearchQuery(text=text, top_k=1))).results]
 
 
-async def test_what_was_deleted_or_replaced_leaves_the_files_of_the_index(tmp_path: Path) -> None:
+async def test_deleted_and_replaced_text_leaves_the_files_of_the_index(tmp_path: Path) -> None:
     aside = tmp_path / "tenants" / "default" / "quarantine" / "chroma-20260101T000000000000Z"
     aside.mkdir(parents=True)
     (aside / "chroma.sqlite3").write_bytes(b"amberword")
@@ -95,13 +95,13 @@ async def test_what_was_deleted_or_replaced_leaves_the_files_of_the_index(tmp_pa
         await erased(opened)
         assert words_in(tmp_path) == {"cedarword"}
         assert await found(opened, "cedarword is here") == ["c"]
-        # Nothing was removed since, and so nothing is built anew.
+        # Nothing was removed since, so nothing is rebuilt.
         await put(opened, d="one more")
         assert (await opened.check_health()).removal_pending_count == 0
     assert (aside.exists(), other.exists()) == (False, True)
 
 
-async def test_documents_are_found_while_the_index_is_built_anew(tmp_path: Path) -> None:
+async def test_documents_are_found_while_the_index_is_rebuilt(tmp_path: Path) -> None:
     async with store(tmp_path) as opened:
         await put(opened, **{f"d{number}": f"number{number} is here" for number in range(20)})
 
@@ -121,14 +121,14 @@ async def test_documents_are_found_while_the_index_is_built_anew(tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_a_kill_before_or_during_the_rebuilding_forgets_nothing(tmp_path: Path) -> None:
+async def test_a_kill_before_or_during_a_rebuild_forgets_no_erasure(tmp_path: Path) -> None:
     for moment in ("", "during"):
         folder = tmp_path / f"killed {moment}"
         command = [sys.executable, "-c", _KILLED, str(folder), moment]
         killed = await asyncio.to_thread(subprocess.run, command, timeout=90, check=False, capture_output=True)
         assert killed.returncode == -9, killed.stderr
         async with store(folder, 3600) as opened:
-            # Only building it anew lowers the number.
+            # Only a rebuild lowers the number.
             assert (await opened.check_health()).removal_pending_count == 2
         async with store(folder) as opened:
             await erased(opened)
@@ -137,7 +137,7 @@ async def test_a_kill_before_or_during_the_rebuilding_forgets_nothing(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_what_a_chroma_server_keeps_is_counted_as_out_of_reach(tmp_path: Path) -> None:
+async def test_text_kept_by_a_chroma_server_is_counted_as_out_of_reach(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         await _check_out_of_reach(tmp_path / "data", chroma)
 

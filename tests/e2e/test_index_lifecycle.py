@@ -1,4 +1,4 @@
-"""The vector index follows the records: acknowledged writes, rebuilding, gaps, and searches meanwhile."""
+"""The vector index follows the records: acknowledged writes, rebuilding, gaps, and searches in the meantime."""
 
 import asyncio
 import subprocess
@@ -55,7 +55,7 @@ async def found(opened: DocumentStore, text: str) -> tuple[list[str], bool]:
 
 
 def with_chroma(folder: Path, *arguments: str) -> str:
-    """What a plain client of Chroma does to the files, while no server runs."""
+    """Changes the files as a plain client of Chroma would, while no server runs."""
     command = [sys.executable, "-c", _CHANGE, str(folder / "tenants" / "default" / "chroma"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -64,7 +64,7 @@ def files_that_hold(folder: Path, content: bytes) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and content in path.read_bytes()]
 
 
-async def test_a_searchable_write_is_in_the_vector_database_when_it_is_acknowledged(tmp_path: Path) -> None:
+async def test_a_searchable_write_is_in_the_vector_database_once_acknowledged(tmp_path: Path) -> None:
     async with store(tmp_path) as opened:
         receipts = await index(opened, 30, AckLevel.SEARCHABLE)
         assert not any(isinstance(receipt, MnemonError) for receipt in receipts)
@@ -76,7 +76,7 @@ async def test_a_searchable_write_is_in_the_vector_database_when_it_is_acknowled
     assert await asyncio.to_thread(with_chroma, tmp_path, "count") == "29"
 
 
-async def test_a_searchable_write_says_when_only_the_vector_database_is_missing(tmp_path: Path) -> None:
+async def test_a_searchable_write_says_if_only_the_vector_database_is_missing(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         port = chroma.port
     async with store(tmp_path / "data", chroma_host="127.0.0.1", chroma_port=port) as opened:
@@ -93,7 +93,7 @@ async def test_a_searchable_write_says_when_only_the_vector_database_is_missing(
                 pass
 
 
-async def test_a_rebuild_reports_progress_and_leaves_nothing_of_what_was_deleted(tmp_path: Path) -> None:
+async def test_a_rebuild_reports_progress_and_leaves_no_deleted_text(tmp_path: Path) -> None:
     async with store(tmp_path) as opened:
         await index(opened, 300)
         await opened.index(IndexRequest(document=Document("secret", "xylophonequartz is a secret word")))
@@ -108,7 +108,7 @@ async def test_a_rebuild_reports_progress_and_leaves_nothing_of_what_was_deleted
     assert await asyncio.to_thread(files_that_hold, tmp_path, b"xylophonequartz") == []
 
 
-async def test_entries_that_went_missing_are_fed_anew(tmp_path: Path) -> None:
+async def test_missing_entries_are_fed_again(tmp_path: Path) -> None:
     async with store(tmp_path) as opened:
         await index(opened, 40)
         await settled(opened)

@@ -1,4 +1,4 @@
-"""What an earlier release wrote is read: its data folder, and its archive, hold the same records."""
+"""Data of an earlier release can be read: its data folder and its archive hold the same records."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.kept_vault import archive, unpack
 from tests.support.server import whole_server
 
 
-async def test_the_first_data_folder_and_the_first_archive_say_the_same(tmp_path: Path) -> None:
+async def test_the_first_data_folder_and_the_first_archive_agree(tmp_path: Path) -> None:
     lines = archive(1)
     async with (
         whole_server(unpack(1, tmp_path)) as kept,
@@ -25,7 +25,7 @@ async def test_the_first_data_folder_and_the_first_archive_say_the_same(tmp_path
         assert list(differences(await answers(old), await answers(client))) == []
 
 
-async def test_the_first_data_folder_holds_what_was_stored(tmp_path: Path) -> None:
+async def test_the_first_data_folder_holds_the_stored_records(tmp_path: Path) -> None:
     async with whole_server(unpack(1, tmp_path)) as server, AsyncClient(str(server.server.address)) as client:
         assert (await client.get("note")).content == "Ada prefers aisle seats by now."
         memories = [memory.content async for memory in client.list_memories(show_deleted=True)]
@@ -39,7 +39,7 @@ async def test_the_first_data_folder_holds_what_was_stored(tmp_path: Path) -> No
         assert (await client.get_rule("zoe")).rule["extends"] == "base"
 
 
-async def test_the_first_data_folder_is_sound_to_what_verifies_it(tmp_path: Path) -> None:
+async def test_the_first_data_folder_passes_verification(tmp_path: Path) -> None:
     folder = unpack(1, tmp_path)
     async with whole_server(folder):
         pass  # brings it to the newest format

@@ -37,7 +37,7 @@ def metadata(**values: str | int | float | bool) -> dict[str, common_pb2.Metadat
 
 
 def index(doc_id: str, content: str = "some text", **fields: Any) -> pb.IndexDocumentRequest:
-    """A request to store a document; `terms` go beside it."""
+    """A request to store a document. `terms` are further fields of the request."""
     terms = fields.pop("terms", {})
     return pb.IndexDocumentRequest(document=pb.Document(doc_id=doc_id, content=content, **fields), **terms)
 
@@ -62,7 +62,7 @@ async def test_a_document_comes_back_as_it_was_sent(store: Any) -> None:
     assert got.create_time == got.update_time == receipt.commit_time
 
 
-async def test_a_document_is_replaced_as_a_whole_and_left_alone_where_it_is_the_same(store: Any) -> None:
+async def test_a_document_is_replaced_as_a_whole_unless_it_is_the_same(store: Any) -> None:
     await store.IndexDocument(index("a", metadata=metadata(old=1, kept="x")))
     replaced = (await store.IndexDocument(index("a", "new text", metadata=metadata(kept="y")))).receipt
     assert (replaced.outcome, replaced.revision) == (common_pb2.WRITE_OUTCOME_REPLACED, 2)
@@ -73,7 +73,7 @@ async def test_a_document_is_replaced_as_a_whole_and_left_alone_where_it_is_the_
     assert (same.outcome, same.revision) == (common_pb2.WRITE_OUTCOME_UNCHANGED, 2)
 
 
-async def test_views_give_what_they_say(store: Any) -> None:
+async def test_each_view_returns_what_its_comment_says(store: Any) -> None:
     await store.IndexDocument(index("a", "word " * 1000))
     views = ["VIEW_IDS", "VIEW_UNSPECIFIED", "VIEW_STANDARD", "VIEW_FULL"]
     got = [(await store.GetDocument(pb.GetDocumentRequest(doc_id="a", view=view))).document for view in views]
@@ -100,7 +100,7 @@ async def test_a_missing_document_is_not_found_and_named(store: Any) -> None:
     assert detail(error, error_details_pb2.ResourceInfo).resource_name == "nothing"
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(store: Any) -> None:
+async def test_every_invalid_field_is_named_at_once(store: Any) -> None:
     request = index("", "", metadata={"unset": common_pb2.MetadataValue()}, terms={"request_id": "r" * 200})
     error = await failure_of(store.IndexDocument(request))
     assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
@@ -131,7 +131,7 @@ async def test_a_stale_revision_is_aborted_with_both_figures(store: Any) -> None
     assert deleted.outcome == common_pb2.WRITE_OUTCOME_DELETED
 
 
-async def test_a_revision_expected_of_what_is_not_there_is_not_found(store: Any) -> None:
+async def test_an_expected_revision_of_a_missing_document_is_not_found(store: Any) -> None:
     for call in (
         store.IndexDocument(index("a", terms={"expected_revision": 1})),
         store.DeleteDocument(pb.DeleteDocumentRequest(doc_id="a", expected_revision=1)),
@@ -174,9 +174,7 @@ async def test_a_search_finds_by_word_best_first_and_says_how(store: Any) -> Non
 
 
 @pytest.mark.parametrize(("limit", "count"), [(None, 5), (0, 5), (7, 7), (100, 100), (101, 100), (2**31 - 1, 100)])
-async def test_a_limit_is_five_unless_said_and_never_more_than_a_hundred(
-    store: Any, limit: int | None, count: int
-) -> None:
+async def test_a_limit_is_five_by_default_and_at_most_a_hundred(store: Any, limit: int | None, count: int) -> None:
     await _index_many(store, [index(f"d{i}", f"common word {i}") for i in range(110)])
     answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="common word", limit=limit))
     assert len(answer.results) == answer.diagnostics.returned == count
@@ -188,7 +186,7 @@ async def test_a_blank_query_finds_nothing(store: Any, query: str) -> None:
     assert not (await store.SearchDocuments(pb.SearchDocumentsRequest(query=query))).results
 
 
-async def test_filters_are_applied_by_type_and_those_that_cannot_be_are_named(store: Any) -> None:
+async def test_filters_compare_types_and_impossible_ones_are_named(store: Any) -> None:
     await store.IndexDocument(index("whole", metadata=metadata(n=5)))
     await store.IndexDocument(index("text", metadata=metadata(n="5")))
 
@@ -206,14 +204,14 @@ async def test_filters_are_applied_by_type_and_those_that_cannot_be_are_named(st
     assert await search(n=common_pb2.MetadataValue(string_list_value={})) == (both, {"n"})
 
 
-async def test_scope_is_a_filter_of_what_is_set(store: Any) -> None:
+async def test_scope_filters_by_the_fields_that_are_set(store: Any) -> None:
     await store.IndexDocument(index("a", scope={"user": "ada", "project": "x"}))
     await store.IndexDocument(index("b", scope={"user": "bob", "project": "x"}))
     for scope, expected in (({"user": "ada"}, 1), ({"project": "x"}, 2), ({"user": "ad"}, 0), ({}, 2)):
         assert (await store.CountDocuments(pb.CountDocumentsRequest(filter={"scope": scope}))).count == expected
 
 
-async def test_a_least_score_leaves_out_what_is_below(store: Any) -> None:
+async def test_a_minimum_score_leaves_out_lower_ones(store: Any) -> None:
     await store.IndexDocument(index("near", "owls hunt mice"))
     await store.IndexDocument(index("far", "bread and butter"))
     answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="owls hunt mice", min_score=0.9))
@@ -228,7 +226,7 @@ async def test_pages_hold_every_document_once_in_order_of_first_indexing(store: 
     assert [document.doc_id for page in pages for document in page.documents] == [f"d{i:03}" for i in range(25)]
 
 
-async def test_page_sizes_are_a_hundred_unless_said_and_at_most_a_thousand(store: Any) -> None:
+async def test_page_sizes_are_a_hundred_by_default_and_at_most_a_thousand(store: Any) -> None:
     await _index_many(store, [index(f"d{i}") for i in range(1001)])
     assert len((await store.ListDocuments(pb.ListDocumentsRequest())).documents) == 100
     largest = await store.ListDocuments(pb.ListDocumentsRequest(page_size=5000))
@@ -247,7 +245,7 @@ async def test_a_page_ends_at_four_mebibytes(store: Any) -> None:
         assert [document.doc_id for page in pages for document in page.documents] == [f"d{i}" for i in range(10)]
 
 
-async def test_a_page_token_is_good_for_its_own_query_only(store: Any) -> None:
+async def test_a_page_token_is_valid_for_its_own_query_only(store: Any) -> None:
     await _index_many(store, [index(f"d{i}", metadata=metadata(n=1)) for i in range(5)])
     token = (await store.ListDocuments(pb.ListDocumentsRequest(page_size=2))).next_page_token
     larger = await store.ListDocuments(pb.ListDocumentsRequest(page_size=3, page_token=token))
@@ -264,7 +262,7 @@ async def test_a_page_token_is_good_for_its_own_query_only(store: Any) -> None:
         assert detail(error, error_details_pb2.BadRequest).field_violations[0].field == "page_token"
 
 
-async def test_a_filter_of_another_type_than_what_is_stored_is_named_with_what_is_missing(store: Any) -> None:
+async def test_a_filter_of_another_type_than_the_stored_values_is_named(store: Any) -> None:
     await store.IndexDocument(index("a", metadata=metadata(year=2020)))
     for value, kind in (("2020", "a text"), (2020.0, "a number with a fraction, such as 1.0"), (True, "true or false")):
         filters = metadata(year=value)
@@ -287,7 +285,7 @@ async def test_lists_and_counts_name_the_filters_that_were_not_applied(store: An
     assert [i.key for i in page.ignored_filters] == [i.key for i in count.ignored_filters] == ["unknown"]
 
 
-async def test_a_bulk_delete_removes_what_matches_and_nothing_for_a_dry_run(store: Any) -> None:
+async def test_a_bulk_delete_removes_matching_documents_and_a_dry_run_none(store: Any) -> None:
     await _index_many(store, [index(f"d{i}", metadata=metadata(even=i % 2 == 0)) for i in range(10)])
     filters = metadata(even=True)
     dry = await store.DeleteDocuments(pb.DeleteDocumentsRequest(filters=filters, dry_run=True))
@@ -307,7 +305,7 @@ async def test_a_bulk_delete_of_everything_is_refused(store: Any, request_: pb.D
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-async def test_a_bulk_delete_by_a_filter_that_no_document_could_meet_is_refused(store: Any, *, dry_run: bool) -> None:
+async def test_a_bulk_delete_by_a_filter_that_no_document_can_match_is_refused(store: Any, *, dry_run: bool) -> None:
     await store.IndexDocument(index("a", metadata=metadata(year=2020)))
     for filters, field in (
         (metadata(year=2020, unknown=1), "filters.unknown"),
@@ -322,7 +320,7 @@ async def test_a_bulk_delete_by_a_filter_that_no_document_could_meet_is_refused(
     assert (await store.CountDocuments(pb.CountDocumentsRequest())).count == 1
 
 
-async def test_a_bulk_delete_is_answered_again_after_it_took_the_last_document_with_a_key(
+async def test_a_bulk_delete_can_be_repeated_after_it_deleted_the_last_document_with_a_key(
     store: Any,
 ) -> None:
     await store.IndexDocument(index("a", metadata=metadata(topic="x")))
@@ -331,7 +329,7 @@ async def test_a_bulk_delete_is_answered_again_after_it_took_the_last_document_w
     assert (first.deleted_count, again.deleted_count, again.replayed) == (1, 1, True)
 
 
-async def test_the_typed_filter_says_what_equalities_cannot(store: Any) -> None:
+async def test_the_typed_filter_expresses_more_than_equality(store: Any) -> None:
     for year in (2019, 2020, 2021):
         await store.IndexDocument(index(f"d{year}", metadata=metadata(year=year), scope={"user": "ada"}))
     await store.IndexDocument(index("other", metadata=metadata(year=2021), scope={"user": "bob"}))
@@ -351,7 +349,7 @@ async def test_the_typed_filter_says_what_equalities_cannot(store: Any) -> None:
     assert [document.doc_id for document in left] == ["d2021", "other"]
 
 
-async def test_a_vector_finds_what_is_nearest_to_it(store: Any) -> None:
+async def test_a_vector_finds_the_nearest_documents(store: Any) -> None:
     await store.IndexDocument(index("owls", "Owls hunt mice at night."))
     await store.IndexDocument(index("bread", "Knead the dough, then let it rest."))
     full = await store.GetDocument(pb.GetDocumentRequest(doc_id="owls", view="VIEW_FULL"))
@@ -401,7 +399,7 @@ async def test_changes_of_one_document_in_one_stream_keep_their_order(store: Any
     assert (await store.GetDocument(pb.GetDocumentRequest(doc_id="same"))).document.content == texts[-1]
 
 
-async def test_a_bulk_message_that_is_empty_ends_the_stream_after_the_answers_before_it(store: Any) -> None:
+async def test_an_empty_bulk_message_ends_the_stream_after_the_earlier_answers(store: Any) -> None:
     stream = store.BulkIndexDocuments(
         iter([pb.BulkIndexDocumentsRequest(requests=[index("a")]), pb.BulkIndexDocumentsRequest()])
     )
@@ -419,7 +417,7 @@ async def test_a_bulk_stream_answers_before_it_is_closed(store: Any) -> None:
     assert await stream.read() is aio.EOF
 
 
-async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connection: Connection) -> None:
+async def test_a_client_that_leaves_a_bulk_stream_does_not_harm_the_server(connection: Connection) -> None:
     store = connection.store
     for _ in range(10):
         stream = store.BulkIndexDocuments()
@@ -430,7 +428,7 @@ async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connect
     assert (await store.IndexDocument(index("after"))).receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
 
 
-async def test_many_clients_at_once_get_each_their_own_answer(store: Any) -> None:
+async def test_many_clients_at_once_each_get_their_own_answer(store: Any) -> None:
     await asyncio.gather(*(store.IndexDocument(index(f"d{i}", f"unique{i} text")) for i in range(100)))
     answers = await asyncio.gather(
         *(store.SearchDocuments(pb.SearchDocumentsRequest(query=f"unique{i}", limit=1)) for i in range(100))
@@ -453,7 +451,7 @@ async def test_a_backend_without_an_index_cannot_rebuild_one(store: Any) -> None
     assert (error.code(), reason(error)) == (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION")
 
 
-async def test_health_says_what_the_store_stands_on(store: Any) -> None:
+async def test_health_describes_the_store(store: Any) -> None:
     await store.IndexDocument(index("a"))
     health = await store.CheckHealth(pb.CheckHealthRequest())
     assert (health.state, health.message, health.backend) == (common_pb2.STATE_READY, "", "local")
@@ -461,7 +459,7 @@ async def test_health_says_what_the_store_stands_on(store: Any) -> None:
     assert (health.embedding_model.name, health.collection) == ("hashing", "knowledge")
 
 
-async def test_an_answer_larger_than_a_message_may_be_says_what_to_ask_for(tmp_path: Path) -> None:
+async def test_an_answer_larger_than_a_message_says_what_to_ask_for(tmp_path: Path) -> None:
     async with whole_server(tmp_path, max_message_mib=1) as connected:
         for i in range(3):
             await connected.store.IndexDocument(index(f"d{i}", f"{i} " + "word " * 100_000))

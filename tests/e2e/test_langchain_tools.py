@@ -1,4 +1,4 @@
-"""The memory tools as tools of LangChain: in a graph with a scripted model, and called on their own."""
+"""The memory tools as LangChain tools: in a graph with a scripted model, and called directly."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -56,7 +56,7 @@ def called(tool: str, arguments: dict[str, Any], call_id: str = "1") -> AIMessag
 
 
 def agent(script: list[AIMessage], tools: list[StructuredTool], store: Any = None) -> CompiledStateGraph[Any]:
-    """A model that says what the script says, with the tools."""
+    """An agent with the tools, whose model follows the script."""
     model = GenericFakeChatModel(messages=iter(script))
 
     async def think(state: MessagesState) -> dict[str, Any]:
@@ -103,7 +103,7 @@ async def test_an_agent_remembers_and_finds_it_again(client: Client, asyncio_cli
     assert memory["namespace"] == ["ada", "memories"]
 
 
-async def test_the_search_gives_the_facts_as_its_artifact(client: Client) -> None:
+async def test_the_search_returns_the_facts_as_its_artifact(client: Client) -> None:
     client.facts.put(("ada", "memories"), "tea", {"content": "Ada likes green tea."})
     search = create_search_memory_tool(NAMESPACE, store=client, response_format="content_and_artifact")
 
@@ -127,7 +127,9 @@ async def test_the_search_gives_the_facts_as_its_artifact(client: Client) -> Non
     ],
     ids=str,
 )
-async def test_what_a_model_does_wrong_is_told_to_it(client: Client, arguments: dict[str, Any], sentence: str) -> None:
+async def test_a_mistake_of_the_model_is_reported_to_it(
+    client: Client, arguments: dict[str, Any], sentence: str
+) -> None:
     manage = create_manage_memory_tool(NAMESPACE, store=client)
 
     (answer,) = await said_by_tools(agent([called("manage_memory", arguments), AIMessage("Done.")], [manage]))
@@ -137,7 +139,7 @@ async def test_what_a_model_does_wrong_is_told_to_it(client: Client, arguments: 
     assert list(client.facts.list((), subtree=True)) == []
 
 
-def test_what_a_model_does_wrong_can_be_raised_instead(client: Client) -> None:
+def test_a_mistake_of_the_model_can_be_raised_instead(client: Client) -> None:
     manage = create_manage_memory_tool(NAMESPACE, store=client, actions_permitted=("create", "update"))
     manage.handle_tool_error = False
 
@@ -146,7 +148,7 @@ def test_what_a_model_does_wrong_can_be_raised_instead(client: Client) -> None:
     assert isinstance(refused.value, ValueError)
 
 
-async def test_a_search_without_a_query_is_told_to_the_model(client: Client) -> None:
+async def test_a_search_without_a_query_is_reported_to_the_model(client: Client) -> None:
     search = create_search_memory_tool(NAMESPACE, store=client)
 
     (answer,) = await said_by_tools(agent([called("search_memory", {"limit": 3}), AIMessage("Done.")], [search]))
@@ -179,7 +181,7 @@ def test_without_a_template_the_namespace_is_made_of_the_known_keys(
     assert list(client.facts.namespaces()) == [namespace]
 
 
-async def test_a_namespace_that_cannot_be_filled_is_the_applications_error(client: Client) -> None:
+async def test_a_namespace_with_missing_keys_is_the_applications_error(client: Client) -> None:
     manage = create_manage_memory_tool(NAMESPACE, store=client)
 
     with pytest.raises(mnemon.ConfigurationError, match=r"user_id.*thread_id"):
@@ -211,7 +213,7 @@ async def test_a_tool_on_an_asyncio_store_is_awaited(asyncio_client: AsyncClient
     assert await search.ainvoke({"query": "tea"}, ADA) == "[]"
 
 
-def test_a_model_is_told_of_the_tool_as_the_client_tells_it(client: Client) -> None:
+def test_the_tool_is_described_to_a_model_as_by_the_client(client: Client) -> None:
     manage = create_manage_memory_tool(
         NAMESPACE, store=client, instructions="Only recipes.", actions_permitted=("create", "delete"), name="recipes"
     )
@@ -224,7 +226,7 @@ def test_a_model_is_told_of_the_tool_as_the_client_tells_it(client: Client) -> N
 
 
 class Taste(BaseModel):
-    """Something that somebody likes."""
+    """A thing that someone likes."""
 
     what: str
     strength: Literal[1, 2, 3] = 2
@@ -232,13 +234,13 @@ class Taste(BaseModel):
 
 
 class Tastes(BaseModel):
-    """Several."""
+    """A list of tastes."""
 
     tastes: list[Taste]
 
 
 @pytest.mark.parametrize("kind", ["blocking", "awaited", "graph"])
-async def test_the_tools_work_on_a_store_that_is_not_mnemons(kind: str) -> None:
+async def test_the_tools_work_on_a_store_of_another_kind(kind: str) -> None:
     memory = InMemoryStore()
     store = None if kind == "graph" else memory
     manage, search = (make(NAMESPACE, store=store) for make in (create_manage_memory_tool, create_search_memory_tool))
@@ -294,14 +296,14 @@ async def test_memories_of_another_store_are_changed_and_removed(kind: str) -> N
         ({}, "query"),
     ],
 )
-async def test_a_search_of_another_store_tells_the_model_what_is_wrong(arguments: Any, sentence: str) -> None:
+async def test_a_search_of_another_store_reports_errors_to_the_model(arguments: Any, sentence: str) -> None:
     store = InMemoryStore()
     store.put(("ada", "memories"), "tea", {"content": "tea"})
 
     assert sentence in await invoked(create_search_memory_tool(NAMESPACE, store=store), "awaited", arguments)
 
 
-async def test_the_search_of_another_store_gives_its_items_as_the_artifact() -> None:
+async def test_a_search_of_another_store_returns_its_items_as_the_artifact() -> None:
     store = InMemoryStore()
     store.put(("ada", "memories"), "tea", {"content": "tea"})
     search = create_search_memory_tool(NAMESPACE, store=store, response_format="content_and_artifact")
@@ -319,7 +321,7 @@ async def test_the_search_of_another_store_gives_its_items_as_the_artifact() -> 
         (None, {"org_id": "o", "user_id": "ada", "agent_id": "a"}, ("org", "o", "a", "user", "ada")),
     ],
 )
-async def test_the_namespace_of_another_store_is_that_of_a_server(
+async def test_the_namespace_in_another_store_is_the_same_as_on_a_server(
     client: Client, namespace: Any, identity: dict[str, str], where: tuple[str, ...]
 ) -> None:
     store = InMemoryStore()
@@ -331,7 +333,7 @@ async def test_the_namespace_of_another_store_is_that_of_a_server(
 
 
 @pytest.mark.parametrize("identity", [{}, {"user_id": "a.b"}, {"user_id": 5}])
-async def test_a_namespace_that_cannot_be_filled_is_no_business_of_the_models(identity: dict[str, Any]) -> None:
+async def test_a_namespace_with_missing_keys_is_not_reported_to_the_model(identity: dict[str, Any]) -> None:
     manage = create_manage_memory_tool(NAMESPACE, store=InMemoryStore())
 
     with pytest.raises(mnemon.ConfigurationError, match="user_id"):
@@ -352,11 +354,11 @@ async def test_content_of_a_schema_is_checked_and_stored_as_its_json(client: Cli
     assert [json.loads(str(fact.value["content"])) for fact in client.facts.list(("ada", "memories"))] == [whole]
 
 
-def test_a_model_is_told_the_schema_of_the_content() -> None:
+def test_a_model_gets_the_schema_of_the_content() -> None:
     tool = convert_to_openai_tool(create_manage_memory_tool(NAMESPACE, schema=Tastes, store=InMemoryStore()))
     parameters = tool["function"]["parameters"]
 
-    # LangChain puts what is referred to in the place of the reference, and would not find it under the content.
+    # LangChain inlines references, and would not find their target below the content.
     assert parameters["properties"]["content"]["properties"]["tastes"]["items"]["required"] == ["what"]
     assert "What to remember" in parameters["properties"]["content"]["description"]
     assert parameters["properties"]["action"]["enum"] == ["create", "update", "delete"]
@@ -365,5 +367,5 @@ def test_a_model_is_told_the_schema_of_the_content() -> None:
 
 
 async def invoked(tool: StructuredTool, kind: str, arguments: dict[str, Any]) -> str:
-    """What the tool says."""
+    """The text that the tool returns."""
     return str(tool.invoke(arguments, ADA) if kind == "blocking" else await tool.ainvoke(arguments, ADA))

@@ -1,4 +1,4 @@
-"""What programs written for LangGraph's own stores rely on: each test runs on its store in memory, and on Mnemon's."""
+"""What programs rely on that use LangGraph's own stores. Each test runs on LangGraph's in-memory store and on ours."""
 
 import asyncio
 import math
@@ -66,7 +66,7 @@ async def fill(store: Store, items: dict[str, Any], namespace: tuple[str, ...] =
     ],
     ids=str,
 )
-async def test_a_filter_may_ask_for_what_is_inside_of_an_object(store: Store, where: Any, keys: list[str]) -> None:
+async def test_a_filter_may_compare_keys_inside_an_object(store: Store, where: Any, keys: list[str]) -> None:
     await fill(store, USERS)
 
     assert sorted(await store.keys(DOCS, filter=where)) == keys
@@ -87,7 +87,7 @@ async def test_a_filter_may_ask_for_what_is_inside_of_an_object(store: Store, wh
     ],
     ids=str,
 )
-async def test_a_dotted_key_names_one_of_an_inner_object(mnemon_store: Store, where: Any, keys: list[str]) -> None:
+async def test_a_dotted_key_names_a_key_of_an_inner_object(mnemon_store: Store, where: Any, keys: list[str]) -> None:
     await fill(mnemon_store, {**USERS, "dotted": {"a.b": 1, "c": {"d.e": 2}}})
 
     assert sorted(await mnemon_store.keys(DOCS, filter=where)) == keys
@@ -98,7 +98,7 @@ async def test_a_dotted_key_names_one_of_an_inner_object(mnemon_store: Store, wh
     ["a\0b", math.inf, -math.inf, "x' OR '1'='1", 'x" OR ""="', "{$ne: null}", "\\", "%", 2**70, "\ud800"],
     ids=ascii,
 )
-async def test_values_that_nothing_can_have_match_nothing(store: Store, value: Any) -> None:
+async def test_impossible_values_match_nothing(store: Store, value: Any) -> None:
     await fill(store, {"text": {"field": "x"}, "number": {"field": 5}})
 
     assert await store.keys(DOCS, filter={"field": value}) == []
@@ -122,7 +122,7 @@ async def test_a_number_may_be_compared_with_infinity(store: Store) -> None:
     assert await store.keys(DOCS, filter={"n": {"$lte": -math.inf}}) == []
 
 
-async def test_the_pages_of_a_filter_that_the_client_decides_are_the_whole_of_it(store: Store) -> None:
+async def test_the_pages_of_a_filter_decided_by_the_client_are_complete(store: Store) -> None:
     await fill(store, {f"{number:03d}": {"at": {"n": number % 3}, "text": f"item {number}"} for number in range(130)})
     where = {"at": {"n": 1}}
 
@@ -133,7 +133,7 @@ async def test_the_pages_of_a_filter_that_the_client_decides_are_the_whole_of_it
     assert [key for page in pages for key in page] == full
 
 
-async def test_what_is_not_indexed_is_listed_beside_a_query_without_a_score(store: Store) -> None:
+async def test_a_query_lists_unindexed_items_without_a_score(store: Store) -> None:
     await store.put(DOCS, "ranked", {"text": "green tea", "kind": "drink"})
     await store.put(DOCS, "unranked", {"text": "green tea", "kind": "drink"}, index=False)
     await store.put(DOCS, "empty", {"n": 1, "kind": "number"}, index=False)
@@ -150,7 +150,7 @@ async def test_what_is_not_indexed_is_listed_beside_a_query_without_a_score(stor
     assert await store.keys(("elsewhere",), query="green tea") == []
 
 
-async def test_what_has_no_score_comes_page_by_page_behind_what_has_one(mnemon_store: Store) -> None:
+async def test_items_without_a_score_come_page_by_page_after_those_with_one(mnemon_store: Store) -> None:
     for number in range(3):
         await mnemon_store.put(DOCS, f"ranked{number}", {"text": f"green tea number {number}"})
         await mnemon_store.put(DOCS, f"rest{number}", {"text": "coffee"}, index=False)
@@ -162,9 +162,7 @@ async def test_what_has_no_score_comes_page_by_page_behind_what_has_one(mnemon_s
     assert len({key for page in pages for key in page}) == 6
 
 
-async def test_a_search_renews_what_it_returns_and_nothing_that_it_only_looked_at(
-    mnemon_store: Store, address: str
-) -> None:
+async def test_a_search_renews_only_the_items_that_it_returns(mnemon_store: Store, address: str) -> None:
     await mnemon_store.put(DOCS, "found", {"at": {"n": 1}}, ttl=10)
     await mnemon_store.put(DOCS, "other", {"at": {"n": 2}}, ttl=10)
     with Client(address) as client:
@@ -175,7 +173,7 @@ async def test_a_search_renews_what_it_returns_and_nothing_that_it_only_looked_a
     assert after["other"] == before["other"]
 
 
-async def test_hundreds_of_operations_in_one_turn_of_the_loop_all_get_their_answers(address: str) -> None:
+async def test_hundreds_of_operations_in_one_turn_of_the_loop_all_get_answers(address: str) -> None:
     async with opened("asyncio", address) as store:
         async_store = store.store
         count = 6 * CALLS_AT_ONCE
@@ -214,9 +212,7 @@ async def test_stores_that_share_a_server_wait_for_each_other(address: str) -> N
     ],
     ids=str,
 )
-async def test_what_is_no_operation_is_a_value_error_in_the_words_of_langgraph(
-    store: Store, op: Any, message: str
-) -> None:
+async def test_an_unknown_operation_is_a_value_error_in_langgraphs_words(store: Store, op: Any, message: str) -> None:
     await fill(store, {"doc": {"color": "red", "inner": {"color": "red"}}})
 
     with pytest.raises(ValueError, match=message):
@@ -234,7 +230,7 @@ async def test_what_is_no_operation_is_a_value_error_in_the_words_of_langgraph(
     ],
     ids=["function", "name"],
 )
-async def test_an_embedder_is_accepted_and_the_warning_says_what_is_used_instead(
+async def test_an_embedder_is_accepted_with_a_warning_of_what_is_used_instead(
     address: str, index: Any, said: str
 ) -> None:
     with Client(address) as client:
@@ -249,7 +245,7 @@ async def test_an_embedder_is_accepted_and_the_warning_says_what_is_used_instead
             AsyncMnemonStore(asyncio_client, index=index)
 
 
-async def test_an_index_without_an_embedder_warns_of_nothing_and_an_unknown_key_is_refused(address: str) -> None:
+async def test_an_index_without_an_embedder_gives_no_warning_and_an_unknown_key_is_refused(address: str) -> None:
     with Client(address) as client, warnings.catch_warnings():
         warnings.simplefilter("error")
         MnemonStore(client, index={"fields": ["title"]})
@@ -257,7 +253,7 @@ async def test_an_index_without_an_embedder_warns_of_nothing_and_an_unknown_key_
             MnemonStore(client, index={"field": ["title"]})  # type: ignore[arg-type]
 
 
-async def test_the_whole_value_may_be_named_as_what_is_searched(store: Store) -> None:
+async def test_the_whole_value_may_be_named_as_the_searched_field(store: Store) -> None:
     await store.put(DOCS, "tea", {"title": "green tea"}, index=["$"])
     await store.put(DOCS, "gate", {"title": "red gate"}, index=["$"])
 

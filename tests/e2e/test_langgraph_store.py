@@ -1,4 +1,4 @@
-"""What LangGraph promises of a store holds for both of ours, each shown on LangGraph's own store as well."""
+"""Both of our stores keep LangGraph's promises of a store. Each promise is also tested on LangGraph's own store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -78,7 +78,7 @@ async def test_an_item_comes_back_as_it_was_put(store: Store) -> None:
     assert type(item.value["count"]) is int
 
 
-async def test_what_is_not_there_is_none(store: Store) -> None:
+async def test_a_missing_item_is_none(store: Store) -> None:
     await store.put(("users", "ada"), "prefs", {"a": 1})
 
     assert await store.get(("users", "ada"), "other") is None
@@ -97,7 +97,7 @@ async def test_a_put_replaces_the_whole_value(store: Store) -> None:
     assert second.updated_at > first.updated_at
 
 
-async def test_what_is_deleted_is_gone_and_may_be_deleted_again(store: Store) -> None:
+async def test_a_deleted_item_is_gone_and_may_be_deleted_again(store: Store) -> None:
     await store.put(("test",), "doc", {"a": 1})
 
     await store.delete(("test",), "doc")
@@ -107,7 +107,7 @@ async def test_what_is_deleted_is_gone_and_may_be_deleted_again(store: Store) ->
     assert await store.search(("test",)) == []
 
 
-async def test_the_same_key_elsewhere_is_another_item(store: Store) -> None:
+async def test_the_same_key_in_another_namespace_is_another_item(store: Store) -> None:
     await store.put(("users", "ada"), "prefs", {"who": "ada"})
     await store.put(("users", "bob"), "prefs", {"who": "bob"})
 
@@ -139,7 +139,7 @@ async def test_reads_and_deletes_refuse_labels_that_are_not_valid(store: Store, 
             await call()
 
 
-async def test_the_label_langgraph_may_stand_anywhere_but_first(store: Store) -> None:
+async def test_the_label_langgraph_is_only_refused_in_first_place(store: Store) -> None:
     await store.put(("foo", "langgraph", "foo"), "bar", {"foo": "bar"})
 
     assert (await store.get(("foo", "langgraph", "foo"), "bar")).value == {"foo": "bar"}
@@ -164,7 +164,7 @@ async def test_a_search_finds_the_namespaces_below_and_compares_whole_labels(sto
     assert len(await store.search(())) == 5
 
 
-async def test_the_pages_of_a_search_are_the_whole_of_it(store: Store) -> None:
+async def test_the_pages_of_a_search_are_complete(store: Store) -> None:
     for namespace in [("a",), ("a", "b"), ("ab",), ("a", "c", "d")]:
         for number in range(7):
             await store.put(namespace, f"k{number}", {"i": number, "even": number % 2 == 0})
@@ -209,7 +209,7 @@ async def test_a_filter_selects_by_the_keys_of_the_value(store: Store, where: di
     assert await store.keys(("test",), filter=where) == found
 
 
-async def test_a_filter_compares_lists_and_truth_as_wholes(store: Store) -> None:
+async def test_a_filter_compares_lists_and_booleans_as_wholes(store: Store) -> None:
     await fill(store, {"doc1": {"tags": ["a", "b"], "on": True}, "doc2": {"tags": ["a"], "on": False}})
 
     assert await store.keys(("test",), filter={"tags": ["a", "b"]}) == ["doc1"]
@@ -235,13 +235,13 @@ async def test_a_query_finds_the_nearest_first_with_scores(store: Store) -> None
     assert 0 < scores[0] <= 1.0001
 
 
-async def test_without_a_query_nothing_has_a_score(store: Store) -> None:
+async def test_without_a_query_no_item_has_a_score(store: Store) -> None:
     await fill(store, FRUIT)
 
     assert {item.score for item in await store.search(("test",))} == {None}
 
 
-async def test_a_changed_item_is_found_by_its_new_text_alone(store: Store) -> None:
+async def test_a_changed_item_is_found_by_its_new_text_only(store: Store) -> None:
     await fill(store, {"doc1": {"text": "zany zebra Xerxes"}, "doc2": {"text": "dogs"}, "doc3": {"text": "birds"}})
     initial = (await store.search(("test",), query="Zany Xerxes"))[0].score
 
@@ -252,7 +252,7 @@ async def test_a_changed_item_is_found_by_its_new_text_alone(store: Store) -> No
     assert (await store.search(("test",), query="new text about dogs"))[0].key == "doc1"
 
 
-async def test_what_is_not_indexed_is_read_and_listed_and_never_ranked(store: Store) -> None:
+async def test_unindexed_items_are_read_and_listed_but_never_ranked(store: Store) -> None:
     await fill(store, {f"doc{number}": {"text": f"text about dogs {number}"} for number in range(3)})
 
     await store.put(("test",), "hidden", {"text": "text about dogs", "kind": "secret"}, index=False)
@@ -281,7 +281,7 @@ async def test_a_filter_narrows_a_query(store: Store, query: str, where: dict[st
     assert query in FRUIT[found[0]]["text"]
 
 
-async def test_the_pages_of_a_query_are_the_whole_of_it(store: Store) -> None:
+async def test_the_pages_of_a_query_are_complete(store: Store) -> None:
     await fill(store, {f"doc{number}": {"text": f"test document number {number}"} for number in range(5)})
 
     pages = [
@@ -294,7 +294,7 @@ async def test_the_pages_of_a_query_are_the_whole_of_it(store: Store) -> None:
     assert [key for page in pages for key in page] == await store.keys(("test",), query="test", limit=10)
 
 
-async def test_the_fields_of_the_store_are_what_is_searched(way: str, address: str) -> None:
+async def test_the_index_fields_of_the_store_are_searched(way: str, address: str) -> None:
     async with opened(way, address, fields=["title", "notes[*].text"]) as store:
         await store.put(("test",), "first", {"title": "zebra", "body": "walrus", "notes": [{"text": "heron"}]})
         await store.put(("test",), "second", {"title": "otter", "body": "zebra", "notes": [{"text": "walrus"}]})
@@ -303,7 +303,7 @@ async def test_the_fields_of_the_store_are_what_is_searched(way: str, address: s
             assert (await store.keys(("test",), query=query))[0] == best
 
 
-async def test_the_fields_of_a_put_stand_over_those_of_the_store(way: str, address: str) -> None:
+async def test_the_index_fields_of_a_put_override_those_of_the_store(way: str, address: str) -> None:
     async with opened(way, address, fields=["nothing"]) as store:
         await store.put(("test",), "first", {"a": "zebra", "b": "otter", "c": "heron"}, index=["a", "b"])
         await store.put(("test",), "second", {"a": "heron", "b": "zebra", "c": "walrus"}, index=["b", "c"])
@@ -314,7 +314,7 @@ async def test_the_fields_of_a_put_stand_over_those_of_the_store(way: str, addre
         assert scores["first"] == pytest.approx(scores["second"], abs=0.01)
 
 
-async def test_the_last_of_a_list_is_a_field(store: Store) -> None:
+async def test_the_last_element_of_a_list_can_be_a_field(store: Store) -> None:
     await store.put(("test",), "first", {"revisions": ["zebra", "otter"]}, index=["revisions[-1]"])
     await store.put(("test",), "second", {"revisions": ["otter", "zebra"]}, index=["revisions[-1]"])
 
@@ -340,7 +340,7 @@ async def test_namespaces_are_listed_by_prefix_and_suffix(store: Store) -> None:
     assert sorted(await store.list_namespaces()) == sorted(NAMESPACES)
 
 
-async def test_a_star_stands_for_any_one_label(store: Store) -> None:
+async def test_a_star_matches_any_one_label(store: Store) -> None:
     await fill_namespaces(store, NAMESPACES)
 
     assert await store.list_namespaces(prefix=("a", "*", "f")) == [("a", "b", "f"), ("a", "c", "f")]
@@ -350,7 +350,7 @@ async def test_a_star_stands_for_any_one_label(store: Store) -> None:
     assert await store.list_namespaces(prefix=("users", "*"), suffix=("*",)) == NAMESPACES[6:8]
 
 
-async def test_namespaces_are_cut_to_a_depth_and_come_once(store: Store) -> None:
+async def test_namespaces_are_truncated_to_a_depth_without_duplicates(store: Store) -> None:
     await fill_namespaces(store, [*NAMESPACES[:6], ("h", "i", "j", "k"), ("a", "g")])
 
     assert await store.list_namespaces(prefix=("a", "b"), max_depth=3) == [
@@ -391,7 +391,7 @@ async def test_all_conditions_of_a_list_must_hold(store: Store) -> None:
     assert found == [[("a", "b", "d", "i")], [("a", "b", "f")], []]
 
 
-async def test_the_results_of_a_batch_are_in_its_order_and_its_reads_come_before_its_writes(store: Store) -> None:
+async def test_a_batch_answers_in_order_and_reads_before_it_writes(store: Store) -> None:
     await fill(store, {"old": {"v": 1}, "gone": {"v": 2}})
 
     found = await store.batch(
@@ -413,7 +413,7 @@ async def test_the_results_of_a_batch_are_in_its_order_and_its_reads_come_before
     assert await store.keys(("test",)) == ["old", "new"]
 
 
-async def test_of_the_writes_of_one_item_in_a_batch_the_last_wins(store: Store) -> None:
+async def test_the_last_of_several_writes_of_one_item_in_a_batch_wins(store: Store) -> None:
     await store.batch(
         [
             PutOp(("test",), "twice", {"v": 1}),
@@ -428,13 +428,13 @@ async def test_of_the_writes_of_one_item_in_a_batch_the_last_wins(store: Store) 
     assert {item.key: item.value["v"] for item in await store.search(("test",))} == {"twice": 2, "kept": 3}
 
 
-async def test_more_is_found_and_read_than_one_call_of_the_server_returns(store: Store) -> None:
+async def test_a_search_or_batch_can_return_more_than_one_call_of_the_server(store: Store) -> None:
     await store.batch([PutOp(("test",), f"{number:04d}", {"n": number}, index=False) for number in range(1_100)])
 
     found = await store.search(("test",), limit=2_000)
     read = await store.batch([GetOp(("test",), f"{number:04d}") for number in range(1_100)])
 
-    # A list without a query is in no order that the store promises; what is read is in that of its operations.
+    # The store promises no order for a list without a query. A batch of reads has the order of its operations.
     assert sorted(item.value["n"] for item in found) == [item.value["n"] for item in read] == list(range(1_100))
 
 

@@ -1,4 +1,4 @@
-"""What a Mnemon store for LangGraph takes and refuses: lifetimes, filters, clients; and that a graph can use it."""
+"""What a Mnemon store for LangGraph accepts and refuses: lifetimes, filters and clients. A graph can use it."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
@@ -44,7 +44,7 @@ def lifetime_s(address: str, key: str = "doc") -> float | None:
     return None if ttl is None else ttl.total_seconds()
 
 
-async def test_a_ttl_is_in_minutes_and_none_is_for_ever(store: Store, address: str) -> None:
+async def test_a_ttl_is_in_minutes_and_none_means_forever(store: Store, address: str) -> None:
     await store.put(("test",), "short", {"v": 1}, ttl=1.5)
     await store.put(("test",), "long", {"v": 1}, ttl=None)
     await store.put(("test",), "plain", {"v": 1})
@@ -52,7 +52,7 @@ async def test_a_ttl_is_in_minutes_and_none_is_for_ever(store: Store, address: s
     assert [lifetime_s(address, key) for key in ("short", "long", "plain")] == [1.5 * MINUTE, None, None]
 
 
-async def test_an_item_is_gone_when_its_ttl_is_over(store: Store) -> None:
+async def test_an_item_is_gone_when_its_ttl_has_passed(store: Store) -> None:
     await store.put(("test",), "doc", {"v": 1}, ttl=0.4 / MINUTE)
     await store.put(("test",), "kept", {"v": 2}, ttl=10)
 
@@ -63,7 +63,7 @@ async def test_an_item_is_gone_when_its_ttl_is_over(store: Store) -> None:
     assert await store.keys(("test",), refresh_ttl=False) == ["kept"]
 
 
-async def test_the_default_ttl_is_for_puts_that_name_none(way: str, address: str) -> None:
+async def test_the_default_ttl_is_for_puts_without_one(way: str, address: str) -> None:
     async with opened(way, address, ttl={"default_ttl": 2}) as store:
         await store.put(("test",), "default", {"v": 1})
         await store.put(("test",), "own", {"v": 1}, ttl=3)
@@ -90,7 +90,7 @@ async def test_reads_renew_the_ttl_unless_they_or_the_store_say_otherwise(way: s
             assert (expiry() > third) is not renews
 
 
-async def test_a_read_that_renews_is_no_change(store: Store, address: str) -> None:
+async def test_a_read_that_renews_is_not_a_change(store: Store, address: str) -> None:
     await store.put(("test",), "doc", {"v": 1}, ttl=1)
     before = fact(address)
 
@@ -133,16 +133,16 @@ async def test_an_empty_key_is_refused_and_never_replaced_by_another(store: Stor
     assert await store.list_namespaces() == []
 
 
-async def test_what_is_no_operation_is_a_value_error(store: Store) -> None:
+async def test_an_unknown_operation_is_a_value_error(store: Store) -> None:
     with pytest.raises(ValueError, match="Unknown operation type: <class 'tuple'>"):
         await store.batch([("test",)])  # type: ignore[list-item]
 
 
-async def test_an_empty_batch_gives_nothing(store: Store) -> None:
+async def test_an_empty_batch_returns_an_empty_list(store: Store) -> None:
     assert await store.batch([]) == []
 
 
-async def test_a_search_for_nothing_or_beyond_the_end_finds_nothing(store: Store) -> None:
+async def test_a_search_with_limit_zero_or_beyond_the_end_finds_nothing(store: Store) -> None:
     await store.put(("test",), "doc", {"v": 1})
 
     assert await store.batch(

@@ -1,4 +1,4 @@
-"""A record of the largest size that is allowed fits into the messages of every call that carries it."""
+"""A record of the largest allowed size fits into the messages of every call that carries it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,12 +18,14 @@ CONTENT = "largest " + "z" * ((1 << 20) - 8)
 
 @pytest_asyncio.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server, and a channel with the limits that gRPC has by itself."""
+    """A server, and a channel with gRPC's default limits."""
     async with whole_server(tmp_path) as connected:
         yield connected
 
 
-async def test_the_largest_document_is_indexed_read_found_listed_told_and_exported(connection: Connection) -> None:
+async def test_the_largest_document_can_be_indexed_read_found_listed_watched_and_exported(
+    connection: Connection,
+) -> None:
     store = connection.store
     document = pb.Document(doc_id="largest", content=CONTENT, metadata=METADATA)
     await store.IndexDocument(pb.IndexDocumentRequest(document=document))
@@ -35,7 +37,7 @@ async def test_the_largest_document_is_indexed_read_found_listed_told_and_export
     await _told_and_exported(connection, lambda event: event.document.content)
 
 
-async def test_the_largest_memory_is_created_read_found_told_and_exported(connection: Connection) -> None:
+async def test_the_largest_memory_can_be_created_read_found_watched_and_exported(connection: Connection) -> None:
     memory = memory_pb2.Memory(content=CONTENT, metadata=METADATA)
     created = await connection.memories.CreateMemory(memory_pb2.CreateMemoryRequest(memory=memory))
     memory_id = created.receipt.id
@@ -46,7 +48,7 @@ async def test_the_largest_memory_is_created_read_found_told_and_exported(connec
     await _told_and_exported(connection, lambda event: event.memory.content)
 
 
-async def test_the_largest_fact_is_put_read_told_and_exported(connection: Connection) -> None:
+async def test_the_largest_fact_can_be_put_read_watched_and_exported(connection: Connection) -> None:
     fact = facts_pb2.Fact(namespace=["n"], key="largest", metadata=METADATA)
     numbers = [0.25] * 99_000  # an object has at most 100,000 values
     rest = "x" * ((1 << 20) - 100 - len(numbers) * len("0.25,"))
@@ -61,7 +63,7 @@ async def test_the_largest_fact_is_put_read_told_and_exported(connection: Connec
     await _told_and_exported(connection, lambda event: event.fact.key)
 
 
-async def test_the_largest_searched_text_of_a_fact_comes_back_from_an_archive(
+async def test_the_largest_searched_text_of_a_fact_survives_an_export_and_import(
     connection: Connection, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     words = " ".join(f"word{i}" for i in range(200_000))[: (1 << 20) - 100]
@@ -81,7 +83,7 @@ async def test_the_largest_searched_text_of_a_fact_comes_back_from_an_archive(
         assert found[0].fact.metadata == METADATA
 
 
-async def test_metadata_of_more_than_that_is_refused_by_its_name(connection: Connection) -> None:
+async def test_metadata_above_the_limit_is_refused_by_name(connection: Connection) -> None:
     metadata = {**METADATA, "more": common_pb2.MetadataValue(string_value="x")}
     document = pb.Document(doc_id="larger", content="x", metadata=metadata)
     refused = await failure_of(connection.store.IndexDocument(pb.IndexDocumentRequest(document=document)))

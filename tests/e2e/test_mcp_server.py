@@ -1,6 +1,6 @@
 """`mnemon mcp` driven by the official SDK's client: over stdio and streamable HTTP, in both forms of the protocol.
 
-Where only the tools matter, they are reached over HTTP; where only who is meant matters, without a process.
+Tests of the tools alone use HTTP. Tests of identities alone start no process.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ async def test_a_model_remembers_and_finds_it_again(
     assert [memory["value"] for memory in json.loads(text_of(found))] == [{"content": "Ada likes green tea."}]
 
 
-async def test_the_tools_are_described_as_the_server_describes_them(url: str, client: mnemon.Client) -> None:
+async def test_the_tools_are_described_as_by_the_server(url: str, client: mnemon.Client) -> None:
     async with McpClient(url) as tools:
         listed = {tool.name: tool for tool in (await tools.list_tools()).tools}
 
@@ -136,7 +136,7 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
     ],
     ids=str,
 )
-async def test_what_goes_wrong_is_a_result_that_says_so(
+async def test_an_error_is_a_result_that_describes_it(
     url: str, client: mnemon.Client, tool: str, arguments: dict[str, Any], sentence: str
 ) -> None:
     client.facts.put(("user", "bob"), "of-bob", {"content": "Bob's own"})
@@ -150,7 +150,7 @@ async def test_what_goes_wrong_is_a_result_that_says_so(
     assert client.facts.get(("user", "bob"), "of-bob").value == {"content": "Bob's own"}
 
 
-async def test_knowledge_is_that_of_the_user_unless_it_is_shared(address: str) -> None:
+async def test_knowledge_belongs_to_the_user_unless_it_is_shared(address: str) -> None:
     async with inner_session(address, Identity(user="ada")) as tools:
         own = json.loads(text_of(await tools.call_tool("search_knowledge", {"query": "refunds"})))
     async with inner_session(address, Identity(user="ada", shared_knowledge=True)) as tools:
@@ -165,7 +165,7 @@ async def test_knowledge_is_that_of_the_user_unless_it_is_shared(address: str) -
     assert 0 < hit["score"] <= 1
 
 
-async def test_the_timeline_is_that_of_the_user(url: str) -> None:
+async def test_the_timeline_belongs_to_the_user(url: str) -> None:
     passport, train = "Ada must renew her passport.", "Ada asked for the early train."
     async with McpClient(url) as tools:
 
@@ -181,7 +181,7 @@ async def test_the_timeline_is_that_of_the_user(url: str) -> None:
         assert (await told(query="early train"))[0] == train
 
 
-async def test_without_a_user_the_events_of_everybody_are_found(address: str) -> None:
+async def test_without_a_user_the_events_of_all_users_are_found(address: str) -> None:
     async with inner_session(address, Identity(namespace=("team",))) as tools:
         events = json.loads(text_of(await tools.call_tool("query_timeline", {})))
 
@@ -198,7 +198,7 @@ async def test_without_a_user_the_events_of_everybody_are_found(address: str) ->
     ],
     ids=str,
 )
-async def test_memories_are_kept_where_the_identity_says(
+async def test_memories_are_stored_in_the_namespace_of_the_identity(
     client: mnemon.Client, address: str, identity: Identity, namespace: tuple[str, ...]
 ) -> None:
     async with inner_session(address, identity) as tools:
@@ -208,7 +208,7 @@ async def test_memories_are_kept_where_the_identity_says(
     assert list(client.facts.namespaces()) == [namespace]
 
 
-async def test_the_options_of_the_command_say_who_is_meant_and_what_may_be_done(
+async def test_the_options_of_the_command_set_the_identity_and_the_permitted_actions(
     client: mnemon.Client, address: str
 ) -> None:
     options = ("--namespace", "{org_id}.{agent_id}.{user_id}", "--org", "o", "--agent", "a", *ADA)
@@ -226,7 +226,7 @@ async def test_the_options_of_the_command_say_who_is_meant_and_what_may_be_done(
     assert {hit["doc_id"] for hit in json.loads(text_of(found))} == {"ada-1", "rules"}
 
 
-async def test_without_a_namespace_a_call_says_what_is_missing(address: str) -> None:
+async def test_a_call_without_a_namespace_says_what_is_missing(address: str) -> None:
     async with inner_session(address, Identity()) as tools:
         result = await tools.call_tool("manage_memory", {"content": "x"})
 
@@ -234,7 +234,7 @@ async def test_without_a_namespace_a_call_says_what_is_missing(address: str) -> 
     assert "user_id" in text_of(result)
 
 
-async def test_a_server_that_is_away_is_a_sentence() -> None:
+async def test_an_unreachable_server_is_reported_in_a_sentence() -> None:
     port = HeldPort()
     nowhere = port.address
     async with inner_session(nowhere, Identity(user="ada")) as tools:
@@ -246,7 +246,7 @@ async def test_a_server_that_is_away_is_a_sentence() -> None:
     assert nowhere in text_of(result)
 
 
-async def test_calls_at_the_same_time_are_answered(url: str, client: mnemon.Client) -> None:
+async def test_concurrent_calls_are_answered(url: str, client: mnemon.Client) -> None:
     async with McpClient(url) as tools:
         created = await asyncio.gather(
             *(tools.call_tool("manage_memory", {"content": f"note {number}"}) for number in range(20))
@@ -275,7 +275,7 @@ def test_requests_of_web_pages_are_refused(url: str, headers: dict[str, str], st
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-async def test_the_http_server_ends_when_told_with_clients_still_there(
+async def test_the_http_server_stops_on_a_signal_with_clients_still_connected(
     address: str, number: signal.Signals, code: int
 ) -> None:
     with http_process(address, *ADA) as process:
@@ -287,7 +287,7 @@ async def test_the_http_server_ends_when_told_with_clients_still_there(
     assert "Traceback" not in "".join(process.errors)
 
 
-def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_command(address: str) -> None:
+def test_stdout_carries_only_the_protocol_and_the_end_of_stdin_ends_the_command(address: str) -> None:
     calls = [INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
     calls.append({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
     with subprocess.Popen(
@@ -312,7 +312,7 @@ def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_command
     assert (rest, errors) == ("", "")
 
 
-def test_an_address_in_use_is_one_clear_line(address: str) -> None:
+def test_an_address_in_use_gives_one_clear_line(address: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
@@ -338,7 +338,7 @@ def test_an_address_in_use_is_one_clear_line(address: str) -> None:
         (("--namespace", "{team}.notes", *ADA), "{team}, which nothing fills"),
     ],
 )
-def test_an_identity_that_has_no_place_for_memories_is_refused_at_the_start(
+def test_an_identity_without_a_namespace_for_memories_is_refused_at_start(
     address: str, options: tuple[str, ...], said: str
 ) -> None:
     done = subprocess.run(
@@ -356,5 +356,5 @@ def test_an_identity_that_has_no_place_for_memories_is_refused_at_the_start(
     assert "Traceback" not in done.stderr
 
 
-def test_a_user_who_is_no_label_is_fine_where_memories_are_elsewhere() -> None:
+def test_a_user_that_is_not_a_label_is_allowed_if_memories_are_elsewhere() -> None:
     Identity(namespace=("team", "recipes"), user="ada@example.com").check()

@@ -1,4 +1,4 @@
-"""The mnemon command's memories, as a person and as a program would use them, against a real server."""
+"""The mnemon command's memories against a real server, used as people and programs use them."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def remembered(address: str, text: str, *options: str) -> str:
     return memory_id
 
 
-def test_what_is_remembered_is_recalled_with_its_tags(address: str, memory: Client) -> None:
+def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Client) -> None:
     options = ("--type", "preference", "--user", "ada", "--decay", "reinforceable", "--global", "--meta", "score=5")
     memory_id = remembered(address, "Ada likes green tea.", *options)
     remembered(address, "The report is due on Friday.", "--user", "bob")
@@ -81,7 +81,7 @@ def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(
     }
 
 
-def test_what_the_list_prints_as_json_can_be_remembered_from_standard_input(address: str, memory: Client) -> None:
+def test_the_json_output_of_list_can_be_remembered_from_standard_input(address: str, memory: Client) -> None:
     remembered(address, "Ada likes tea.", "--user", "ada", "--decay", "contextual", "--meta", 'code="007"')
     listed = run(address, "memories", "--json").stdout
     before = list(memory.list_memories())
@@ -97,7 +97,7 @@ def test_what_the_list_prints_as_json_can_be_remembered_from_standard_input(addr
     ]
 
 
-def test_a_line_with_the_id_of_a_memory_is_that_memory(address: str, memory: Client) -> None:
+def test_a_line_with_the_id_of_a_memory_updates_that_memory(address: str, memory: Client) -> None:
     tea = remembered(address, "Ada likes tea.", "--user", "ada", "--meta", "score=5")
     remembered(address, "Ada has a cat.", "--user", "ada")
     listed = run(address, "memories", "--json").stdout
@@ -134,7 +134,7 @@ def test_a_list_counts_limits_and_shows_one(address: str, memory: Client) -> Non
     assert missing.stderr.startswith("Error: ")
 
 
-def test_forgetting_is_undone_and_only_a_purge_asks(address: str, memory: Client) -> None:
+def test_forgetting_can_be_undone_and_only_a_purge_asks(address: str, memory: Client) -> None:
     memory_id = remembered(address, "Ada likes tea.")
 
     assert run(address, "forget", memory_id).stdout == f"forgot {memory_id}\n"
@@ -152,7 +152,7 @@ def test_forgetting_is_undone_and_only_a_purge_asks(address: str, memory: Client
     assert memory.count_memories(show_deleted=True) == 0
 
 
-def test_a_purge_says_which_ones_with_options(address: str, memory: Client) -> None:
+def test_options_say_which_memories_a_purge_deletes(address: str, memory: Client) -> None:
     for user in ("ada", "ada", "bob"):
         remembered(address, f"A note of {user}.", "--user", user)
     memory.forget(next(memory.list_memories(user="bob")).memory_id)
@@ -163,7 +163,7 @@ def test_a_purge_says_which_ones_with_options(address: str, memory: Client) -> N
     assert memory.count_memories(show_deleted=True) == 0
 
 
-def test_reinforcing_goes_on_past_what_cannot_be_reinforced(address: str, memory: Client) -> None:
+def test_reinforcing_continues_after_a_memory_that_cannot_be_reinforced(address: str, memory: Client) -> None:
     stable = remembered(address, "Ada likes tea.")
     fading = remembered(address, "Ada likes cake.", "--decay", "reinforceable")
 
@@ -175,7 +175,7 @@ def test_reinforcing_goes_on_past_what_cannot_be_reinforced(address: str, memory
     assert memory.get_memory(fading).reinforce_time is not None
 
 
-def test_a_forecast_names_what_fades_by_then(address: str, memory: Client) -> None:
+def test_a_forecast_names_the_memories_that_fade_by_then(address: str, memory: Client) -> None:
     fading = remembered(address, "It rains at the moment.", "--decay", "contextual")
     remembered(address, "Ada likes tea.")
 
@@ -188,7 +188,7 @@ def test_a_forecast_names_what_fades_by_then(address: str, memory: Client) -> No
     assert "nothing fades by then" in run(address, "forecast", "--by", "1d").stdout
 
 
-def test_health_tells_of_memories(address: str, memory: Client) -> None:
+def test_health_reports_memories(address: str, memory: Client) -> None:
     remembered(address, "Ada likes tea.")
 
     shown = run(address, "health")

@@ -1,4 +1,4 @@
-"""The server is killed at random moments while eight clients change memories: nothing acknowledged is lost."""
+"""The server is killed at random moments while eight clients change memories: no acknowledged change is lost."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Filters of memories over a real channel: every field and operator, and values that are out to do harm."""
+"""Filters of memories over a real channel: every field and operator, and malicious values."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -49,7 +49,7 @@ async def memories(tmp_path: Path) -> AsyncIterator[Any]:
 
 @pytest_asyncio.fixture
 async def two(memories: Any) -> Any:
-    """The stub, with two memories that differ in everything."""
+    """The stub, with two memories that differ in every field."""
     await remember(
         memories,
         "Ada sits by the window.",
@@ -78,12 +78,12 @@ async def two(memories: Any) -> Any:
 
 
 def who(contents: list[str]) -> str:
-    """The initials of the memories that were found."""
+    """The initials of the memories found."""
     return "".join(content[0] for content in contents)
 
 
 async def refused(memories: Any, chosen: pb.MemoryFilter) -> dict[str, str]:
-    """What a list with this filter is refused for, by field."""
+    """The reasons for which a list with this filter is refused, by field."""
     error = await failure_of(memories.ListMemories(pb.ListMemoriesRequest(filter=chosen)))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     return {v.field: v.description for v in detail(error, error_details_pb2.BadRequest).field_violations}
@@ -111,7 +111,7 @@ async def refused(memories: Any, chosen: pb.MemoryFilter) -> dict[str, str]:
     ],
     ids=str,
 )
-async def test_everything_that_is_set_must_hold(two: Any, chosen: pb.MemoryFilter, expected: str) -> None:
+async def test_all_conditions_must_hold(two: Any, chosen: pb.MemoryFilter, expected: str) -> None:
     assert who(await contents_of(two, chosen)) == expected
 
 
@@ -153,7 +153,7 @@ async def test_everything_that_is_set_must_hold(two: Any, chosen: pb.MemoryFilte
     ],
     ids=str,
 )
-async def test_a_filter_means_what_it_says(two: Any, part: common_pb2.Filter, expected: str) -> None:
+async def test_each_filter_selects_the_right_memories(two: Any, part: common_pb2.Filter, expected: str) -> None:
     chosen = where(part)
     assert who(await contents_of(two, chosen)) == expected
     answer = await two.SearchMemories(pb.SearchMemoriesRequest(query="sits by the", filter=chosen))
@@ -196,13 +196,13 @@ async def test_values_are_data_whatever_they_look_like(memories: Any, text: str)
 
 
 @pytest.mark.parametrize("name", ["rowid", "content'; --", "metadata", "metadata.", "metadata.a b", "", "delete_time"])
-async def test_a_name_that_is_no_field_is_refused_wherever_it_leads(memories: Any, name: str) -> None:
+async def test_an_unknown_field_name_is_refused_whatever_it_looks_like(memories: Any, name: str) -> None:
     named = await refused(memories, where(compare(name, "EQ", "x")))
     assert list(named) == [f"filter.filter.{name}"]
     assert named[f"filter.filter.{name}"]
 
 
-async def test_every_part_that_is_wrong_is_named_by_its_path(memories: Any) -> None:
+async def test_every_invalid_part_is_named_by_its_path(memories: Any) -> None:
     chosen = where(
         common_pb2.Filter(),
         common_pb2.Filter(condition=common_pb2.Condition(field="type")),
@@ -239,11 +239,11 @@ async def test_every_part_that_is_wrong_is_named_by_its_path(memories: Any) -> N
     ],
     ids=lambda part: str(part)[:60],
 )
-async def test_a_value_that_no_comparison_can_mean_is_refused(memories: Any, part: common_pb2.Filter) -> None:
+async def test_a_value_that_cannot_be_compared_is_refused(memories: Any, part: common_pb2.Filter) -> None:
     assert list(await refused(memories, where(part))) == [f"filter.filter.{part.condition.field}"]
 
 
-async def test_a_filter_at_its_limits_works_and_one_beyond_is_refused(memories: Any) -> None:
+async def test_a_filter_at_the_limits_works_and_one_beyond_is_refused(memories: Any) -> None:
     await remember(memories, "a", scope={"agent": "claude"})
     part = compare("agent", "EQ", "claude")
     for _ in range(6):
@@ -260,7 +260,7 @@ async def test_a_filter_at_its_limits_works_and_one_beyond_is_refused(memories: 
     assert list(many) == ["filter.filter.all_of.filters[0].condition.values"]
 
 
-async def test_a_filter_as_deep_as_a_message_may_be_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+async def test_a_filter_as_deep_as_a_message_allows_is_refused_without_harm(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connected:
         message = pb.CountMemoriesRequest()
         part = message.filter.filter
@@ -273,7 +273,7 @@ async def test_a_filter_as_deep_as_a_message_may_be_is_refused_and_harms_nobody(
         assert await _still_serves(connected)
 
 
-async def test_a_filter_with_a_hundred_thousand_parts_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+async def test_a_filter_with_a_hundred_thousand_parts_is_refused_quickly(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connected:
         message = pb.CountMemoriesRequest(filter=where(*[compare("agent", "EQ", "x")] * 100_000))
         error = await failure_of(connected.memories.CountMemories(message, timeout=60))

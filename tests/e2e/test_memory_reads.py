@@ -1,4 +1,4 @@
-"""What the memory service promises of reads: pages, searches, forecasts and the status."""
+"""What the memory service promises about reads: pages, searches, forecasts and the status."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -33,14 +33,14 @@ def memories(connection: Connection) -> Any:
 
 
 def stamp(time: datetime) -> Timestamp:
-    """The time as a message."""
+    """A protobuf Timestamp of the time."""
     message = Timestamp()
     message.FromDatetime(time)
     return message
 
 
 async def bulk(memories: Any, requests: list[pb.CreateMemoryRequest]) -> list[str]:
-    """Stores memories through the bulk stream; their ids."""
+    """Stores memories through the bulk stream. Returns their ids."""
     runs = [pb.BulkCreateMemoriesRequest(requests=requests[i : i + 1000]) for i in range(0, len(requests), 1000)]
     return [result.receipt.id async for answer in memories.BulkCreateMemories(iter(runs)) for result in answer.results]
 
@@ -51,7 +51,7 @@ async def search(memories: Any, query: str, **fields: Any) -> pb.SearchMemoriesR
 
 
 async def wrong_fields(call: Any) -> list[str]:
-    """The fields that the call is refused for."""
+    """The fields for which the call is refused."""
     error = await failure_of(call)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     return [violation.field for violation in detail(error, error_details_pb2.BadRequest).field_violations]
@@ -69,7 +69,7 @@ async def test_pages_hold_every_memory_once_in_the_order_of_creation(memories: A
     assert [memory_id for page in pages for memory_id in page] == ids[:3] + ids[4:]
 
 
-async def test_page_sizes_are_a_hundred_unless_said_and_at_most_a_thousand(memories: Any) -> None:
+async def test_page_sizes_are_a_hundred_by_default_and_at_most_a_thousand(memories: Any) -> None:
     await bulk(memories, [create(f"m{i}") for i in range(1001)])
     assert len((await memories.ListMemories(pb.ListMemoriesRequest())).memories) == 100
     largest = await memories.ListMemories(pb.ListMemoriesRequest(page_size=5000))
@@ -90,7 +90,7 @@ async def test_a_page_ends_at_three_mebibytes_of_content(memories: Any) -> None:
     assert seen == [str(i) for i in range(8)]
 
 
-async def test_a_page_token_is_good_for_its_own_query_only(memories: Any) -> None:
+async def test_a_page_token_is_valid_for_its_own_query_only(memories: Any) -> None:
     await remember(memories, *(f"m{i}" for i in range(5)), decay_policy=pb.DECAY_POLICY_CONTEXTUAL)
     token = (await memories.ListMemories(pb.ListMemoriesRequest(page_size=2))).next_page_token
     larger = await memories.ListMemories(pb.ListMemoriesRequest(page_size=3, page_token=token))
@@ -111,7 +111,7 @@ async def test_a_page_token_is_good_for_its_own_query_only(memories: Any) -> Non
     assert [f.memory.content for f in (await memories.ForecastMemories(rest)).forecasts] == ["m2", "m3", "m4"]
 
 
-async def test_counts_agree_with_lists_deleted_or_not(memories: Any) -> None:
+async def test_counts_agree_with_lists_with_and_without_deleted_memories(memories: Any) -> None:
     gone, *_ = await remember(memories, "a1", "a2", "a3", type="a")
     await remember(memories, "b1", type="b")
     await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=gone.memory_id))
@@ -122,7 +122,7 @@ async def test_counts_agree_with_lists_deleted_or_not(memories: Any) -> None:
             assert len(await contents_of(memories, chosen, show_deleted=show_deleted)) == expected
 
 
-async def test_results_come_best_first_with_what_was_compared(memories: Any) -> None:
+async def test_results_come_best_first_and_say_how_they_were_compared(memories: Any) -> None:
     await remember(memories, "Owls hunt mice at night.", "The night train leaves at nine.", "Knead the dough.")
     modes = (common_pb2.SEARCH_MODE_UNSPECIFIED, common_pb2.SEARCH_MODE_KEYWORD, common_pb2.SEARCH_MODE_VECTOR)
     for mode in modes:
@@ -140,7 +140,7 @@ async def test_results_come_best_first_with_what_was_compared(memories: Any) -> 
         assert (answer.diagnostics.exact, answer.diagnostics.returned) == (True, len(answer.results))
 
 
-async def test_what_has_faded_makes_room_for_the_next(tmp_path: Path) -> None:
+async def test_faded_memories_make_room_for_the_next_results(tmp_path: Path) -> None:
     async with whole_server(tmp_path, contextual_half_life_h=0.001) as connected:
         memories = connected.memories
         await bulk(memories, [create("python fact", decay_policy=pb.DECAY_POLICY_CONTEXTUAL) for _ in range(30)])
@@ -167,13 +167,13 @@ async def test_faded_memories_are_left_out_unless_a_filter_says_otherwise(tmp_pa
         assert (await connected.memories.CountMemories(pb.CountMemoriesRequest(filter=where()))).count == 1
 
 
-async def test_a_limit_of_zero_is_ten(memories: Any) -> None:
+async def test_a_limit_of_zero_means_ten(memories: Any) -> None:
     await bulk(memories, [create(f"python fact {i}") for i in range(12)])
     assert len((await search(memories, "python fact", limit=0)).results) == 10
     assert len((await search(memories, "python fact", limit=12)).results) == 12
 
 
-async def test_a_view_says_how_much_of_a_memory_is_returned(memories: Any) -> None:
+async def test_a_view_sets_how_much_of_a_memory_is_returned(memories: Any) -> None:
     [memory] = await remember(memories, "owls hunt mice", type="fact", metadata=metadata(a=1))
     [standard] = (await search(memories, "owls hunt mice")).results
     [ids] = (await search(memories, "owls hunt mice", view=common_pb2.VIEW_IDS)).results
@@ -188,7 +188,7 @@ async def test_a_view_says_how_much_of_a_memory_is_returned(memories: Any) -> No
     assert (why.memory, list(why.explanation.matched_terms)) == (ids.memory, ["owl", "hunt", "mice"])
 
 
-async def test_a_least_score_leaves_out_what_is_below(memories: Any) -> None:
+async def test_a_minimum_score_leaves_out_lower_ones(memories: Any) -> None:
     await remember(memories, "owls hunt mice", "bread and butter")
     answer = await search(memories, "owls hunt mice", min_score=0.9)
     assert [match.memory.content for match in answer.results] == ["owls hunt mice"]
@@ -215,11 +215,13 @@ async def test_a_blank_query_finds_nothing(memories: Any, query: str) -> None:
          ["mode", "filter.filter", "view", "limit", "min_score"]),
     ],
 )  # fmt: skip
-async def test_a_search_out_of_bounds_is_refused_by_field(memories: Any, fields: Any, wrong: list[str]) -> None:
+async def test_a_search_with_values_out_of_range_is_refused_by_field(
+    memories: Any, fields: Any, wrong: list[str]
+) -> None:
     assert await wrong_fields(memories.SearchMemories(pb.SearchMemoriesRequest(**fields))) == wrong
 
 
-async def test_an_explanation_adds_up_to_the_score_and_is_there_only_where_it_was_asked_for(memories: Any) -> None:
+async def test_an_explanation_adds_up_to_the_score_and_comes_only_on_request(memories: Any) -> None:
     await remember(memories, "🦉 Owls were hunting mice at night.")
     [plain] = (await search(memories, "owls hunt mice")).results
     assert not plain.HasField("explanation")
@@ -234,7 +236,7 @@ async def test_an_explanation_adds_up_to_the_score_and_is_there_only_where_it_wa
     assert (said.passage_start, said.passage_end) == (0, len(match.memory.content))
 
 
-async def test_a_forecast_says_what_falls_below_by_when(memories: Any) -> None:
+async def test_a_forecast_lists_what_falls_below_a_threshold_and_when(memories: Any) -> None:
     fading = pb.DECAY_POLICY_CONTEXTUAL
     [week] = await remember(memories, "a week", decay_policy=fading, scope={"agent": "claude"})
     [month] = await remember(memories, "a month", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
@@ -258,18 +260,18 @@ async def test_a_forecast_says_what_falls_below_by_when(memories: Any) -> None:
     assert await forecast(24 * 60, filter=where(compare("decay_policy", "EQ", "stable"))) == []
 
 
-async def test_a_forecast_without_a_time_or_a_bound_is_refused(memories: Any) -> None:
+async def test_a_forecast_without_a_time_or_a_threshold_is_refused(memories: Any) -> None:
     request = pb.ForecastMemoriesRequest(min_confidence=0.0, page_size=-1)
     assert await wrong_fields(memories.ForecastMemories(request)) == ["by_time", "page_size", "min_confidence"]
 
 
-async def test_an_id_that_is_none_is_refused(memories: Any) -> None:
+async def test_an_invalid_id_is_refused(memories: Any) -> None:
     for memory_id in ("", "x" * 513, "a\nb"):
         call = memories.GetMemory(pb.GetMemoryRequest(memory_id=memory_id))
         assert await wrong_fields(call) == ["memory_id"]
 
 
-async def test_memories_and_documents_do_not_see_each_other(connection: Connection) -> None:
+async def test_memories_and_documents_are_kept_apart(connection: Connection) -> None:
     from mnemon.v1 import knowledge_store_pb2
 
     [memory] = await remember(connection.memories, "shared words", metadata=metadata(n=1))

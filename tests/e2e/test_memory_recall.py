@@ -1,4 +1,4 @@
-"""Filtered searches among many memories find what comparing every one of them finds, also after much has changed."""
+"""Filtered searches among many memories find what comparing each memory finds, also after many changes."""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TAIL = 1_024
 
 @dataclass
 class Oracle:
-    """What is stored: one row for each memory, and which of them are alive."""
+    """The expected content: one row for each memory, and which memories are alive."""
 
     ids: list[str]
     vectors: Vectors
@@ -47,7 +47,7 @@ async def run(data_dir: Path, count: int, graph_vectors_min: int) -> None:
         await update_a_third(server, oracle, vectors[count : 2 * count])
         await graph_settled(server, int(oracle.alive.sum()))
         exact = {share: await check(server, oracle, vectors[2 * count :], share) for share in SHARES}
-    # Where most memories match, the graph has answered: else this would have tested nothing of it.
+    # If most memories match, the graph must have answered. Otherwise the graph would not have been tested.
     assert exact[1.0] < QUERIES
     assert exact[0.5] < QUERIES
 
@@ -102,7 +102,7 @@ async def update_a_third(server: Connection, oracle: Oracle, vectors: Vectors) -
 
 
 async def graph_settled(server: Connection, alive: int) -> None:
-    """Waits until the graph holds most of what is alive, and its dead have been seen to."""
+    """Waits until the graph holds most living memories and its dead entries were handled."""
 
     async def is_settled() -> bool:
         index = (await server.memories.GetStatus(memory_pb2.GetStatusRequest())).index
@@ -115,7 +115,7 @@ async def graph_settled(server: Connection, alive: int) -> None:
 
 
 async def check(server: Connection, oracle: Oracle, queries: Vectors, share: float) -> int:
-    """How many of the answers were exact; fails where one misses what it must find."""
+    """Returns how many answers were exact. Fails if an answer misses an expected memory."""
     bound = max(1, round(share * len(oracle.ids)))
     exact, recalls = 0, []
     for query in queries:

@@ -1,4 +1,4 @@
-"""The memory tools as functions: blocking and on asyncio, on a server and on an embedded vault, which do the same."""
+"""The memory tools as functions: blocking and asyncio, on a server and on an embedded vault, all behave the same."""
 
 import asyncio
 import inspect
@@ -58,7 +58,7 @@ async def async_store(request: pytest.FixtureRequest, address: str, tmp_path: Pa
 
 
 def id_of(created: str) -> str:
-    """The id that a creation names."""
+    """The id that the answer to a creation names."""
     assert created.startswith("created memory ")
     return created.removeprefix("created memory ")
 
@@ -78,7 +78,7 @@ def test_a_memory_is_created_found_updated_and_deleted(store: Client) -> None:
     assert search("coffee", config=ADA) == "[]"
 
 
-def test_nobody_reaches_the_memories_of_somebody_else(store: Client) -> None:
+def test_a_tool_cannot_reach_memories_of_another_user(store: Client) -> None:
     manage = create_manage_memory_tool(NOTES, store=store)
     search = create_search_memory_tool(NOTES, store=store)
     key = id_of(manage("Ada's secret.", config=ADA))
@@ -90,7 +90,7 @@ def test_nobody_reaches_the_memories_of_somebody_else(store: Client) -> None:
     assert store.facts.get(("ada", "notes"), key).value == {"content": "Ada's secret."}
 
 
-def test_a_search_gives_the_facts_where_they_are_asked_for(store: Client) -> None:
+def test_a_search_returns_the_facts_on_request(store: Client) -> None:
     manage = create_manage_memory_tool(store=store)
     search = create_search_memory_tool(store=store, response_format="content_and_artifact")
     for number in range(4):
@@ -101,7 +101,7 @@ def test_a_search_gives_the_facts_where_they_are_asked_for(store: Client) -> Non
     assert isinstance(facts, list) and len(facts) == 2
     assert [each["key"] for each in json.loads(text)] == [match.key for match in facts]
     assert {match.value["n"] for match in facts} <= {1, 2, 3}
-    # What a program stored beside the content stays when a model updates it.
+    # A model's update keeps what a program stored beside the content.
     manage("coffee", "update", id="key-3", config=ADA)
     assert store.facts.get(("user", "ada"), "key-3").value == {"content": "coffee", "n": 3}
     with pytest.raises(ValueError, match=r"\$like"):
@@ -110,7 +110,7 @@ def test_a_search_gives_the_facts_where_they_are_asked_for(store: Client) -> Non
         search(" ", config=ADA)
 
 
-def test_a_namespace_that_is_not_filled_is_told_with_the_keys_that_are_there(store: Client) -> None:
+def test_a_namespace_with_missing_keys_is_reported_with_the_known_keys(store: Client) -> None:
     manage = create_manage_memory_tool(NOTES, store=store)
     config = {"thread_id": "7", "api_key": "secret", "configurable": {"checkpoint": object()}}
 
@@ -124,7 +124,7 @@ def test_a_namespace_that_is_not_filled_is_told_with_the_keys_that_are_there(sto
     assert list(store.facts.list(subtree=True)) == []
 
 
-def test_what_the_server_does_not_permit_no_tool_may_do(tmp_path: Path) -> None:
+def test_a_tool_cannot_do_what_the_server_does_not_permit(tmp_path: Path) -> None:
     with open_embedded(tmp_path, embedding_model="hashing", tool_actions_permitted=("create", "update")) as store:
         assert store.tools.list()[0].actions_permitted == ("create", "update")
         manage = create_manage_memory_tool(store=store)
@@ -134,7 +134,7 @@ def test_what_the_server_does_not_permit_no_tool_may_do(tmp_path: Path) -> None:
         assert store.facts.get(("user", "ada"), key).value == {"content": "Ada likes tea."}
 
 
-async def test_on_asyncio_the_tools_are_coroutine_functions_and_run_side_by_side(async_store: AsyncClient) -> None:
+async def test_on_asyncio_the_tools_are_coroutine_functions_and_run_concurrently(async_store: AsyncClient) -> None:
     manage = create_manage_memory_tool(NOTES, store=async_store)
     search = create_search_memory_tool(NOTES, store=async_store, response_format="content_and_artifact")
     assert inspect.iscoroutinefunction(manage) and inspect.iscoroutinefunction(search)

@@ -1,4 +1,4 @@
-"""The scenarios of the memory tools, each called as a program calls them, against a real server."""
+"""The scenarios of the memory tools, called as programs call them, against a real server."""
 
 import json
 import re
@@ -35,13 +35,13 @@ async def create(client: AsyncClient, content: str, config: dict[str, Any] = ADA
 
 
 async def found(client: AsyncClient, query: str, config: dict[str, Any] = ADA, **arguments: Any) -> list[Any]:
-    """What the search tool gives to a model."""
+    """What the search tool returns to a model."""
     answer = await create_search_memory_tool(store=client)(query=query, config=config, **arguments)
     return list(json.loads(answer))
 
 
 async def contents(client: AsyncClient, query: str, config: dict[str, Any] = ADA, **arguments: Any) -> list[str]:
-    """The texts of what is found."""
+    """The texts of the results."""
     return [fact["value"]["content"] for fact in await found(client, query, config, **arguments)]
 
 
@@ -57,10 +57,10 @@ async def test_create_a_new_fact(client: AsyncClient) -> None:
     assert str(UUID(match[1])) == match[1]
     [fact] = await found(client, "tea")
     assert (fact["key"], fact["value"]) == (match[1], {"content": "Ada likes her tea without milk."})
-    # The same words again are another memory: what a model says twice, it may mean twice.
+    # The same words again make another memory: a model may mean to repeat itself.
     again = await manage(content="Ada likes her tea without milk.", action="create", config=ADA)
     assert again != returned
-    # Without an action it is the same.
+    # Without an action, the result is the same.
     assert CREATED.fullmatch(await manage(content="Ada has a cat.", config=ADA))
     with pytest.raises(ValueError, match="id"):
         await manage(content="Ada has a dog.", action="create", id=match[1], config=ADA)
@@ -79,7 +79,7 @@ async def test_update_an_existing_fact(client: AsyncClient) -> None:
     with pytest.raises(mnemon.FactNotFoundError):
         await manage(content="Ada lives in Paris.", action="update", id="unknown", config=ADA)
     assert await contents(client, "where does Ada live") == ["Ada lives in London."]
-    # What it was before is kept beside it.
+    # The previous content is stored beside it.
     fact = await client.facts.get(("user", "ada"), key, versions=True)
     assert [version.value for version in fact.versions] == [{"content": "Ada lives in Turin."}]
 
@@ -95,7 +95,7 @@ async def test_delete_a_fact(client: AsyncClient) -> None:
         await client.facts.get(("user", "ada"), key)
     with pytest.raises(ValueError, match="id"):
         await manage(action="delete", config=ADA)
-    # It is gone already, and that is what was asked for.
+    # It is already gone, which is what was asked for.
     assert await manage(action="delete", id=key, config=ADA) == f"Deleted memory {key}"
 
 
@@ -109,10 +109,10 @@ async def test_configurable_permitted_actions(client: AsyncClient) -> None:
     assert "delete" not in json.dumps(careful.parameters)
     assert await careful(content="Ada plays go.", action="update", id=key, config=ADA) == f"updated memory {key}"
 
-    # The action comes before the id, and the id before the content.
+    # The action is checked before the id, and the id before the content.
     with pytest.raises(ValueError, match="action"):
         await careful(action="delete", config=ADA)
-    # Without create, the first one permitted is what a call without an action means.
+    # Without create, the first permitted action is the default.
     forgetting = create_manage_memory_tool(store=client, actions_permitted=("delete",))
     assert await forgetting(id=key, config=ADA) == f"Deleted memory {key}"
     with pytest.raises(ValueError, match="actions_permitted"):
@@ -147,9 +147,9 @@ async def test_text_query_search(client: AsyncClient) -> None:
     assert (first["namespace"], first["value"]) == (["user", "ada"], {"content": "Ada prefers dark mode."})
     assert [fact["score"] for fact in results] == sorted((fact["score"] for fact in results), reverse=True)
     assert all(fact["namespace"] == ["user", "ada"] for fact in results)
-    # By word, where meaning is far, and by meaning and word together.
+    # By word if the meaning is distant, and by meaning and word together.
     assert (await contents(client, "moon"))[0] == "The dark side of the moon."
-    # Pages of one order.
+    # The pages follow one order.
     texts = [fact["value"]["content"] for fact in results]
     assert await contents(client, "preference for dark mode", limit=1, offset=1) == texts[1:2]
     assert await create_search_memory_tool(store=client)(query="anything", config={"user_id": "nobody"}) == "[]"
@@ -177,7 +177,7 @@ async def test_filtered_search(client: AsyncClient) -> None:
     assert await keys({"category": {"$nin": ["event"]}}) == {"a", "c"}
     with pytest.raises(ValueError, match=r"\$like"):
         await keys({"category": {"$like": "e%"}})
-    # A filter can never hide what matches: the one among many is found, though others are nearer.
+    # Nearer memories that do not match cannot hide the one that does.
     await client.facts.put(namespace, "rare", {"content": "An unrelated sentence.", "category": "rare"})
     for number in range(40):
         await client.facts.put(namespace, f"x{number}", {"content": f"jazz jazz {number}", "category": "common"})
@@ -236,7 +236,7 @@ async def test_namespace_templating(client: AsyncClient) -> None:
     assert (await client.facts.get(("ada", "memories"), key)).value == {"content": "Ada knows Latin."}
     assert [fact["key"] for fact in json.loads(await search(query="Latin", config=ADA))] == [key]
     assert await search(query="Latin", config=BOB) == "[]"
-    # Braces in a value are no template.
+    # Braces in a value are not a template.
     odd = {"configurable": {"user_id": "{agent_id}", "agent_id": "x"}}
     await manage(content="Odd.", config=odd)
     below = client.facts.namespaces(prefix=("{agent_id}",))

@@ -1,4 +1,4 @@
-"""What the memory service promises of writes: request ids, revisions, masks, deletion, purges and bulk streams."""
+"""What the memory service promises about writes: request ids, revisions, masks, deletion, purges and bulk streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -46,7 +46,7 @@ def violations(error: aio.AioRpcError) -> set[str]:
     return {violation.field for violation in named}
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(memories: Any) -> None:
+async def test_every_invalid_field_is_named_at_once(memories: Any) -> None:
     request = create(
         " ",
         scope={"agent": "a" * 257},
@@ -72,13 +72,11 @@ async def test_every_field_that_is_wrong_is_named_at_once(memories: Any) -> None
 @pytest.mark.parametrize(
     "embedding", [[1.0], [0.0] * DIMENSION, [float("nan")] * DIMENSION, [float("inf")] * DIMENSION], ids=len
 )
-async def test_a_vector_of_another_dimension_or_without_a_direction_is_refused(
-    memories: Any, embedding: list[float]
-) -> None:
+async def test_a_vector_of_another_dimension_or_of_zeros_is_refused(memories: Any, embedding: list[float]) -> None:
     assert violations(await failure_of(memories.CreateMemory(create("x", embedding=embedding)))) == {"embedding"}
 
 
-async def test_a_vector_that_is_given_is_the_one_that_is_searched(memories: Any) -> None:
+async def test_a_given_vector_is_the_one_that_is_searched(memories: Any) -> None:
     ahead, aside = [0.0] * DIMENSION, [0.0] * DIMENSION
     ahead[0], aside[1] = 250.0, 1e-3
     await memories.CreateMemory(create("words that say nothing", embedding=ahead))
@@ -121,7 +119,7 @@ async def test_a_request_id_makes_a_repeated_call_harmless_and_another_call_an_e
     assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
-async def test_a_repeated_creation_answers_with_the_first_memory_as_it_is_now(memories: Any) -> None:
+async def test_a_repeated_creation_returns_the_first_memory_in_its_current_state(memories: Any) -> None:
     request = create("a", type="old", request_id="once")
     first = (await memories.CreateMemory(request)).memory
     await memories.UpdateMemory(update(first.memory_id, "type", type="new"))
@@ -130,7 +128,7 @@ async def test_a_repeated_creation_answers_with_the_first_memory_as_it_is_now(me
     assert (await memories.CountMemories(pb.CountMemoriesRequest())).count == 1
 
 
-async def test_a_stale_revision_is_aborted_with_both_figures_and_changes_nothing(memories: Any) -> None:
+async def test_a_stale_revision_is_aborted_with_both_revisions_and_changes_nothing(memories: Any) -> None:
     [memory] = await remember(memories, "a", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
     memory_id = memory.memory_id
     for call in (
@@ -160,7 +158,7 @@ async def test_an_unknown_memory_is_not_found_whatever_revision_is_expected(memo
         assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
 
 
-async def test_of_many_who_change_the_same_revision_one_succeeds(memories: Any) -> None:
+async def test_one_of_many_concurrent_changes_of_the_same_revision_succeeds(memories: Any) -> None:
     [memory] = await remember(memories, "a")
     calls = [
         memories.UpdateMemory(update(memory.memory_id, "type", type=f"t{i}", expected_revision=1)) for i in range(20)
@@ -172,7 +170,7 @@ async def test_of_many_who_change_the_same_revision_one_succeeds(memories: Any) 
     assert (await get(memories, memory.memory_id)).type == won[0].memory.type
 
 
-async def test_a_change_touches_what_the_mask_names_and_nothing_else(memories: Any) -> None:
+async def test_a_change_touches_only_what_the_mask_names(memories: Any) -> None:
     [before] = await remember(
         memories, "old words", scope={"user": "ada", "agent": "claude"}, type="t", metadata=metadata(a=1, b="x", c=True)
     )
@@ -225,7 +223,7 @@ async def test_a_mask_may_name_metadata_or_scope_as_a_whole(memories: Any) -> No
         (("type", "content", "nonsense"), {"memory.content", "update_mask"}),
     ],
 )
-async def test_a_mask_that_names_nothing_or_what_cannot_be_changed_is_refused(
+async def test_a_mask_that_is_empty_or_names_a_fixed_field_is_refused(
     memories: Any, paths: tuple[str, ...], wrong: set[str]
 ) -> None:
     [memory] = await remember(memories, "a")
@@ -252,7 +250,7 @@ async def test_a_key_in_a_mask_is_refused_with_the_fields_that_change_keys(memor
         (("metadata",), {"remove_metadata": ["a"]}, {"update_mask"}),
     ],
 )
-async def test_keys_that_cannot_be_set_or_removed_are_named(
+async def test_invalid_keys_to_set_or_remove_are_named(
     memories: Any, paths: tuple[str, ...], keys: dict[str, Any], wrong: set[str]
 ) -> None:
     [memory] = await remember(memories, "a", metadata=metadata(a=0))
@@ -270,7 +268,7 @@ async def test_a_change_of_other_keys_is_another_request(memories: Any) -> None:
         assert reason(error) == "REQUEST_ID_REUSED"
 
 
-async def test_a_missing_memory_is_deleted_where_that_is_allowed(memories: Any) -> None:
+async def test_deleting_a_missing_memory_succeeds_if_allowed(memories: Any) -> None:
     unknown = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
     request = pb.DeleteMemoryRequest(memory_id=unknown, expected_revision=3, allow_missing=True, request_id="once")
     receipt = (await memories.DeleteMemory(request)).receipt
@@ -282,7 +280,7 @@ async def test_a_missing_memory_is_deleted_where_that_is_allowed(memories: Any) 
     assert reason(await failure_of(memories.DeleteMemory(deletion))) == "INVALID_OPERATION"
 
 
-async def test_what_was_deleted_cannot_be_changed_until_it_is_undeleted(memories: Any) -> None:
+async def test_a_deleted_memory_cannot_be_changed_until_it_is_undeleted(memories: Any) -> None:
     [memory] = await remember(memories, "come and gone", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
     memory_id = memory.memory_id
     await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory_id))
@@ -305,7 +303,7 @@ async def test_what_was_deleted_cannot_be_changed_until_it_is_undeleted(memories
     assert (error.code(), reason(error)) == (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION")
 
 
-async def test_a_purge_removes_for_good_what_matches_deleted_or_not(memories: Any) -> None:
+async def test_a_purge_permanently_removes_matching_memories_deleted_or_not(memories: Any) -> None:
     gone, _, _ = await remember(memories, "a1", "a2", "a3", type="a")
     await remember(memories, "b1", type="b")
     await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=gone.memory_id))
@@ -319,7 +317,7 @@ async def test_a_purge_removes_for_good_what_matches_deleted_or_not(memories: An
     assert reason(await failure_of(undelete)) == "MEMORY_NOT_FOUND"
 
 
-async def test_a_purge_of_everything_needs_to_be_of_what_is_deleted(memories: Any) -> None:
+async def test_a_purge_of_everything_is_limited_to_deleted_memories(memories: Any) -> None:
     first, _ = await remember(memories, "gone", "kept")
     await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=first.memory_id))
     for request in (pb.PurgeMemoriesRequest(), pb.PurgeMemoriesRequest(filter=where(), dry_run=True)):
@@ -366,7 +364,7 @@ async def test_a_request_id_counts_across_messages_of_a_bulk_stream(memories: An
     assert len({receipt.id for receipt in receipts}) == 20
 
 
-async def test_a_bulk_message_that_is_empty_or_too_long_ends_the_stream_after_the_answers_before_it(
+async def test_an_empty_or_too_long_bulk_message_ends_the_stream_after_the_earlier_answers(
     memories: Any,
 ) -> None:
     for wrong in (pb.BulkCreateMemoriesRequest(), pb.BulkCreateMemoriesRequest(requests=[create()] * 1001)):
@@ -376,7 +374,7 @@ async def test_a_bulk_message_that_is_empty_or_too_long_ends_the_stream_after_th
         assert violations(error) == {"requests"}
 
 
-async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connection: Connection) -> None:
+async def test_a_client_that_leaves_a_bulk_stream_does_not_harm_the_server(connection: Connection) -> None:
     for _ in range(5):
         stream = connection.memories.BulkCreateMemories()
         for i in range(5):
@@ -403,7 +401,7 @@ def _on(kind: Any, memory_id: str, **fields: Any) -> Any:
     return kind(memory_id=memory_id, request_id="once", **fields)
 
 
-async def test_a_memory_may_come_with_its_id_and_takes_nobody_elses(connection: Connection) -> None:
+async def test_a_memory_may_come_with_its_id_but_not_with_another_memorys(connection: Connection) -> None:
     chosen = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
     request = pb.CreateMemoryRequest(memory=pb.Memory(memory_id=chosen, content="Ada likes tea."), request_id="once")
     created = await connection.memories.CreateMemory(request)
@@ -421,7 +419,7 @@ async def test_a_memory_may_come_with_its_id_and_takes_nobody_elses(connection: 
 @pytest.mark.parametrize(
     "memory_id", ["tea", "3F0C6F0E-5B51-4A53-9D4E-0B6A3F4F8F11", "3f0c6f0e5b514a539d4e0b6a3f4f8f11"]
 )
-async def test_an_id_that_is_no_uuid_is_refused_with_an_example(connection: Connection, memory_id: str) -> None:
+async def test_an_id_that_is_not_a_uuid_is_refused_with_an_example(connection: Connection, memory_id: str) -> None:
     request = pb.CreateMemoryRequest(memory=pb.Memory(memory_id=memory_id, content="Ada likes tea."))
     error = await failure_of(connection.memories.CreateMemory(request))
     [violation] = detail(error, error_details_pb2.BadRequest).field_violations

@@ -1,4 +1,4 @@
-"""Fifty namespaces that look alike: whatever one of them does, to ids of the others too, nothing crosses."""
+"""Fifty similar namespaces: nothing done in one affects another, even with ids of the others."""
 
 import asyncio
 import json
@@ -30,13 +30,13 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
 
 
 def inside(namespace: Sequence[str]) -> tools_pb2.ToolContext:
-    """The context of a namespace, whose labels fill placeholders: braces in them are no template."""
+    """The context of a namespace whose labels fill placeholders. Braces in the labels are not templates."""
     config = {f"label{number}": label for number, label in enumerate(namespace)}
     return tools_pb2.ToolContext(namespace=[f"{{{key}}}" for key in config], config=struct(config))
 
 
 async def fill(connection: Connection) -> dict[Namespace, str]:
-    """Gives every namespace two facts of the same words, and returns the id that a tool gave one of them."""
+    """Stores two facts with the same words in every namespace. Returns the ids that a tool assigned."""
     for namespace in COLLIDING:
         await put(connection.facts, namespace, SHARED, {"content": "The secret is safe.", "of": list(namespace)})
     return {n: await remember(connection.tools, "The secret is safe.", inside(n)) for n in COLLIDING}
@@ -74,7 +74,7 @@ async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(
         refused = await failure_of(call(connection.tools, "manage_memory", update, inside(attacker)))
         assert refused.code() is grpc.StatusCode.NOT_FOUND
         deleted = await call(connection.tools, "manage_memory", {"action": "delete", "id": key}, inside(attacker))
-        # The same words as for an id that never was: nobody learns whether it is there.
+        # The answer is the same as for an id that never existed, so it does not reveal whether the id exists.
         assert deleted.content == f"Deleted memory {key}"
 
     for attacker, victims in attacks.items():
@@ -82,7 +82,7 @@ async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(
     assert await stored(connection) == before
 
 
-async def test_a_search_finds_its_own_namespace_alone(connection: Connection) -> None:
+async def test_a_search_finds_only_its_own_namespace(connection: Connection) -> None:
     keys = await fill(connection)
     for namespace in COLLIDING:
         found = await recall(connection.tools, "secret", inside(namespace), limit=1_000)
@@ -94,7 +94,7 @@ async def test_a_search_finds_its_own_namespace_alone(connection: Connection) ->
         assert len(await recall(connection.tools, "secret", inside(namespace), filter=everywhere)) == 2
 
 
-async def test_what_is_done_to_a_key_that_all_have_is_done_in_one_namespace(connection: Connection) -> None:
+async def test_a_change_of_a_key_that_all_namespaces_have_affects_one(connection: Connection) -> None:
     await fill(connection)
     for number, namespace in enumerate(COLLIDING):
         before = await stored(connection)
@@ -140,7 +140,7 @@ async def test_no_call_on_facts_reaches_another_namespace(
     assert await stored(connection) == before
 
 
-async def test_a_subtree_is_what_begins_with_the_same_labels(connection: Connection) -> None:
+async def test_a_subtree_consists_of_the_namespaces_with_the_same_first_labels(connection: Connection) -> None:
     await fill(connection)
     for prefix in COLLIDING:
         below = {namespace for namespace in COLLIDING if namespace[: len(prefix)] == prefix}
@@ -152,7 +152,7 @@ async def test_a_subtree_is_what_begins_with_the_same_labels(connection: Connect
         assert {tuple(match.fact.namespace) for match in results} == below
 
 
-async def test_removing_a_namespace_removes_it_alone(connection: Connection) -> None:
+async def test_removing_a_namespace_removes_no_other(connection: Connection) -> None:
     await fill(connection)
     for namespace in COLLIDING[::5]:
         before = await stored(connection)
@@ -165,7 +165,7 @@ async def test_removing_a_namespace_removes_it_alone(connection: Connection) -> 
     assert {tuple(namespace.labels) for namespace in page.namespaces} == kept
 
 
-async def test_an_agent_of_the_name_user_sees_no_user_of_its_organisation(connection: Connection) -> None:
+async def test_an_agent_named_user_sees_no_user_of_its_organisation(connection: Connection) -> None:
     users = tools_pb2.ToolContext(config=struct({"org_id": "acme", "user_id": "ada"}))
     agent = tools_pb2.ToolContext(config=struct({"org_id": "acme", "agent_id": "user"}))
     key = await remember(connection.tools, "Ada's secret.", users)

@@ -1,4 +1,4 @@
-"""A page token is good in the vault that gave it out, and nowhere else."""
+"""A page token is valid only in the vault that issued it."""
 
 import base64
 from collections.abc import AsyncIterator, Mapping
@@ -32,7 +32,7 @@ def asked(rpc: Rpc, **fields: Any) -> Any:
 
 
 def forged(token: str) -> str:
-    """The token of another place, with the digest of this one."""
+    """The token of another position with the digest of this one."""
     raw = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     raw[0] ^= 1
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
@@ -45,7 +45,7 @@ async def filled(folder: Path) -> AsyncIterator[Connection]:
         yield server
 
 
-async def test_a_token_that_is_forged_or_another_vaults_is_refused_by_every_list(tmp_path: Path) -> None:
+async def test_a_forged_token_or_one_of_another_vault_is_refused_by_every_list(tmp_path: Path) -> None:
     assert len(PAGED) >= 10
     async with filled(tmp_path / "a") as ours, filled(tmp_path / "b") as theirs:
         for rpc in PAGED:
@@ -61,7 +61,7 @@ async def test_a_token_that_is_forged_or_another_vaults_is_refused_by_every_list
                 assert violation.field == "page_token", rpc.name
 
 
-async def test_a_token_outlives_a_restart(tmp_path: Path) -> None:
+async def test_a_token_is_valid_after_a_restart(tmp_path: Path) -> None:
     [rpc] = [each for each in PAGED if each.method.name == "ListMemories"]
     async with filled(tmp_path) as server:
         [page] = await rpc.call(server.channel, asked(rpc))

@@ -1,4 +1,4 @@
-"""The command `mnemon-server` as a process: what it says, how it starts, and how signals end it."""
+"""The command `mnemon-server` as a process: its output, how it starts, and how signals stop it."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def channel_to(server: ServerProcess) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_a_start_ends_in_one_line_that_says_where_and_what(tmp_path: Path) -> None:
+def test_a_start_ends_with_one_line_that_says_where_and_what(tmp_path: Path) -> None:
     with server_process(tmp_path / "kept", *FAST) as server:
         address = server.address()
         [line] = [line for line in server.output.splitlines() if "serving on" in line]
@@ -53,7 +53,7 @@ main()
 """
 
 
-def test_collections_of_garbage_pass_over_what_the_start_made(tmp_path: Path) -> None:
+def test_garbage_collection_skips_the_objects_of_the_start(tmp_path: Path) -> None:
     arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--embedding-model", "hashing", *FAST]
     command = [sys.executable, "-c", _ASKED_FOR_ITS_OBJECTS, *arguments]
     with subprocess.Popen(
@@ -75,7 +75,7 @@ def test_collections_of_garbage_pass_over_what_the_start_made(tmp_path: Path) ->
     assert looked_through < passed_over / 10
 
 
-def test_a_server_in_the_background_of_a_script_leaves_its_interrupts_alone(tmp_path: Path) -> None:
+def test_a_server_in_the_background_of_a_script_ignores_its_interrupts(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         server = ServerProcess(tmp_path, *FAST)
@@ -88,14 +88,14 @@ def test_a_server_in_the_background_of_a_script_leaves_its_interrupts_alone(tmp_
             server.signal(signal.SIGTERM)
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert server.wait() == 0
-        # The second signal that a server heeds ends it at once, and it says so.
+        # The server stops at once at the second signal that it handles, and logs it.
         assert "again" not in server.output
     finally:
         server.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_open_streams_with_a_reason_and_the_process_well_and_soon(
+def test_a_signal_ends_open_streams_with_a_reason_and_the_process_soon_and_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with server_process(tmp_path, *FAST, "--shutdown-grace-s", "600") as server, channel_to(server) as channel:
@@ -104,7 +104,7 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_well_and_soon(
         started = time.monotonic()
         server.signal(number)
         assert server.wait() == 0
-        # Far from the ten minutes that a single call would have.
+        # Far less than the ten minutes that a single call could take.
         assert time.monotonic() - started < 60.0
         for watch in watches:
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -115,7 +115,7 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_well_and_soon(
         assert "Traceback" not in server.output
 
 
-def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
     with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600") as server:
         server.address()
         server.signal(signal.SIGTERM)
@@ -123,7 +123,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
-        # Far from the ten minutes that the first signal would have taken.
+        # Far less than the ten minutes that the shutdown could have taken.
         assert time.monotonic() - started < 60.0
 
 
@@ -139,7 +139,7 @@ def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: P
         assert server.wait() == 0
 
 
-def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_acknowledged_writes_are_there_after_a_restart(tmp_path: Path) -> None:
     with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
         knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
         server.signal(signal.SIGTERM)
@@ -149,7 +149,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
         assert store.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text of a"
 
 
-def test_a_second_server_is_refused_the_port_and_the_data(tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_port_or_data_is_refused(tmp_path: Path) -> None:
     with server_process(tmp_path / "data", *FAST) as server:
         address = server.address()
         hashing = ("--embedding-model", "hashing")
@@ -166,7 +166,7 @@ def test_a_second_server_is_refused_the_port_and_the_data(tmp_path: Path) -> Non
             assert "Traceback" not in refused.stderr
 
 
-def test_a_log_that_nobody_reads_any_more_does_not_stop_a_server(tmp_path: Path) -> None:
+def test_a_log_that_is_no_longer_read_does_not_stop_a_server(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     listen = f"unix:{tmp_path}/socket"
     command = [sys.executable, "-m", "mnemon_server", "--listen", listen, "--data-dir", str(tmp_path), *FAST]
@@ -191,7 +191,7 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_a_server(tmp_path: Path)
         process.wait()
 
 
-def test_an_address_that_others_can_reach_is_refused_with_both_ways_out() -> None:
+def test_an_address_that_others_can_reach_is_refused_with_both_solutions() -> None:
     refused = run_command("--listen", "0.0.0.0:0")
     assert refused.returncode == 1
     assert "tls_certificate" in refused.stderr
@@ -211,7 +211,7 @@ def test_check_config_prints_every_value_with_its_origin(tmp_path: Path) -> None
     assert "MNEMON_TYPO is set but is not a setting" in plain.stderr
 
 
-def test_check_config_fails_where_a_value_is_wrong() -> None:
+def test_check_config_fails_on_a_wrong_value() -> None:
     failed = run_command("check-config", MNEMON_CHROMA_PORT="many")
     assert failed.returncode == 1
     assert "setting chroma_port (environment MNEMON_CHROMA_PORT): 'many' is invalid" in failed.stderr
@@ -223,7 +223,7 @@ def test_the_version_is_printed() -> None:
 
 @pytest.mark.parametrize("package", ["click", "structlog", "grpc_health", "apsw"])
 def test_without_the_servers_packages_the_command_says_what_to_install(tmp_path: Path, package: str) -> None:
-    # A finder in front of all others makes the package as good as not installed.
+    # A finder in front of all others makes the package appear not installed.
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Gone:\n"
@@ -251,7 +251,7 @@ def _watch(channel: grpc.Channel) -> Any:
 
 
 def _open_stream(channel: grpc.Channel) -> Any:
-    """A bulk stream that has had its first answer, and stays open."""
+    """An open bulk stream that has had its first answer."""
 
     requests: queue.SimpleQueue[pb.BulkIndexDocumentsRequest | None] = queue.SimpleQueue()
     requests.put(pb.BulkIndexDocumentsRequest(requests=[_index("a")]))

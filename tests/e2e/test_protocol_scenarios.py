@@ -1,4 +1,4 @@
-"""The scenarios of the tool-call protocols: what a model writes is read and run, against a real server."""
+"""The scenarios of the tool-call protocols: calls in a model's text are parsed and run, against a real server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -34,14 +34,14 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
 
 
 async def parse(connection: Connection, text: str, **options: Any) -> pb.ParsedText:
-    """What is read out of a text."""
+    """What is parsed from a text."""
     request = pb.ParseToolCallsRequest(text=text, options=pb.ParseOptions(**options))
     parsed: pb.ParsedText = (await connection.tools.ParseToolCalls(request)).parsed
     return parsed
 
 
 async def execute(connection: Connection, text: str, **fields: Any) -> pb.ExecuteTextResponse:
-    """What comes of a text."""
+    """The result of running a text."""
     request = pb.ExecuteTextRequest(text=text, context=context(), **fields)
     response: pb.ExecuteTextResponse = await connection.tools.ExecuteText(request)
     return response
@@ -79,7 +79,7 @@ async def test_abp_tool_request_parsing(connection: Connection) -> None:
     assert all(result.output.content.startswith("created memory ") for result in executed.results)
     assert await stored(connection) == ["Ada likes tea.", "Ada likes cake."]
 
-    # The structure is validated before anything runs, and one call's fault is no other's.
+    # The structure is validated before anything runs, and an invalid call does not affect the others.
     mixed = "\n".join(
         [
             CREATE.replace("tea", "soup"),
@@ -166,7 +166,7 @@ async def test_abp_protocol_fallback(connection: Connection) -> None:
 
 
 async def test_dual_protocol_mode(connection: Connection) -> None:
-    # ABP first: where it gives a call, VCP beside it is ignored.
+    # ABP first: if it has a call, VCP in the same text is ignored.
     both = await execute(connection, f"{VCP}\n{CREATE}")
     assert [call.protocol for call in both.parsed.calls] == [pb.TOOL_PROTOCOL_ABP]
     assert await stored(connection) == ["Ada likes tea."]
@@ -181,7 +181,7 @@ async def test_dual_protocol_mode(connection: Connection) -> None:
     assert (stats.abp_failed, stats.vcp_fallback_success, stats.vcp_fallback_failed) == (2, 1, 1)
 
 
-async def test_vcp_texts_become_what_the_schema_says(connection: Connection) -> None:
+async def test_vcp_texts_are_converted_to_the_types_of_the_schema(connection: Connection) -> None:
     for content in ("Ada likes tea.", "Ada likes teapots."):
         await remember(connection.tools, content)
     said = """<<<[TOOL_REQUEST]>>>
@@ -209,7 +209,7 @@ async def test_numbered_commands_run_one_by_one(connection: Connection) -> None:
     assert await stored(connection) == ["One.", "Two: 「末」<<<[END_TOOL_REQUEST]>>>"]
 
 
-async def test_a_text_that_is_run_again_with_its_request_id_changes_nothing_twice(connection: Connection) -> None:
+async def test_repeating_a_text_with_its_request_id_changes_nothing_twice(connection: Connection) -> None:
     said = f"{CREATE}\n{CREATE}"
     first = await execute(connection, said, request_id="turn-7")
     again = await execute(connection, said, request_id="turn-7")
@@ -219,7 +219,7 @@ async def test_a_text_that_is_run_again_with_its_request_id_changes_nothing_twic
     assert len(await recall(connection.tools, "tea")) == 2
 
 
-async def test_what_is_not_a_text_of_utf_8_is_refused(connection: Connection) -> None:
+async def test_a_text_that_is_not_utf_8_is_refused(connection: Connection) -> None:
     method: Any = connection.channel.unary_unary("/mnemon.v1.ToolService/ParseToolCalls")
     with pytest.raises(aio.AioRpcError) as raised:
         await method(b"\x0a\x01\xff")

@@ -1,4 +1,4 @@
-"""Every method of both Python clients against a real server, also one that dies in the middle."""
+"""Every method of both Python clients against a real server, including one that is killed in the middle."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ NOTES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 class Server:
-    """A server process that can be killed and comes back on its address, with its data."""
+    """A server process that can be killed and restarted with the same address and data."""
 
     def __init__(self, data_dir: Path, backend: str) -> None:
         self._data_dir, self._backend = data_dir, backend
@@ -58,7 +58,7 @@ def restartable_server(data_dir: Path, backend: str = "local") -> Iterator[Serve
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with restartable_server(tmp_path_factory.mktemp("data"), "chromadb") as running:
         with Client(running.address) as client:
-            # The vector database starts behind the server.
+            # The vector database starts after the server.
             wait_until(lambda: client.check_health().status == mnemon.HealthStatus.HEALTHY, START_S)
         yield running
 
@@ -167,7 +167,7 @@ def test_the_same_request_id_gets_the_same_receipt_and_no_second_write(memory: C
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
-def test_a_search_finds_the_nearest_first_and_says_how(memory: Client, mode: str) -> None:
+def test_a_search_finds_the_nearest_first_and_explains_itself(memory: Client, mode: str) -> None:
     answer = memory.search("window seats on flights", top_k=2, mode=mode)
 
     assert answer[0].doc_id == "travel-1"
@@ -191,7 +191,7 @@ def test_filters_and_scope_narrow_a_search_by_type_and_value(memory: Client) -> 
     assert ids(scope=Scope(user="bob")) == {"scoped"}
 
 
-def test_a_filter_that_no_document_could_meet_is_ignored_and_named(memory: Client) -> None:
+def test_an_ignored_filter_that_no_document_can_match_is_named(memory: Client) -> None:
     filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": None}
     answer = memory.search("window", filters=filters, strict=False)
 
@@ -203,7 +203,7 @@ def test_a_filter_that_no_document_could_meet_is_ignored_and_named(memory: Clien
         assert len(list(memory.list(filters={"nobody_has_this": 1}, strict=False))) == 3
 
 
-def test_a_filter_that_no_document_could_meet_is_refused_unless_that_is_wanted(memory: Client) -> None:
+def test_a_filter_that_no_document_can_match_is_refused_unless_allowed(memory: Client) -> None:
     filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": "2024"}
     for call in (
         lambda: memory.search("window", filters=filters),
@@ -219,7 +219,7 @@ def test_a_filter_that_no_document_could_meet_is_refused_unless_that_is_wanted(m
     assert memory.count() == 3
 
 
-def test_expressions_choose_documents_in_every_method_that_filters(memory: Client) -> None:
+def test_expressions_filter_documents_in_every_method_that_filters(memory: Client) -> None:
     since = mnemon.F("metadata.year") >= 2024
     assert {hit.doc_id for hit in memory.search("window report train", where=since)} == {"travel-2", "work-1"}
     assert [found.doc_id for found in memory.list(where={"doc_id": {"in": ["travel-1", "x"]}})] == ["travel-1"]
@@ -228,14 +228,14 @@ def test_expressions_choose_documents_in_every_method_that_filters(memory: Clien
     assert memory.count() == 2
 
 
-def test_a_vector_takes_the_place_of_a_text(memory: Client) -> None:
+def test_a_vector_can_replace_the_query_text(memory: Client) -> None:
     [vector] = memory.get("work-1", view="full").embeddings
     answer = memory.search("", vector=vector, top_k=1)
     assert (answer[0].doc_id, answer.diagnostics.mode) == ("work-1", "vector")
     assert memory.search("", vector=vector, view="ids", top_k=1)[0].document == Document("work-1", "", revision=1)
 
 
-def test_a_blank_query_and_no_results_wanted_find_nothing(memory: Client) -> None:
+def test_a_blank_query_or_a_limit_of_zero_finds_nothing(memory: Client) -> None:
     assert not memory.search(" ")
     assert not memory.search("window", top_k=0)
 
@@ -248,7 +248,7 @@ def test_a_missing_document_is_not_found(memory: Client) -> None:
     assert raised.value.request_id
 
 
-def test_a_bad_document_is_refused_with_each_field(memory: Client) -> None:
+def test_a_bad_document_is_refused_and_each_field_is_named(memory: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError) as raised:
         memory.index("", " ", {"chroma:x": 1})
 
@@ -309,7 +309,7 @@ def test_bad_items_of_a_bulk_fail_alone(memory: Client) -> None:
     assert memory.count(scope=Scope(project="bulk")) == 2
 
 
-def test_a_document_read_from_one_store_can_be_indexed_as_it_is(memory: Client) -> None:
+def test_a_document_read_from_one_store_can_be_indexed_unchanged(memory: Client) -> None:
     copies = [Document(f"copy-{each.doc_id}", each.content, each.metadata) for each in memory.list()]
 
     assert all(result.receipt for result in memory.index_many(copies))
@@ -323,7 +323,7 @@ def test_a_rebuild_reports_progress_to_the_end(memory: Client) -> None:
     assert memory.search("window seats")[0].doc_id == "travel-1"
 
 
-def test_health_names_what_the_store_stands_on(memory: Client) -> None:
+def test_health_describes_the_store(memory: Client) -> None:
     health = memory.check_health()
 
     assert health.status == mnemon.HealthStatus.HEALTHY
@@ -365,7 +365,7 @@ def test_the_clients_have_the_same_methods_with_the_same_arguments() -> None:
     assert methods(Client) == methods(AsyncClient)
 
 
-def test_a_client_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_a_client_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
     with restartable_server(tmp_path) as server, Client(server.address) as client:
         client.index("a", "text")
         server.kill()
@@ -376,7 +376,7 @@ def test_a_client_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
         assert client.get("a").content == "text"
 
 
-def test_a_bulk_survives_the_death_of_the_server_and_stores_every_document_once(tmp_path: Path) -> None:
+def test_a_bulk_survives_a_killed_server_and_stores_every_document_once(tmp_path: Path) -> None:
     documents = [(f"note-{number}", f"This is note number {number}.") for number in range(1500)]
     with restartable_server(tmp_path) as server, Client(server.address) as client:
         results = []
@@ -409,7 +409,7 @@ async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
 
 
 def _make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Makes a certificate of 127.0.0.1 that signs itself, and its key."""
+    """Makes a self-signed certificate for 127.0.0.1, and its key."""
     certificate, key = folder / "server.pem", folder / "server.key"
     subprocess.run(
         [
@@ -423,7 +423,7 @@ def _make_certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def test_a_tls_server_is_reached_with_its_authority_and_not_without(tmp_path: Path) -> None:
+def test_a_tls_server_is_reached_only_with_its_certificate_authority(tmp_path: Path) -> None:
     certificate, key = _make_certificate(tmp_path)
     flags = ("--tls-certificate", str(certificate), "--tls-key", str(key), "--knowledge-store-backend", "in_memory")
     with server_process(tmp_path / "data", *flags) as server:

@@ -63,7 +63,7 @@ def test_a_fact_is_stored_read_changed_and_removed(client: Client) -> None:
         client.facts.get(ADA, "tea")
 
 
-def test_what_must_be_there_before_is_checked(client: Client) -> None:
+def test_write_modes_and_expected_revisions_are_checked(client: Client) -> None:
     with pytest.raises(mnemon.FactNotFoundError):
         client.facts.put(ADA, "tea", {}, mode="update")
     client.facts.put(ADA, "tea", {}, mode="create")
@@ -78,7 +78,7 @@ def test_what_must_be_there_before_is_checked(client: Client) -> None:
     assert client.facts.get(ADA, "tea").value == {}
 
 
-def test_a_key_that_is_left_out_is_chosen_and_a_repeated_request_is_told(client: Client) -> None:
+def test_a_missing_key_is_chosen_and_a_repeated_request_is_reported(client: Client) -> None:
     first = client.facts.put(ADA, None, {"content": "tea"}, request_id="put-once")
     again = client.facts.put(ADA, None, {"content": "tea"}, request_id="put-once")
     other = client.facts.put(ADA, None, {"content": "tea"})
@@ -88,7 +88,7 @@ def test_a_key_that_is_left_out_is_chosen_and_a_repeated_request_is_told(client:
     assert len(list(client.facts.list(ADA))) == 2
 
 
-def test_facts_are_found_by_text_and_by_what_must_hold(client: Client) -> None:
+def test_facts_are_found_by_text_and_by_conditions(client: Client) -> None:
     fill(client)
 
     answer = client.facts.search("green tea", namespace=ADA)
@@ -113,7 +113,7 @@ def test_facts_are_found_by_text_and_by_what_must_hold(client: Client) -> None:
         client.facts.search("tea", namespace=ADA, where={"category": {"$like": "d%"}})
 
 
-def test_what_is_not_searched_is_found_by_its_key_and_by_lists_alone(client: Client) -> None:
+def test_unindexed_facts_are_found_only_by_key_and_in_lists(client: Client) -> None:
     client.facts.put(ADA, "off", {"content": "zebra"}, index=False)
     client.facts.put(ADA, "path", {"content": "zebra", "title": "giraffe"}, index=["title"])
 
@@ -125,7 +125,7 @@ def test_what_is_not_searched_is_found_by_its_key_and_by_lists_alone(client: Cli
     assert {fact.key for fact in client.facts.list(ADA)} == {"off", "path"}
 
 
-def test_a_vector_is_searched_as_it_was_given(client: Client) -> None:
+def test_a_given_vector_is_searched(client: Client) -> None:
     dimension = client.check_health().embedding_model.dimension
     east, north = [1.0] + [0.0] * (dimension - 1), [0.0, 1.0] + [0.0] * (dimension - 2)
     client.facts.put(ADA, "east", {"content": "a"}, embedding=east)
@@ -136,7 +136,7 @@ def test_a_vector_is_searched_as_it_was_given(client: Client) -> None:
     assert client.facts.search(vector=east, namespace=ADA)[0].key == "east"
 
 
-def test_lists_and_namespaces_come_page_after_page(client: Client) -> None:
+def test_lists_and_namespaces_come_page_by_page(client: Client) -> None:
     facts = [Fact((*ADA, f"room-{number % 3}"), f"key-{number:02}", {"n": number}) for number in range(20)]
     assert [result.error for result in client.facts.put_many(facts)] == [None] * 20
 
@@ -153,13 +153,13 @@ def test_lists_and_namespaces_come_page_after_page(client: Client) -> None:
     assert len(client.facts.namespaces_page(page_size=2).namespaces) == 2
 
 
-def test_several_are_read_at_once_and_those_that_are_not_there_left_out(client: Client) -> None:
+def test_several_facts_are_read_at_once_and_missing_ones_left_out(client: Client) -> None:
     fill(client)
     names = [(BOB, "tea"), (ADA, "gone"), (BOB, "report"), (ADA, "tea")]
     assert [(fact.namespace, fact.key) for fact in client.facts.get_many(names)] == [(BOB, "tea"), (ADA, "tea")]
 
 
-def test_a_fact_with_a_ttl_ends_unless_it_is_renewed(client: Client) -> None:
+def test_a_fact_with_a_ttl_expires_unless_it_is_renewed(client: Client) -> None:
     client.facts.put(ADA, "kept", {"n": 1}, ttl=timedelta(hours=1))
     client.facts.put(ADA, "gone", {"n": 1}, ttl=timedelta(seconds=0.5))
 
@@ -179,7 +179,7 @@ def test_a_fact_with_a_ttl_ends_unless_it_is_renewed(client: Client) -> None:
     assert (renewed.revision, renewed.update_time) == (kept.revision, kept.update_time)
 
 
-def test_many_are_removed_at_once_and_a_dry_run_only_counts(client: Client) -> None:
+def test_many_facts_are_deleted_at_once_and_a_dry_run_only_counts(client: Client) -> None:
     fill(client)
     assert client.facts.delete_many(ADA, subtree=True, where={"score": {"$lt": 5}}, dry_run=True).deleted_count == 2
     assert client.facts.delete_many(ADA, subtree=True, where={"score": {"$lt": 5}}).deleted_count == 2
