@@ -28,12 +28,12 @@ from mnemon._cli.tools.call import tools
 from mnemon._cli.watching import show_changes, watch
 from mnemon._errors import MnemonError, ServerUnreachableError
 
-# What gRPC writes before the cause itself: what failed, a status, and the address once more.
+# gRPC's prefix before the cause: what failed, a status, and the address again.
 _CAUSE = re.compile(r"^(.*last error: )?([A-Z_]+: )?((ipv4|ipv6|unix):\S+: )?")
 
 
 class MnemonGroup(click.Group):
-    """A group whose commands end with one clear line when a call fails."""
+    """A group whose commands print one clear line when a call fails."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Runs the command; exit code 1 if a call failed, 130 if the person stopped it."""

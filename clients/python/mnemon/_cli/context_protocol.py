@@ -30,7 +30,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--user", default="", help="Whose memories, documents and events are meant.")
 @click.option("--agent", default="", help="The agent whose memories are meant.")
 @click.option("--org", default="", help="The organisation whose memories are meant.")
-@click.option("--shared-knowledge", is_flag=True, help="With --user, search everybody's documents.")
+@click.option("--shared-knowledge", is_flag=True, help="With --user, search the documents of all users.")
 @click.option(
     "--action",
     "actions",
@@ -54,8 +54,8 @@ def serve_mcp(
 ) -> None:
     """Serve the memory tools, a search of the documents and the timeline to clients of the Model Context Protocol.
 
-    Memories are kept in --namespace, or else in that of --org, --user and --agent, or else in the server's own. Without
-    --user, the documents and events of everybody are found. Who can reach the port can use the tools.
+    Memories are stored in --namespace, else in that of --org, --user and --agent, else in the server's own. Without
+    --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools.
     """
     identity = Identity(
         namespace=labels(namespace) if namespace else (),

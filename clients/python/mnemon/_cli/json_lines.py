@@ -1,4 +1,4 @@
-"""Reads JSON lines of files and standard input, and shows what became of what they hold."""
+"""Reads JSON lines of files and standard input, and shows the result of each."""
 
 import json
 import sys
@@ -19,23 +19,23 @@ from mnemon._errors import MnemonError
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line holds, and where it was written."""
+    """An item of a line, and its place."""
 
     place: str
     item: Any
 
 
 ReadLine: TypeAlias = Callable[[str, Any], Line | Unreadable]
-"""Reads what a line at a place holds, from its JSON."""
+"""Reads the item of a line from its JSON."""
 
 
 def fits(value: object, kind: type) -> bool:
-    """Whether the value of a line's field is of the kind, or says nothing."""
+    """Whether the value of a line's field has the type, or is missing."""
     return value in (None, "") or isinstance(value, kind)
 
 
 def read_json_lines(path: str, read: ReadLine) -> Iterator[Line | Unreadable]:
-    """What the lines of a file, or of standard input, hold; blank ones are passed over."""
+    """The items of the lines of a file or of standard input, without blank lines."""
     try:
         with sys.stdin.buffer if path == STDIN else Path(path).open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -60,13 +60,13 @@ class LineReport:
     session: Session
     progress: BulkProgress
     outcomes: tuple[str, ...]
-    """What can happen to a line, but for "failed"."""
+    """The possible outcomes of a line, except "failed"."""
     as_json: bool
     counts: Counter[str] = field(default_factory=Counter)
     _places: deque[str] = field(default_factory=deque)
 
     def items_of(self, lines: Iterable[Line | Unreadable]) -> Iterator[Any]:
-        """What the lines hold; a line that holds nothing is counted here."""
+        """The items of the lines; invalid lines are counted here."""
         for line in lines:
             if isinstance(line, Unreadable):
                 self._fail(line.path, {"message": line.problem}, line.problem)
@@ -75,7 +75,7 @@ class LineReport:
                 yield line.item
 
     def show(self, outcome: str, said: dict[str, Any], error: MnemonError | None) -> None:
-        """Counts and shows what became of one item; items come in the order of the lines."""
+        """Counts and shows the result of one item; results come in the order of the lines."""
         place = self._places.popleft()
         if error is not None:
             self._fail(place, error.to_dict(), error.message)
@@ -85,7 +85,7 @@ class LineReport:
         self.progress.advance()
 
     def show_summary(self) -> None:
-        """Says how many there were, and ends the command with 1 if one failed."""
+        """Prints the counts, and exits with 1 if a line failed."""
         counts = {name: self.counts[name] for name in (*self.outcomes, "failed")}
         if self.as_json:
             self._print_json({"summary": counts})

@@ -39,7 +39,7 @@ def typed(text: str) -> FilterValue:
 def split_comparison(
     text: str, pattern: re.Pattern[str], example: str, operators: Iterable[str]
 ) -> tuple[str, str, str]:
-    """Field, operator and value of a comparison; a value that begins like an operator is a slip, unless quoted."""
+    """Field, operator and value of a comparison. A value that begins with an operator is an error, unless quoted."""
     found = pattern.fullmatch(text)
     if not found or found[3].lstrip()[:1] in ("=", "!", "<", ">", "~"):
         raise click.BadParameter(

@@ -1,4 +1,4 @@
-"""How far a bulk has come: a bar with the time left on a terminal, plain lines elsewhere, nothing for programs."""
+"""Progress of a bulk: a bar with the time left on a terminal, plain lines elsewhere, nothing for programs."""
 
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 20
 
 
 def count_lines(path: str) -> int:
-    """How many lines a file has; 0 if that cannot be told without taking them, as from a pipe."""
+    """The number of lines of a file; 0 if it cannot be counted without consuming it, such as a pipe."""
     if not Path(path).is_file():
         return 0
     count, last = 0, b"\n"
@@ -23,12 +23,12 @@ def count_lines(path: str) -> int:
                 count += block.count(b"\n")
                 last = block[-1:]
     except OSError:
-        return 0  # whoever reads it says why
+        return 0  # the reader reports the reason
     return count + (last != b"\n")
 
 
 class BulkProgress:
-    """Counts items, and shows the count on `console`; a `total` of 0 is not known."""
+    """Counts items, and shows the count on `console`; a `total` of 0 means unknown."""
 
     def __init__(self, console: Console, label: str, total: int, *, quiet: bool) -> None:
         columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())

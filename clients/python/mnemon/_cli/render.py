@@ -1,4 +1,4 @@
-"""How answers look to people: tables as wide as the terminal, and nothing in them that could steer it."""
+"""Formats answers for people: tables as wide as the terminal, without control characters."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -74,7 +74,7 @@ def document_sheet(document: values.Document) -> RenderableType:
 
 
 def health_table(health: values.StoreHealth) -> RenderableType:
-    """How the store is."""
+    """The health of the store."""
     model = health.embedding_model
     return field_table(
         {
@@ -92,7 +92,7 @@ def health_table(health: values.StoreHealth) -> RenderableType:
 
 
 def removals(pending: int, out_of_reach: int) -> str:
-    """What was removed and is in files still, as a line; empty if nothing is."""
+    """Removed data that is still in files, as a line; empty if there is no such data."""
     said = [f"{pending:,}"] if pending else []
     return ", ".join([*said, *([f"{out_of_reach:,} in files of ChromaDB's server"] if out_of_reach else [])])
 
@@ -128,5 +128,5 @@ def shown(value: object) -> str:
 
 
 def short_time(time: datetime | None) -> str:
-    """A time to the minute, in the zone of this machine; empty if there is none."""
+    """A time to the minute, in the zone of this machine; empty if it is None."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""

@@ -1,4 +1,4 @@
-"""What the server is."""
+"""Information about the server."""
 
 import json
 
@@ -15,7 +15,7 @@ from mnemon._values.server import ServerInfo
 @json_option
 @click.pass_obj
 def info(session: Session, *, as_json: bool) -> None:
-    """Say what the server is: version, capabilities, limits, embedding model and vault."""
+    """Show information about the server: version, capabilities, limits, embedding model and vault."""
     found = session.client.server_info()
     if as_json:
         click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
@@ -24,7 +24,7 @@ def info(session: Session, *, as_json: bool) -> None:
 
 
 def info_table(found: ServerInfo) -> RenderableType:
-    """What the server is."""
+    """Information about the server."""
     model, limits = found.embedding_model, found.limits
     return field_table(
         {

@@ -52,5 +52,5 @@ def _in_options(sentence: str) -> str:
 
 
 def _width() -> int | None:
-    # A pipe has no width of its own: nothing is cut or broken there, and tables are as wide as what they hold.
+    # A pipe has no width: text is not cut or wrapped there, and tables are as wide as their content.
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS

@@ -28,7 +28,7 @@ _DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "ch
 
 
 def _which_options(since: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Where to begin, which changes, and how they are shown."""
+    """Options: where to begin, which changes, and how to show them."""
     options = (
         click.option(
             "--since",
@@ -71,7 +71,7 @@ def watch(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Show changes as they are committed, until Ctrl-C; then say where to go on."""
+    """Show changes as they are committed, until Ctrl-C; then print where to continue."""
     _check_room(full=full, as_json=as_json)
     with session.client.watch(_place(since), types=types, scope=scope, ids=ids, full=full) as changes:
         try:
@@ -105,7 +105,7 @@ def _check_room(*, full: bool, as_json: bool) -> None:
 
 
 def _place(since: str) -> Since:
-    """A time without a zone is the local one; what is no time is a cursor."""
+    """A time without a zone is local; anything but a time is a cursor."""
     if since in (NOW, EARLIEST):
         return since
     try:

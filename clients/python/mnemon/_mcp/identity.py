@@ -1,4 +1,4 @@
-"""Whose memory an MCP server shows: what the person who starts it says, and a model may not choose."""
+"""Whose memory an MCP server shows. The person who starts it decides that, not the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The namespace and what fills it; without either, the server's own setting counts."""
+    """The namespace and the values for it; without both, the server's own setting applies."""
 
     namespace: tuple[str, ...] = ()
     org: str = ""
     user: str = ""
     agent: str = ""
     actions: tuple[str, ...] = ()
-    """What manage_memory may do; empty: all that the server permits."""
+    """The permitted actions of manage_memory; empty means all that the server permits."""
     shared_knowledge: bool = False
-    """Whether documents of everybody are searched, and not the user's alone."""
+    """Whether to search the documents of all users, and not only the user's."""
 
     @property
     def config(self) -> Mapping[str, str]:
-        """What fills the namespace."""
+        """The values for the namespace."""
         given = {"org_id": self.org, "user_id": self.user, "agent_id": self.agent}
         return {key: value for key, value in given.items() if value}
 
     def check(self) -> None:
-        """Raises ConfigurationError if no memory could be kept: of the calls that fail only the model is told."""
+        """Raises ConfigurationError if no memory could be stored. Otherwise only the model would notice."""
         labels = template_labels(self.namespace or None)
         for key in template_keys(labels):
             self._check_key(key, is_needed=bool(labels))
@@ -50,5 +50,5 @@ class Identity:
 
     @property
     def documents(self) -> Scope | None:
-        """Whose documents are searched; None: everybody's."""
+        """Whose documents are searched; None means those of all users."""
         return Scope(user=self.user) if self.user and not self.shared_knowledge else None

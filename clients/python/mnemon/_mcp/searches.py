@@ -83,7 +83,7 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
         which["event_types"] = given.event_types
     answer = await client.query_window(
         given.query if given.query.strip() else None,
-        # Without a beginning, the server would look at the last 30 days alone.
+        # Without a start, the server would only search the last 30 days.
         since=_in_utc(given.since) or _BEGINNING,
         until=_in_utc(given.until),
         top_k=given.limit,
@@ -93,7 +93,7 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
 
 
 def _told(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is told of an event: what is known of it, without the machinery."""
+    """An event as a model sees it, without internal fields."""
     shown = ("event_id", "event_type", "event_time", "content", "context", "importance", "source", "metadata")
     return {key: event[key] for key in shown if event[key] not in ("", None, {})}
 

@@ -1,4 +1,4 @@
-"""The MCP server itself: lists the tools, runs their calls, and says errors in a sentence."""
+"""The MCP server: lists the tools, runs their calls, and reports errors in a sentence."""
 
 import json
 import logging
@@ -33,9 +33,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[Any]:
-    """A server with the tools of the Mnemon server that `client` talks to, and two searches beside them.
+    """A server with the tools of the Mnemon server of `client`, and two more searches.
 
-    An error of a call is a result that says so, in a sentence; only a list of tools that cannot be had is an MCP error.
+    A failed call returns a result with the error in a sentence. Only failing to list the tools is an MCP error.
     """
 
     async def list_tools(
@@ -85,7 +85,7 @@ async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Ma
 
 
 def _going_on(output: ToolOutput, arguments: Mapping[str, Any]) -> str:
-    """How the model gets the rest of what search_memory found; a text of its own, as the other is JSON."""
+    """Tells the model how to get the rest of the results of search_memory; a separate text, since the other is JSON."""
     offset = (arguments.get("offset") or 0) + len(json.loads(output.content))
     return f"More was found than one answer holds. Call {SEARCH_MEMORY} again with the offset {offset} to see the rest."
 

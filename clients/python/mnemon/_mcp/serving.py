@@ -12,12 +12,12 @@ from mcp.server.stdio import stdio_server
 
 PATH = "/mcp"
 _GRACE_S = 2
-"""How long answers may take once the server has been told to stop; streams that are open are cut."""
+"""How long answers may take after the server was told to stop; open streams are cut."""
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serves until stdin ends; stdout carries the protocol alone."""
-    # A read of stdin cannot be cancelled, so that otherwise an interrupt would wait for the next line.
+    """Serves until stdin ends; stdout carries only the protocol."""
+    # A read of stdin cannot be cancelled; without this, an interrupt would wait for the next line.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     async with stdio_server() as (incoming, outgoing):
@@ -25,10 +25,10 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 async def serve_http(server: Server[Any], host: str, port: int, report: Callable[[str], None]) -> None:
-    """Serves on a loopback address until SIGTERM or SIGINT; a port of 0 lets the system choose. `report` gets the URL.
+    """Serves on a loopback address until SIGTERM or SIGINT, and calls `report` with the URL.
 
-    Requests that a web page sends, under whatever name it has for this machine, are refused by their headers. Raises
-    OSError if the address is in use.
+    With a port of 0, the system chooses one. Requests from web pages, whatever name they use for this machine, are
+    refused by their headers. Raises OSError if the address is in use.
     """
     signal.signal(signal.SIGTERM, _leave)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

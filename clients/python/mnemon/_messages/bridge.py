@@ -49,7 +49,7 @@ def update(
     expected_revision: int | None,
     request_id: str | None,
 ) -> pb.UpdateRoutingPolicyRequest:
-    """A change for the wire: of all fields where there is a whole policy, else of those that are given."""
+    """A change for the wire: of all fields with a whole policy, otherwise of the given ones."""
     changed = replace(policy or bridge.RoutingPolicy(), **changes)
     return pb.UpdateRoutingPolicyRequest(
         policy=_policy_to_pb(changed),
@@ -72,7 +72,7 @@ def _policy_to_pb(policy: bridge.RoutingPolicy) -> pb.RoutingPolicy:
 
 
 def policy_from_pb(policy: pb.RoutingPolicy) -> bridge.RoutingPolicy:
-    """A policy of the wire; a choice that a later server may add is told by its number."""
+    """A policy of the wire. A choice that a later server adds is shown by its number."""
     return bridge.RoutingPolicy(
         min_importance=policy.min_importance if policy.HasField("min_importance") else None,
         event_types=tuple(policy.event_types),
@@ -86,7 +86,7 @@ def policy_from_pb(policy: pb.RoutingPolicy) -> bridge.RoutingPolicy:
 
 
 def status_from_pb(response: pb.GetBridgeStatusResponse) -> bridge.BridgeStatus:
-    """How the bridge is."""
+    """The state of the bridge."""
     return bridge.BridgeStatus(
         state=_STATES.get(response.state, bridge.BridgeState.UNKNOWN),
         message=response.message,

@@ -11,13 +11,13 @@ _CONTENT_STRATEGIES = words_by_number(decisions_pb2.DESCRIPTOR.enum_types_by_nam
 
 
 def detected_from_pb(response: pb.DetectConflictsResponse) -> conflicts.DetectedConflicts:
-    """What does not agree with a statement."""
+    """The conflicts of a statement."""
     found = conflicts_from_pb(response.conflicts)
     return conflicts.DetectedConflicts(found, response.total_count, response.rule, response.truncated)
 
 
 def arbitrated_from_pb(response: pb.ArbitrateConflictResponse) -> conflicts.ArbitrationAnswer:
-    """A decision that was asked for."""
+    """A requested decision."""
     return conflicts.ArbitrationAnswer(arbitration_from_pb(response.arbitration), response.rule)
 
 
@@ -34,7 +34,7 @@ def merged_from_pb(response: pb.MergeMemoriesResponse) -> conflicts.MergeAnswer:
 
 
 def preview_from_pb(response: pb.PreviewResolutionResponse) -> conflicts.ResolutionPreview:
-    """What saving a statement would come to."""
+    """What saving a statement would do."""
     return conflicts.ResolutionPreview(
         memory=statement_from_pb(response.memory) if response.HasField("memory") else None,
         duplicate=response.duplicate,
@@ -43,7 +43,7 @@ def preview_from_pb(response: pb.PreviewResolutionResponse) -> conflicts.Resolut
 
 
 def unmerged_from_pb(response: pb.UnmergeMemoryResponse) -> conflicts.UnmergeAnswer:
-    """What a decision that was taken back gave free."""
+    """What undoing a decision restored."""
     return conflicts.UnmergeAnswer(
         restored=tuple(map(statement_from_pb, response.restored)),
         removed_id=response.removed_id,

@@ -28,7 +28,7 @@ def index_document(
     expected_revision: int | None = None,
     request_id: str | None = None,
 ) -> pb.IndexDocumentRequest:
-    """A write of one document; it always carries a request_id, which makes repeating it harmless."""
+    """A write of one document; it always has a request_id, so repeating it is harmless."""
     return pb.IndexDocumentRequest(
         document=pb.Document(
             doc_id=convert.text("doc_id", doc_id),

@@ -17,12 +17,12 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def invalid(field: str, description: str) -> InvalidArgumentError:
-    """An error about one field that cannot be put on the wire."""
+    """An error about one field that cannot be sent."""
     return InvalidArgumentError.of(field, description)
 
 
 def text(field: str, given: object) -> str:
-    """Text that can be put on the wire: a str that UTF-8 can encode."""
+    """Text that can be sent: a str that UTF-8 can encode."""
     if not isinstance(given, str):
         raise invalid(field, f"must be text, not {type(given).__name__}")
     try:
@@ -33,21 +33,21 @@ def text(field: str, given: object) -> str:
 
 
 def metadata_to_pb(field: str, metadata: object) -> dict[str, common_pb2.MetadataValue]:
-    """Metadata for the wire; what has no place there is an InvalidArgumentError that names the key."""
+    """Metadata for the wire. Raises InvalidArgumentError, which names the key, for an invalid value."""
     if not isinstance(metadata, Mapping):
         raise invalid(field, f"must be a mapping of keys to values, not {type(metadata).__name__}")
     return {text(f"{field} key", key): value_to_pb(f"{field}.{key}", value) for key, value in metadata.items()}
 
 
 def keys(field: str, given: Iterable[str]) -> list[str]:
-    """Keys of metadata; a text alone would be taken for its letters."""
+    """Keys of metadata. A single text is an error, since it would be read as its letters."""
     if isinstance(given, str):
         raise invalid(field, f"must be several keys, such as [{given!r}]")
     return [text(field, key) for key in given]
 
 
 def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str, common_pb2.MetadataValue]:
-    """Filters for the wire; a value that has no place there goes unset, for the server to ignore and name it."""
+    """Filters for the wire. An invalid value is sent unset, so that the server ignores and reports it."""
     found = {}
     for key, value in (filters or {}).items():
         try:
@@ -60,7 +60,7 @@ def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str,
 
 
 def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
-    """One typed value for the wire; what has no place there is an InvalidArgumentError that names the field."""
+    """One typed value for the wire. Raises InvalidArgumentError, which names the field, for an invalid value."""
     match value:
         case bool():
             return common_pb2.MetadataValue(bool_value=value)
@@ -83,7 +83,7 @@ def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
 
 
 def time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
-    """A time for the wire; one without a zone is an InvalidArgumentError that names the field."""
+    """A time for the wire. Raises InvalidArgumentError, which names the field, if it has no time zone."""
     if value.tzinfo is None:
         raise invalid(field, "must carry a time zone, such as datetime.now(UTC)")
     time = timestamp_pb2.Timestamp()
@@ -147,7 +147,7 @@ def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
 
 
 def answer_from_pb(response: knowledge_store_pb2.SearchDocumentsResponse) -> values.SearchAnswer:
-    """What a search says."""
+    """The answer of a search."""
     return values.SearchAnswer(
         results=tuple(_result_from_pb(result) for result in response.results),
         ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
@@ -170,7 +170,7 @@ def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.Sea
 
 
 def mode_from_pb(mode: int) -> values.SearchMode | None:
-    """How a text found something; None if that is not said, or this client does not know it."""
+    """The search mode; None if it is unset or unknown to this client."""
     return _MODES_FROM_PB.get(mode)
 
 
@@ -192,14 +192,14 @@ def ignored_from_pb(ignored: common_pb2.IgnoredFilter) -> values.IgnoredFilter:
 
 
 def check_ignored(ignored: Iterable[common_pb2.IgnoredFilter], *, strict: bool) -> None:
-    """Refuses an answer of which a filter was left out, unless its caller wants it so."""
+    """Raises InvalidArgumentError for an answer that ignored a filter, unless the caller allows that."""
     if strict and (violations := [FieldViolation(f"filters.{each.key}", each.reason) for each in ignored]):
         message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
         raise InvalidArgumentError(message, reason="INVALID_ARGUMENT", violations=violations)
 
 
 def no_answer(mode: str | None) -> values.SearchAnswer:
-    """The answer to a search that wants no results."""
+    """The answer to a search for zero results."""
     chosen = choice("mode", mode or values.SearchMode.HYBRID, values.SearchMode)
     diagnostics = values.SearchDiagnostics(
         mode=chosen, exact=True, total_candidates=0, scanned=0, pending=0, degraded="", duration_s=0.0
@@ -208,7 +208,7 @@ def no_answer(mode: str | None) -> values.SearchAnswer:
 
 
 def warn_of_ignored(ignored: Iterable[values.IgnoredFilter]) -> None:
-    """Warns the caller of a client's method of filters that its answer has no place to name."""
+    """Warns about ignored filters in a method whose answer cannot report them."""
     for each in ignored:
         warnings.warn(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning, stacklevel=3)
 
@@ -239,7 +239,7 @@ def model_from_pb(model: common_pb2.EmbeddingModel) -> values.EmbeddingModel:
 
 
 def health_from_pb(response: knowledge_store_pb2.CheckHealthResponse) -> values.StoreHealth:
-    """How the store is."""
+    """The health of the store."""
     return values.StoreHealth(
         status=_HEALTH_FROM_PB.get(response.state, values.HealthStatus.UNKNOWN),
         message=response.message,

@@ -26,7 +26,7 @@ def put(
     request_id: str | None = None,
     ack: str,
 ) -> pb.PutFactRequest:
-    """A fact to store; it always carries a request_id, which makes repeating it harmless."""
+    """A fact to store; it always has a request_id, so repeating it is harmless."""
     return pb.PutFactRequest(
         fact=fact_convert.fact_to_pb(fact),
         mode=_MODES[convert.choice("mode", mode, facts.PutMode)],
@@ -84,7 +84,7 @@ def search(
 ) -> pb.SearchFactsRequest:
     """A search for facts."""
     if limit == 0:
-        # On the wire that is the default, which is never what is meant.
+        # On the wire, 0 means the default, which the caller does not mean.
         raise invalid("limit", "must be at least 1")
     return pb.SearchFactsRequest(
         query=convert.text("query", query),

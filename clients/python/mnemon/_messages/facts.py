@@ -68,13 +68,13 @@ def fact_filter_to_pb(namespace: object, *, subtree: bool, where: object | None)
 
 
 def receipt_from_pb(response: pb.PutFactResponse) -> facts.FactReceipt:
-    """What the server promises of a put."""
+    """The server's receipt for a put."""
     stored = fact_from_pb(response.fact) if response.HasField("fact") else None
     return facts.FactReceipt(convert.receipt_from_pb(response.receipt), stored)
 
 
 def answer_from_pb(response: pb.SearchFactsResponse) -> facts.FactAnswer:
-    """What a search for facts says."""
+    """The answer of a search for facts."""
     return facts.FactAnswer(
         tuple(map(match_from_pb, response.results)),
         convert.diagnostics_from_pb(response.diagnostics),
@@ -83,17 +83,17 @@ def answer_from_pb(response: pb.SearchFactsResponse) -> facts.FactAnswer:
 
 
 class FoundFacts:
-    """Facts that come in several answers, since one holds 3 MiB."""
+    """Collects facts from several answers, since one holds at most 3 MiB."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[tuple[str, ...], str], facts.Fact] = {}
 
     def take(self, response: pb.BatchGetFactsResponse) -> bool:
-        """Takes an answer; whether there is more to ask for."""
+        """Takes an answer, and returns whether to ask for more."""
         for each in response.facts:
             fact = fact_from_pb(each)
             self._found[fact.namespace, fact.key] = fact
-        # An answer that is cut holds at least one: without, asking again would never end.
+        # A truncated answer holds at least one fact; otherwise asking again would never end.
         return bool(response.remaining and response.facts)
 
     def in_order(self, names: Iterable[pb.FactName]) -> tuple[facts.Fact, ...]:
@@ -116,7 +116,7 @@ def match_from_pb(match: pb.FactMatch) -> facts.FactMatch:
 
 
 def renewals_from_pb(request: pb.RenewFactsRequest, response: pb.RenewFactsResponse) -> tuple[facts.RenewResult, ...]:
-    """What became of each fact whose ttl was to begin anew."""
+    """The result for each fact whose ttl was restarted."""
     each = zip(request.names, response.results, strict=True)
     return tuple(_renewal_from_pb(tuple(name.namespace), name.key, result) for name, result in each)
 
@@ -152,7 +152,7 @@ def _index_to_pb(given: object) -> pb.FactIndex | None:
         raise invalid("index", 'must be paths such as ["title", "messages[*].text"], False for none, or None')
     paths = [convert.text(f"index[{number}]", path) for number, path in enumerate(given)]
     if not paths:
-        # On the wire that is the default, which is never what is meant who says none.
+        # On the wire, an empty list means the default, but the caller means no path.
         raise invalid("index", "must name a path; False searches nothing, and None what is usual")
     return pb.FactIndex(paths=paths)
 

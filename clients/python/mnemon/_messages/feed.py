@@ -88,7 +88,7 @@ def change_from_pb(change: pb.Change) -> changes.Change:
         change.change_id,
         change.sequence,
         change.commit_id,
-        # Several times faster than the message's own conversion, and asked for every change.
+        # Several times faster than the message's own conversion, and used for every change.
         _EPOCH + timedelta(0, time.seconds, time.nanos // 1000) if change.HasField("commit_time") else None,
         _TYPES_FROM_PB.get(change.type, changes.ChangeType.UNKNOWN),
         change.record_id,

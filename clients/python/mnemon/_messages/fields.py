@@ -1,4 +1,4 @@
-"""What values and the messages of the wire say alike, field by field."""
+"""Fields that values and the messages of the wire have in common."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -15,7 +15,7 @@ _Reader = Callable[[Any, str], Any]
 
 
 def texts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """These texts of a value, for the wire; InvalidArgumentError if one is not text."""
+    """These texts of a value, for the wire. Raises InvalidArgumentError if one is not text."""
     return {name: convert.text(name, getattr(value, name)) for name in names}
 
 
@@ -41,7 +41,7 @@ def field_reader(kind: type[Any], descriptor: Descriptor) -> Callable[[Any], dic
 
 
 def check_keywords(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """TypeError for a keyword argument that is not known, as Python raises it."""
+    """Raises TypeError for an unknown keyword argument, as Python does."""
     if unknown := sorted(given.keys() - set(known)):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
 

@@ -14,7 +14,7 @@ WHOLE_MAX = 2**53
 
 
 def object_to_pb(field: str, given: object) -> struct_pb2.Struct:
-    """A JSON object for the wire; what has no place there is an InvalidArgumentError that names where it is."""
+    """A JSON object for the wire. Raises InvalidArgumentError, with the path, for an invalid value."""
     message = struct_pb2.Struct()
     _fill_object(message, field, given, LEVELS_MAX)
     return message
@@ -22,7 +22,7 @@ def object_to_pb(field: str, given: object) -> struct_pb2.Struct:
 
 def object_from_pb(message: struct_pb2.Struct) -> dict[str, Any]:
     """A JSON object of the wire, its keys sorted; a double that is a whole number within 2^53 becomes one."""
-    # A message has no order, and what is written differently every time defeats caches of prompts.
+    # A message has no order, and a different order each time would defeat prompt caches.
     return {key: _value_from_pb(value) for key, value in sorted(message.fields.items())}
 
 
@@ -31,7 +31,7 @@ def _fill_object(message: struct_pb2.Struct, place: str, given: object, levels: 
         raise invalid(place, f"must be an object with texts as keys, not {type(given).__name__}")
     if not levels:
         raise invalid(place, f"is too deep: objects and lists go {LEVELS_MAX} levels deep at most")
-    # An object that is empty must be there all the same.
+    # An empty object must be present, too.
     message.SetInParent()
     for key, value in given.items():
         _fill(message.fields[text(f"{place} key", key)], f"{place}.{key}", value, levels - 1)

@@ -33,7 +33,7 @@ _DECAYS_FROM_PB = {
 _STATUSES: dict[int, values.HealthStatus] = {
     common_pb2.STATE_READY: values.HealthStatus.HEALTHY,
     common_pb2.STATE_STARTING: values.HealthStatus.STARTING,
-    # Memories that their vector database leaves alone are unhealthy to a person, whom the message tells of what.
+    # Without their vector database, memories are unhealthy for a person; the message says why.
     common_pb2.STATE_DEGRADED: values.HealthStatus.UNHEALTHY,
     common_pb2.STATE_UNAVAILABLE: values.HealthStatus.UNHEALTHY,
 }
@@ -54,14 +54,14 @@ def memory_from_pb(memory: pb.Memory) -> memories.Memory:
     """A memory of the wire."""
     return memories.Memory(
         **_fields_of(memory),
-        # What a later server may add is told by its number.
+        # A policy that a later server adds is shown by its number.
         decay=_DECAYS_FROM_PB.get(memory.decay_policy, str(memory.decay_policy)),
         embeddings=tuple(tuple(embedding.values) for embedding in memory.embeddings),
     )
 
 
 def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | None:
-    """A vector for the wire; InvalidArgumentError if it holds anything but numbers, or nothing."""
+    """A vector for the wire. Raises InvalidArgumentError if it is empty or holds anything but numbers."""
     if given is None:
         return None
     try:
@@ -124,7 +124,7 @@ def time_to_pb(field: str, given: object) -> Any:
 
 
 def recall_from_pb(response: pb.SearchMemoriesResponse) -> memories.RecallAnswer:
-    """What a search for memories says."""
+    """The answer of a search for memories."""
     return memories.RecallAnswer(
         tuple(_match_from_pb(result) for result in response.results),
         convert.diagnostics_from_pb(response.diagnostics),
@@ -138,14 +138,14 @@ def page_from_pb(response: pb.ListMemoriesResponse) -> memories.MemoryPage:
 
 
 def forecast_from_pb(forecast: pb.MemoryForecast) -> memories.MemoryForecast:
-    """A memory that fades."""
+    """A memory whose confidence decays."""
     return memories.MemoryForecast(
         memory_from_pb(forecast.memory), forecast.confidence_then, convert.time_from_pb(forecast, "fade_time")
     )
 
 
 def status_from_pb(response: pb.GetStatusResponse) -> memories.MemoryStatus:
-    """How the memory service is."""
+    """The state of the memory service."""
     index = response.index
     return memories.MemoryStatus(
         status=_STATUSES.get(response.state, values.HealthStatus.UNKNOWN),
@@ -196,7 +196,7 @@ def _filters_to_pb(parts: Iterable[filters.Filter]) -> common_pb2.FilterList:
 
 
 def some_text(field: str, given: object) -> str:
-    """Text of a filter; InvalidArgumentError if it is empty: on the wire that means all, which is never meant."""
+    """Text of a filter. Raises InvalidArgumentError if it is empty, which would mean all on the wire."""
     found = convert.text(field, given)
     if not found:
         raise invalid(field, f'must not be empty: leave it out, or say where=~F("{field}").exists()')

@@ -18,7 +18,7 @@ from mnemon.v1 import memory_pb2 as pb
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
-# Where each argument of an update stands in the message.
+# The path of each argument of an update in the message.
 _PATHS = {
     **{name: name for name in ("content", "is_global", "metadata", *memories.TAGS)},
     **{name: f"scope.{name}" for name in values.SCOPE_FIELDS},
@@ -29,7 +29,7 @@ _PATHS = {
 def create_memory(
     memory: memories.Memory, *, embedding: Sequence[float] | None = None, request_id: str | None = None, ack: str
 ) -> pb.CreateMemoryRequest:
-    """A new memory; it always carries a request_id, which makes repeating it harmless."""
+    """A new memory; it always has a request_id, so repeating it is harmless."""
     return pb.CreateMemoryRequest(
         memory=memory_convert.memory_to_pb(memory),
         embedding=memory_convert.vector_to_pb("embedding", embedding),
@@ -184,7 +184,7 @@ def count_memories(
 def forecast_memories(
     by: datetime | timedelta, *, which: memories.MemoryFilters, min_confidence: float, page_size: int
 ) -> pb.ForecastMemoriesRequest:
-    """The first page of what fades; the next ones are the same with their page_token."""
+    """The first page of a forecast; the next ones only differ in their page_token."""
     moment = datetime.now(UTC) + by if isinstance(by, timedelta) else by
     return pb.ForecastMemoriesRequest(
         filter=memory_convert.memory_filter_to_pb(which),
@@ -212,7 +212,7 @@ def _mode(given: str | None) -> Any:
 
 def _limit(given: int) -> int:
     if given == 0:
-        # On the wire that is the default, which is never what is meant.
+        # On the wire, 0 means the default, which the caller does not mean.
         raise invalid("limit", "must be at least 1")
     return max(_INT32_MIN, min(given, _INT32_MAX))
 

@@ -30,14 +30,14 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def rule_to_pb(rule: object, path: str = "rule") -> pb.MergeRuleConfig:
-    """A rule for the wire; InvalidArgumentError with every key and value that has no place there, by its path."""
+    """A rule for the wire. Raises InvalidArgumentError with the path of every invalid key and value."""
     message, violations = _filled(rule, path)
     _refuse(violations)
     return message
 
 
 def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
-    """Rules for the wire; InvalidArgumentError as of `rule_to_pb`, with paths such as "rules[0].merge"."""
+    """Rules for the wire. Raises InvalidArgumentError as `rule_to_pb` does, with paths such as "rules[0].merge"."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise invalid("rules", "must be several rules, such as export_rules() returns")
     filled = [_filled(rule, f"rules[{index}]") for index, rule in enumerate(given)]
@@ -46,17 +46,17 @@ def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
 
 
 def detection_to_pb(given: object) -> decisions_pb2.DetectionConfig | None:
-    """The "detection" of a rule for the wire; None if there is none."""
+    """The "detection" of a rule for the wire; None if the rule has none."""
     return None if given is None else _fill_checked(decisions_pb2.DetectionConfig(), given, "detection")
 
 
 def arbitration_to_pb(given: object) -> decisions_pb2.ArbitrationConfig | None:
-    """The "arbitration" of a rule for the wire; None if there is none."""
+    """The "arbitration" of a rule for the wire; None if the rule has none."""
     return None if given is None else _fill_checked(decisions_pb2.ArbitrationConfig(), given, "arbitration")
 
 
 def merge_to_pb(given: object) -> decisions_pb2.MergeConfig | None:
-    """The "merge" of a rule for the wire; None if there is none."""
+    """The "merge" of a rule for the wire; None if the rule has none."""
     return None if given is None else _fill_checked(decisions_pb2.MergeConfig(), given, "merge")
 
 
@@ -92,7 +92,7 @@ def resolved_from_pb(response: pb.ResolveRuleResponse) -> rules.ResolvedRule:
 
 
 def deleted_from_pb(response: pb.DeleteRuleResponse) -> rules.RuleDeleteReceipt:
-    """What became of a rule that was to be removed."""
+    """The result of removing a rule."""
     return rules.RuleDeleteReceipt(receipt_from_pb(response.receipt), response.registry_version)
 
 
@@ -104,7 +104,7 @@ def loaded_from_pb(response: pb.LoadRulesResponse) -> rules.LoadReceipt:
 
 
 class _MisfitError(Exception):
-    """A value that has no place in a field; `expected` ends the sentence "must be"."""
+    """A value that is invalid for a field; `expected` ends the sentence "must be"."""
 
     def __init__(self, expected: str) -> None:
         super().__init__(expected)
@@ -128,7 +128,7 @@ def _refuse(violations: Sequence[FieldViolation]) -> None:
 
 
 def _fill(message: Message, values: object, path: str) -> Iterator[FieldViolation]:
-    """Writes what fits, and yields what does not."""
+    """Writes valid values, and yields the violations of the others."""
     fields = {_key(field): field for field in message.DESCRIPTOR.fields if field.name != _OUTPUT_ONLY}
     if not isinstance(values, Mapping):
         yield FieldViolation(path, f"must be an object with keys: {', '.join(fields)}")
@@ -170,7 +170,7 @@ def _numbers(value: object) -> dict[str, float]:
 
 
 def _several(field: Any, value: object) -> list[Any]:
-    # The wire cannot tell an empty list from one that is not there.
+    # The wire cannot distinguish an empty list from a missing one.
     if not isinstance(value, list | tuple) or not value:
         item = f"of {_choices(field)}" if field.enum_type else "texts"
         raise _MisfitError(f"a list of one or more {item}")
@@ -212,7 +212,7 @@ def _duration(value: object) -> Duration:
     seconds = _number(value, "a number of seconds")
     if not math.isfinite(seconds) or abs(seconds) > _SECONDS_MAX:
         raise _MisfitError("a number of seconds, at most 10,000 years")
-    # Exact, and rounded once: a length of time comes back as the number that it was.
+    # Exact, and rounded once, so that a duration comes back as the same number.
     whole, rest = divmod(round(Fraction(seconds) * _NANOSECONDS), _NANOSECONDS)
     return Duration(seconds=whole, nanos=rest)
 
@@ -229,7 +229,7 @@ def _choices(field: Any) -> str:
 
 
 def _shown(value: object) -> str:
-    # A list or an object may be of any size, and one of YAML even larger than its file.
+    # A list or an object may have any size; in YAML it can even be larger than its file.
     return json.dumps(value)[:80] if isinstance(value, str | int | float) else type(value).__name__
 
 
@@ -246,7 +246,7 @@ def _value_from_pb(field: Any, value: Any) -> Any:
 
 
 def _plain(field: Any, value: Any) -> Any:
-    # What a later server may add is told by its number.
+    # A value that a later server adds is shown by its number.
     return words_by_number(field.enum_type).get(value, str(value)) if field.enum_type else value
 
 

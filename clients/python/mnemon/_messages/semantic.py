@@ -20,7 +20,7 @@ _STATES = members_by_number(semantic.IndexState, common_pb2.State.DESCRIPTOR)
 
 
 def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = False) -> pb.SemanticMemory:
-    """A statement for the wire, without what only the server sets; with its vector where it has one and may."""
+    """A statement for the wire, without what only the server sets; with its vector if `with_embedding` is set."""
     message = pb.SemanticMemory(
         **texts_of(memory, semantic.TEXTS),
         scope=convert.scope_to_pb(memory.scope),
@@ -59,7 +59,7 @@ def semantic_filter_to_pb(which: semantic.SemanticFilters) -> pb.SemanticMemoryF
 
 
 def save_answer_from_pb(response: pb.SaveSemanticMemoryResponse) -> semantic.SaveAnswer:
-    """What came of saving a statement."""
+    """The result of saving a statement."""
     return semantic.SaveAnswer(
         memory=statement_from_pb(response.memory) if response.HasField("memory") else None,
         receipt=convert.receipt_from_pb(response.receipt) if response.HasField("receipt") else None,
@@ -71,7 +71,7 @@ def save_answer_from_pb(response: pb.SaveSemanticMemoryResponse) -> semantic.Sav
 
 
 def saved_from_pb(position: int, saved: pb.SavedSemanticMemory) -> semantic.SaveResult:
-    """What came of one statement of many."""
+    """The result of one statement of many."""
     return semantic.SaveResult(
         position,
         receipt=convert.receipt_from_pb(saved.receipt) if saved.HasField("receipt") else None,
@@ -81,7 +81,7 @@ def saved_from_pb(position: int, saved: pb.SavedSemanticMemory) -> semantic.Save
 
 
 def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.SimilarityAnswer:
-    """What a search says."""
+    """The answer of a search."""
     said = response.diagnostics
     return semantic.SimilarityAnswer(
         tuple(
@@ -119,7 +119,7 @@ def deleted_from_pb(response: pb.DeleteSemanticMemoriesResponse) -> semantic.Sem
 
 
 def status_from_pb(response: pb.GetIndexStatusResponse) -> semantic.SemanticIndexStatus:
-    """How the index is."""
+    """The state of the index."""
     return semantic.SemanticIndexStatus(
         state=_STATES.get(response.state, semantic.IndexState.UNKNOWN),
         message=response.message,
@@ -137,7 +137,7 @@ def status_from_pb(response: pb.GetIndexStatusResponse) -> semantic.SemanticInde
 
 
 def snapshot_from_pb(response: pb.CreateSnapshotResponse) -> semantic.SnapshotReceipt:
-    """What came of a snapshot."""
+    """The result of a snapshot."""
     return semantic.SnapshotReceipt(
         convert.time_from_pb(response, "snapshot_time"), response.message, response.replayed
     )
@@ -153,7 +153,7 @@ def share_to_pb(field: str, given: object) -> float | None:
 
 
 def texts_to_pb(field: str, given: object) -> list[str]:
-    """Several texts for the wire; one text alone is an InvalidArgumentError, since its letters are not meant."""
+    """Several texts for the wire. Raises InvalidArgumentError for a single text, which would be read as its letters."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise invalid(field, f"must be several texts, such as [{given!r}]")
     return [convert.text(f"{field}[{index}]", each) for index, each in enumerate(given)]

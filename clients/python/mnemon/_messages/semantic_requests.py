@@ -21,7 +21,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 def save(
     memory: semantic.SemanticMemory, *, conflict_policy: str, rule: str, request_id: str | None = None
 ) -> pb.SaveSemanticMemoryRequest:
-    """A new statement; it always carries a request_id, which makes repeating it harmless."""
+    """A new statement; it always has a request_id, so repeating it is harmless."""
     return pb.SaveSemanticMemoryRequest(
         memory=semantic_convert.statement_to_pb(memory),
         embedding=semantic_convert.embedding_of(memory),
@@ -119,6 +119,6 @@ def _view(given: str) -> Any:
 def limit_to_pb(field: str, given: int | None) -> int:
     """Most results, for the wire; None means the server's default."""
     if given == 0:
-        # On the wire that is the default, which is never what is meant.
+        # On the wire, 0 means the default, which the caller does not mean.
         raise invalid(field, "must be at least 1")
     return max(_INT32_MIN, min(given or 0, _INT32_MAX))

@@ -1,4 +1,4 @@
-"""What a server tells of itself, out of the messages of the wire."""
+"""Information about a server, from the messages of the wire."""
 
 from mnemon._enums import members_by_number
 from mnemon._messages.documents import model_from_pb
@@ -9,7 +9,7 @@ _CAPABILITIES = members_by_number(server.Capability, pb.DESCRIPTOR.enum_types_by
 
 
 def info_from_pb(response: pb.GetServerInfoResponse) -> server.ServerInfo:
-    """What a server is, without the capabilities that this client does not know."""
+    """Information about a server, without capabilities that this client does not know."""
     return server.ServerInfo(
         version=response.version,
         api_revision=response.api_revision,

@@ -57,7 +57,7 @@ def event_filter_to_pb(which: timeline.EventFilters) -> pb.EpisodicEventFilter |
 def receipt_from_pb(
     receipt: pb.EventReceipt, duplicate_of: timeline.EpisodicEvent | None = None
 ) -> timeline.EventReceipt:
-    """What the server promises of an event."""
+    """The server's receipt for an event."""
     return timeline.EventReceipt(
         event_id=receipt.event_id,
         sequence=receipt.sequence,
@@ -123,7 +123,7 @@ def pruned_from_pb(response: pb.PruneEventsResponse) -> timeline.PruneReceipt:
 
 
 def progress_from_pb(response: pb.CompactTimelineResponse) -> timeline.CompactionProgress:
-    """How far a compaction is."""
+    """The progress of a compaction."""
     return timeline.CompactionProgress(
         response.processed_bytes,
         response.total_bytes,
@@ -135,7 +135,7 @@ def progress_from_pb(response: pb.CompactTimelineResponse) -> timeline.Compactio
 
 
 def status_from_pb(response: pb.GetTimelineStatusResponse) -> timeline.TimelineStatus:
-    """How the timeline is."""
+    """The state of the timeline."""
     return timeline.TimelineStatus(
         state=_STATES.get(response.state, timeline.TimelineState.UNKNOWN),
         message=response.message,
@@ -191,6 +191,6 @@ def _lost_from_pb(lost: pb.LostRange) -> timeline.LostRange:
 def _some_types(given: object) -> list[str]:
     found = texts_to_pb("event_types", given)
     if not found:
-        # On the wire that is any type, which is never what is meant who says none.
+        # On the wire, an empty list means any type, but the caller means no type.
         raise invalid("event_types", "must name a type; leave it out for all")
     return found

@@ -20,7 +20,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def record(event: timeline.EpisodicEvent, *, request_id: str | None) -> pb.RecordEventRequest:
-    """A new event; it always carries a request_id, which makes repeating it harmless."""
+    """A new event; it always has a request_id, so repeating it is harmless."""
     return pb.RecordEventRequest(event=_timed(event), request_id=request_id_to_pb(request_id))
 
 
@@ -50,7 +50,7 @@ def window(
     if span is not None and last_days is not None:
         raise invalid("last_days", "says the window already; leave it out, or since and until")
     if top_k == 0:
-        # On the wire that is the default, which is never what is meant.
+        # On the wire, 0 means the default, which the caller does not mean.
         raise invalid("top_k", "must be at least 1")
     request = pb.QueryWindowRequest(
         range=span,
@@ -136,5 +136,5 @@ def _range(since: datetime | None, until: datetime | None) -> common_pb2.TimeRan
 
 
 def _int32(given: int) -> int:
-    # What is beyond cannot be written, and is out of range all the same.
+    # A larger number does not fit into the message, and is out of range anyway.
     return max(_INT32_MIN, min(given, _INT32_MAX))

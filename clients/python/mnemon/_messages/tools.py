@@ -17,7 +17,7 @@ _FALLBACKS = members_by_number(tools.ToolFallback, _ENUMS["ToolFallback"])
 
 
 def tool_from_pb(tool: pb.Tool) -> tools.Tool:
-    """What a model is told of a tool."""
+    """A tool as a model sees it."""
     return tools.Tool(
         name=tool.name,
         description=tool.description,
@@ -33,7 +33,7 @@ def output_from_pb(output: pb.ToolOutput) -> tools.ToolOutput:
 
 
 def parsed_from_pb(parsed: pb.ParsedText) -> tools.ParsedText:
-    """What was read out of a text."""
+    """The parsed text."""
     return tools.ParsedText(
         success=parsed.success,
         calls=tuple(map(_call_from_pb, parsed.calls)),
@@ -45,12 +45,12 @@ def parsed_from_pb(parsed: pb.ParsedText) -> tools.ParsedText:
 
 
 def executed_from_pb(response: pb.ExecuteTextResponse) -> tools.ExecutedText:
-    """What was read out of a text, and what came of it."""
+    """The parsed text, and the results of its calls."""
     return tools.ExecutedText(parsed_from_pb(response.parsed), tuple(map(_result_from_pb, response.results)))
 
 
 def stats_from_pb(response: pb.GetProtocolStatsResponse) -> tools.ProtocolStats:
-    """What became of the texts."""
+    """Counts of the texts by outcome."""
     return tools.ProtocolStats(
         total=response.total,
         abp_success=response.abp_success,

@@ -14,9 +14,9 @@ from mnemon.langgraph._batches import Batch, Gets, IndexFields, Listing, index_o
 from mnemon.langgraph._searching import Call, search_steps
 
 CALLS_MAX = 32
-"""Calls of a store that are under way at once; the others wait for their turn, and are not refused by the server."""
+"""Calls of a store in flight at the same time. The others wait, so that the server does not refuse them."""
 ROOM_PAUSE_S, ROOM_WAIT_S = 0.1, 30.0
-"""What the server refuses because others have many calls in flight is tried again after a pause, for so long."""
+"""How long to retry calls that the server refuses because other clients have many in flight."""
 
 
 class AsyncMnemonStore(AsyncBatchedBaseStore):
@@ -26,9 +26,9 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
             store = AsyncMnemonStore(client)
             graph = builder.compile(store=store)
 
-    It is made inside of the event loop that its client is used in. What is asked for in one turn of the loop runs as
-    one batch, as in LangGraph's other asynchronous stores: reads before writes, repeated reads once, and an error is
-    that of every operation of the batch. The methods that block may be called in other threads only.
+    Create it inside the event loop of its client. Operations of one turn of the loop run as one batch, as in
+    LangGraph's other asynchronous stores: reads before writes, repeated reads once, and an error is raised for every
+    operation of the batch. Call the blocking methods only in other threads.
     """
 
     supports_ttl = True
@@ -36,8 +36,8 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
     def __init__(
         self, client: AsyncClient, *, index: IndexFields | IndexConfig | None = None, ttl: TTLConfig | None = None
     ) -> None:
-        """Calls nothing. Warns of an embedder, which is not used; raises TypeError for a Client."""
-        # The base class looks at its task also where it was never made.
+        """Makes no call. Warns about an embedder, which is not used. Raises TypeError for a Client."""
+        # The base class reads its task even if it was never created.
         self._task = None
         if not isinstance(client, AsyncClient):
             raise TypeError(f"an AsyncMnemonStore takes a mnemon.AsyncClient, not {type(client).__name__}")
@@ -48,7 +48,7 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
         self.ttl_config = ttl
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Runs operations, reads before writes; results are in their order. Of writes of one item the last wins."""
+        """Runs operations, reads before writes, and returns results in order. The last write of an item wins."""
         batch = Batch.of(ops, self._index)
         results = list(batch.blank)
         reads = (
@@ -78,7 +78,7 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
             results[position] = end.value
 
     async def _call(self, call: Call) -> Any:
-        """Makes a call once there is room among those in flight, and again where the server has none for it yet."""
+        """Makes a call when few enough are in flight, and retries it while the server has no room."""
         deadline = asyncio.get_running_loop().time() + ROOM_WAIT_S
         async with self._in_flight:
             while True:

@@ -1,4 +1,4 @@
-"""A batch of LangGraph's store operations as calls of `client.facts`: what to ask, and where each answer goes."""
+"""A batch of LangGraph's store operations as calls of `client.facts`: the calls, and the position of each answer."""
 
 import warnings
 from collections.abc import Iterable, Iterator
@@ -27,10 +27,10 @@ _ANY = "*"
 
 
 class IndexFields(TypedDict, total=False):
-    """The part of LangGraph's `IndexConfig` that is the store's to choose; the server embeds, with its own model."""
+    """The part of LangGraph's `IndexConfig` that a store can choose; the server embeds with its own model."""
 
     fields: list[str] | None
-    """Paths of the texts that are searched where a put names none, such as "text" or "messages[*].content"."""
+    """Paths of the searched texts for a put without its own, such as "text" or "messages[*].content"."""
 
 
 _WHOLE = "$"
@@ -40,19 +40,19 @@ _EMBEDDING = frozenset({"dims", "embed"})
 
 @dataclass(frozen=True, slots=True)
 class Gets:
-    """Items by name, each with the positions in the batch that ask for it."""
+    """Items by name, each with the positions in the batch that request it."""
 
     renew_ttl: bool
     positions: dict[Name, list[int]]
 
     def results(self, facts: Iterable[Fact]) -> Iterator[tuple[int, Item]]:
-        """The item for each position that has one."""
+        """The item for each position, as far as it exists."""
         for fact in facts:
             for position in self.positions[fact.namespace, fact.key]:
                 yield position, _item(fact)
 
     def renewals(self, facts: Iterable[Fact]) -> list[Name]:
-        """What was found and is to live longer now."""
+        """Found items whose ttl is to be renewed."""
         return names_to_renew(facts) if self.renew_ttl else []
 
 
@@ -68,10 +68,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a batch asks. As in LangGraph's own stores, its reads see what was there before its writes."""
+    """The calls of a batch. As in LangGraph's own stores, reads see the state before the writes."""
 
     blank: tuple[Result, ...]
-    """What each operation gives where nothing is found."""
+    """The result of each operation that finds nothing."""
     gets: tuple[Gets, ...]
     searches: tuple[tuple[int, SearchOp], ...]
     """Each with its position."""
@@ -81,9 +81,9 @@ class Batch:
 
     @classmethod
     def of(cls, ops: Iterable[Op], index: FactIndex) -> "Batch":
-        """The calls for these operations; `index` is for puts that name none. Of writes of one item the last wins.
+        """The calls for these operations; `index` is for puts without their own. The last write of an item wins.
 
-        Raises ValueError for what is no operation of a store.
+        Raises ValueError for anything but an operation of a store.
         """
         given = list(enumerate(ops))
         last = {(op.namespace, op.key): op for _, op in given if isinstance(op, PutOp)}
@@ -100,7 +100,7 @@ class Batch:
 def index_of(index: IndexFields | IndexConfig | None) -> FactIndex:
     """What a store's index configuration says.
 
-    An embedder of its own is not used, which a UserWarning says. Raises ValueError for a key that no configuration has.
+    An embedder is not used, which a UserWarning says. Raises ValueError for an unknown key.
     """
     if not index:
         return None
@@ -116,13 +116,13 @@ def index_of(index: IndexFields | IndexConfig | None) -> FactIndex:
 
 
 def _paths(given: Iterable[str] | None) -> FactIndex:
-    """Where the whole value is among them, everything that is usual."""
+    """If the whole value is among them, the default texts."""
     paths = list(given or ())
     return None if _WHOLE in paths else paths or None
 
 
 def raise_first_error(results: Iterable[PutResult]) -> None:
-    """Raises what the first put that failed would have raised alone; the others are stored."""
+    """Raises the error of the first put that failed; the others are stored."""
     for result in results:
         if result.error:
             raise result.error
@@ -180,7 +180,7 @@ def _joined(conditions: Iterable[MatchCondition], kind: str) -> tuple[str, ...] 
 
 def _fact(op: PutOp, value: Any, index: FactIndex) -> Fact:
     if not op.key:
-        # The server would choose one, under which nobody would look for the item.
+        # The server would choose a key that no one knows.
         raise InvalidArgumentError.of("key", "must not be empty")
     return Fact(
         namespace=op.namespace,

@@ -1,4 +1,4 @@
-"""LangGraph's filters: what of one the server decides, and the rest, which is decided on what the server returns."""
+"""LangGraph's filters: the part that the server evaluates, and the rest, which the client evaluates."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from mnemon._tool_definitions import FILTER_OPERATORS
 from mnemon._values.facts import Fact
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""Keys that the server compares by; it knows only those at the top of a value."""
+"""Keys that the server can compare: only those at the top of a value."""
 _WHOLE_MAX = 2**53
 _TEXT_BYTES_MAX = 65_536
 _LIST_MAX = 256
@@ -30,7 +30,7 @@ class SplitFilter:
 
     @classmethod
     def of(cls, where: Mapping[str, Any] | None) -> "SplitFilter":
-        """The parts of a filter, none of which is lost. Raises InvalidArgumentError for an operator that is unknown."""
+        """Both parts of a filter. Raises InvalidArgumentError for an unknown operator."""
         asked: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         for key, wanted in (where or {}).items():
@@ -92,13 +92,13 @@ def _has_operators(wanted: Mapping[Any, Any]) -> bool:
 
 
 def _found(fact: Fact, key: str) -> Any:
-    """What a fact has under a key, or under the keys that a dotted one names; None if that is missing."""
+    """The value of a fact under a key, or under the keys of a dotted one; None if it is missing."""
     value = _at(fact.value, key)
     return fact.metadata.get(key) if value is _MISSING else value
 
 
 def _at(value: Mapping[str, Any], path: str) -> Any:
-    """The value under a path whose keys are joined by dots, of which they may hold some themselves; else _MISSING."""
+    """The value under keys joined by dots, where a key may contain dots itself; else _MISSING."""
     if path in value:
         return value[path]
     parts = path.split(".")
@@ -110,7 +110,7 @@ def _at(value: Mapping[str, Any], path: str) -> Any:
 
 
 def _matches(stored: Any, wanted: Any) -> bool:
-    """As LangGraph's own store compares: an object holds what is asked of its keys, a list is compared item by item."""
+    """Compares as LangGraph's own store does: an object by the given keys, a list item by item."""
     if isinstance(wanted, Mapping) and _has_operators(wanted):
         return all(_applies(stored, sign, value) for sign, value in wanted.items())
     if isinstance(wanted, Mapping):
@@ -145,5 +145,5 @@ def _applies(stored: Any, sign: str, value: Any) -> bool:
 
 
 def _kind(value: object) -> type:
-    """True is no number, and 1 is 1.0."""
+    """True is not a number, and 1 equals 1.0."""
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)

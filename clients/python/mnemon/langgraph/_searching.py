@@ -1,4 +1,4 @@
-"""A search of LangGraph's as calls of `client.facts`, one after the other: what to ask next depends on the answer."""
+"""A search of LangGraph's as calls of `client.facts`, one after the other: each call depends on the answer before."""
 
 from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
@@ -11,24 +11,24 @@ from mnemon._values.facts import Fact, FactMatch
 from mnemon.langgraph._filters import SplitFilter
 
 PAGE_MAX = 1_000
-"""Most names that the server takes, and most results that it returns, in one call."""
+"""The maximum number of names and of results in one call."""
 _PAGE_MIN = 100
 _SKIPPED_MAX = 100_000
-"""Most results of a query that the server skips."""
+"""The maximum number of results of a query that the server skips."""
 
 Name: TypeAlias = tuple[tuple[str, ...], str]
 """The namespace and the key of an item."""
 Call: TypeAlias = Callable[[Any], Any]
-"""Calls a method of `client.facts`, which of an asyncio client is awaited."""
+"""Calls a method of `client.facts`; awaited on an asyncio client."""
 Steps: TypeAlias = Generator[Call, Any, list[FactMatch]]
-"""Yields calls, and is sent what each of them returned."""
+"""Yields calls, and receives the answer of each."""
 
 
 def search_steps(op: SearchOp) -> Generator[Call, Any, list[SearchItem]]:
-    """What a search finds, in the order of LangGraph's own store.
+    """The results of a search, in the order of LangGraph's own store.
 
-    With a query the items come first that it finds, best first, and behind them, without a score, the others that match
-    the filter: those that are not indexed, or have nothing in common with it.
+    With a query, the items that it finds come first, best first. Behind them, without a score, come the others that
+    match the filter: those that are not indexed, or have nothing in common with it.
     """
     where = SplitFilter.of(op.filter)
     found = yield from _found(op, where)
@@ -55,7 +55,7 @@ def _found(op: SearchOp, where: SplitFilter) -> Steps:
 
 
 def _page(op: SearchOp, where: SplitFilter, offset: int, limit: int) -> Steps:
-    """So many results behind an offset, fewer only at the end."""
+    """This many results after an offset; fewer only at the end."""
     found: list[FactMatch] = []
     while (missing := limit - len(found)) > 0:
         size = min(PAGE_MAX, missing)
@@ -67,7 +67,7 @@ def _page(op: SearchOp, where: SplitFilter, offset: int, limit: int) -> Steps:
             limit=size,
         )
         found += answer
-        # One that ended because of its size goes on behind what it holds.
+        # A truncated answer continues behind its last result.
         if len(answer) < size and not (answer.truncated and answer):
             break
     return found
@@ -108,7 +108,7 @@ def _none() -> Steps:
 
 
 def _renew(facts: Iterable[Fact]) -> Generator[Call, Any, None]:
-    """Begins the lifetimes anew of what is returned, and of nothing else that was looked at."""
+    """Renews the ttl of the returned items only, not of others that were read."""
     names = names_to_renew(facts)
     for start in range(0, len(names), PAGE_MAX):
         yield methodcaller("renew", names[start : start + PAGE_MAX])
@@ -141,5 +141,5 @@ def names_to_renew(facts: Iterable[Fact]) -> list[Name]:
 
 
 def times(fact: Fact) -> tuple[datetime, datetime]:
-    """When a fact was created and changed last; one that the server returns has both."""
+    """When a fact was created and last changed; an answer of the server always has both."""
     return cast(datetime, fact.create_time), cast(datetime, fact.update_time)

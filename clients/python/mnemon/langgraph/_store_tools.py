@@ -1,4 +1,4 @@
-"""The two memory tools on a store of LangGraph's that is not Mnemon's, with the answers that they give on a server."""
+"""The two memory tools on a LangGraph store other than Mnemon's, with the same answers as on a server."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -22,10 +22,10 @@ from mnemon._tool_definitions import (
 )
 
 Step: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-"""Calls a method of the store: the one that blocks, and the one that is awaited."""
+"""Calls a method of the store: the blocking one, and the one to await."""
 Steps: TypeAlias = Generator[Step, Any, Any]
 Tool: TypeAlias = Callable[..., Steps]
-"""Takes a tool's arguments and `config`, and yields what it does to the store; what that gave is sent to it."""
+"""Takes a tool's arguments and `config`, yields calls of the store, and receives their answers."""
 
 
 def manage_steps(namespace: Iterable[str] | str | None, actions: Iterable[str]) -> Tool:

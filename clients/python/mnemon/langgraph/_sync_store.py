@@ -18,16 +18,16 @@ class MnemonStore(BaseStore):
             store = MnemonStore(client, index={"fields": ["text"]}, ttl={"default_ttl": 60 * 24})
             graph = builder.compile(store=store)
 
-    Items are searched by meaning and by word. `index` names the texts that are searched where a put names none; without
-    it that is the text under "content", or else every text of the value. `ttl` is LangGraph's `TTLConfig`, of which
-    `default_ttl` and `refresh_on_read` count: expired items are never returned, and the server removes them.
+    Searches find items by meaning and by word. `index` names the searched texts for a put without an index of its own.
+    The default is the text under "content", or every text of the value. `ttl` is LangGraph's `TTLConfig`, of which
+    `default_ttl` and `refresh_on_read` apply. Expired items are never returned, and the server removes them.
 
-    Filters compare as those of LangGraph's own store, and a dotted key names one of an inner object. What the server
-    cannot decide, such as an inner object, a null or a list of numbers, is decided here, on all that matches otherwise.
+    Filters compare as in LangGraph's own store, and a dotted key means a key of an inner object. The client evaluates
+    conditions that the server cannot, such as an inner object, a null or a list of numbers, on all other matches.
 
-    A put keeps the time at which its item was created. Methods raise the classes of `mnemon.MnemonError`, of which a
-    `mnemon.InvalidArgumentError` is a ValueError. The asynchronous methods run in threads; `AsyncMnemonStore` is for
-    asyncio.
+    A put keeps the creation time of its item. Methods raise subclasses of `mnemon.MnemonError`; a
+    `mnemon.InvalidArgumentError` is also a ValueError. The asynchronous methods run in threads; for asyncio, use
+    `AsyncMnemonStore`.
     """
 
     supports_ttl = True
@@ -35,7 +35,7 @@ class MnemonStore(BaseStore):
     def __init__(
         self, client: Client, *, index: IndexFields | IndexConfig | None = None, ttl: TTLConfig | None = None
     ) -> None:
-        """Calls nothing. Warns of an embedder, which is not used; raises TypeError for an AsyncClient."""
+        """Makes no call. Warns about an embedder, which is not used. Raises TypeError for an AsyncClient."""
         if not isinstance(client, Client):
             raise TypeError(f"a MnemonStore takes a mnemon.Client, not {type(client).__name__}; see AsyncMnemonStore")
         super().__init__()
@@ -44,7 +44,7 @@ class MnemonStore(BaseStore):
         self._index = index_of(index)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Runs operations, reads before writes; results are in their order. Of writes of one item the last wins."""
+        """Runs operations, reads before writes, and returns results in order. The last write of an item wins."""
         batch = Batch.of(ops, self._index)
         results = list(batch.blank)
         for gets in batch.gets:

@@ -34,7 +34,7 @@ Store = Client | AsyncClient | BaseStore
 
 
 class MemoryToolError(ToolException, ValueError):
-    """What a model asked of a tool is not valid, or names a memory that is not there; the sentence is for the model."""
+    """A model's call is not valid, or names a missing memory. The message is for the model."""
 
 
 def create_manage_memory_tool(
@@ -49,15 +49,15 @@ def create_manage_memory_tool(
     """A tool with which a model creates, updates and deletes memories.
 
     `namespace` is a template such as ("{user_id}", "memories"), which is filled from `config["configurable"]` of each
-    call; without one it is made of the keys `org_id`, `user_id` and `agent_id` there. `store` is a client, or any store
-    of LangGraph's; without it the tool uses the store of the graph that it runs in.
+    call; without one, the keys `org_id`, `user_id` and `agent_id` form the namespace. `store` is a client or any
+    LangGraph store; the default is the store of the graph in which the tool runs.
 
-    `schema` is what the content of a memory must be: text, or a pydantic model, a TypedDict or a dataclass. It is
-    stored as JSON: on Mnemon as the text of it, in another store as the object.
+    `schema` is the type of a memory's content: text, or a pydantic model, a TypedDict or a dataclass. It is stored as
+    JSON: as text on Mnemon, as an object in another store.
 
-    What a model does wrong comes back to it as the text of a tool message whose status is "error"; set the tool's
-    `handle_tool_error` to False for a MemoryToolError instead. A namespace that cannot be filled is a
-    `mnemon.ConfigurationError` in any case. Raises ValueError if `actions_permitted` is empty or unknown.
+    A model's mistake comes back to it as a tool message with the status "error"; set the tool's `handle_tool_error` to
+    False to raise a MemoryToolError instead. A namespace that cannot be filled always raises
+    `mnemon.ConfigurationError`. Raises ValueError if `actions_permitted` is empty or unknown.
     """
     actions = tuple(actions_permitted)
     content = None if schema is str else TypeAdapter(schema)
@@ -81,8 +81,8 @@ def create_search_memory_tool(
 ) -> StructuredTool:
     """A tool with which a model searches the memories of a namespace; otherwise as `create_manage_memory_tool`.
 
-    With the format "content_and_artifact" its message carries what was found beside the JSON that the model reads: on
-    Mnemon as `mnemon.FactMatch` values, of another store its items.
+    With the format "content_and_artifact", its message carries the results beside the JSON for the model: as
+    `mnemon.FactMatch` values on Mnemon, as items of another store.
     """
 
     def on_server(client: Any) -> Callable[..., Any]:
@@ -96,7 +96,7 @@ def create_search_memory_tool(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a tool is told to a model, and how it is called."""
+    """The description of a tool for a model, and its calls."""
 
     definition: ToolDefinition
     on_server: Callable[[Any], Callable[..., Any]]
@@ -104,7 +104,7 @@ class _Way:
     in_store: Tool
     """The tool on a store that is not Mnemon's."""
     content: TypeAdapter[Any] | None = None
-    """What the content must be; None: text."""
+    """The type of the content; None means text."""
 
     def arguments(self, given: Mapping[str, Any], store: object) -> dict[str, Any]:
         """The arguments for the tool on this store."""
@@ -120,7 +120,7 @@ def _with_content(definition: ToolDefinition, content: TypeAdapter[Any] | None) 
     if content is None or "content" not in parameters["properties"]:
         return definition
     described = content.json_schema()
-    # References in a schema count from its root.
+    # References in a schema start at its root.
     parameters |= {"$defs": described.pop("$defs")} if "$defs" in described else {}
     parameters["properties"]["content"] = described | {
         "description": parameters["properties"]["content"]["description"]
@@ -129,7 +129,7 @@ def _with_content(definition: ToolDefinition, content: TypeAdapter[Any] | None) 
 
 
 def _as_json(content: TypeAdapter[Any], given: Any, *, as_text: bool) -> Any:
-    """The content as JSON; a text may be the JSON already. Raises MemoryToolError if it is not what it must be."""
+    """The content as JSON; a text may be JSON already. Raises MemoryToolError if it does not match the schema."""
     try:
         valid = content.validate_json(given) if isinstance(given, str) else content.validate_python(given)
     except ValidationError as error:
@@ -141,7 +141,7 @@ def _structured(
     name: str, way: _Way, store: Store | None, response_format: Literal["content", "content_and_artifact"]
 ) -> StructuredTool:
     if store is not None and not isinstance(found := _backend_of(store), BaseStore):
-        way.on_server(found)  # what is wrong with the template is said now
+        way.on_server(found)  # reports an invalid template at once
 
     def call(config: RunnableConfig, **arguments: Any) -> Any:
         backend = _backend_of(store)
@@ -175,7 +175,7 @@ def _structured(
 
 
 def _backend_of(store: Store | None) -> Client | AsyncClient | BaseStore:
-    """What the tool works on: of Mnemon's stores their client."""
+    """The store or client of the tool; for Mnemon's stores, their client."""
     found = store if store is not None else _graphs_store()
     if isinstance(found, MnemonStore | AsyncMnemonStore):
         return found.client
@@ -191,18 +191,18 @@ def _graphs_store() -> object:
     try:
         return get_store()
     except (RuntimeError, KeyError):
-        # Called outside of any graph: without a configuration, or with one that no graph made.
+        # Called outside a graph: without a configuration, or with one that is not a graph's.
         return None
 
 
 def _identity(config: RunnableConfig) -> dict[str, Any]:
-    """What the namespace may be made of; the graph keeps its own machinery beside it."""
+    """The values for the namespace, without the graph's own internals."""
     given: Mapping[str, Any] = config.get("configurable") or {}
     return {key: value for key, value in given.items() if not key.startswith("__")}
 
 
 def _checked(arguments: Mapping[str, Any], definition: ToolDefinition) -> dict[str, Any]:
-    """The arguments, each one of the tool's; what is missing is None, so that the tool itself says what it needs."""
+    """The arguments of the tool. Missing ones are None, so that the tool itself reports them."""
     known, needed = definition.parameters["properties"], definition.parameters["required"]
     if unknown := [key for key in arguments if key not in known]:
         raise MemoryToolError(f"{unknown[0]!r:.80} is not an argument; the arguments are {', '.join(known)}")
@@ -218,5 +218,5 @@ def _told_to_the_model() -> Iterator[None]:
     except (InvalidArgumentError, NotFoundError) as error:
         raise MemoryToolError(error.message) from error
     except ValueError as error:
-        # Of a store that is not Mnemon's, such as for an operator that it does not know.
+        # Raised by a store other than Mnemon's, for example for an unknown operator.
         raise MemoryToolError(str(error)) from error

@@ -29,7 +29,7 @@ from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, 
 )
 @click.option("--facts-namespace", "namespace", type=labels, default=None, help="Only facts of it and below: user.ada")
 @click.option("--exact", is_flag=True, help="Not of those below.")
-@click.option("--no-vectors", is_flag=True, help="Leave the vectors out; an import makes them anew.")
+@click.option("--no-vectors", is_flag=True, help="Omit the vectors; an import computes them again.")
 @scope_options
 @click.pass_obj
 def export_archive(
@@ -42,9 +42,9 @@ def export_archive(
     no_vectors: bool,
     scope: values.Scope,
 ) -> None:
-    """Write what the vault holds to FILE as JSON lines, vectors included; - is standard output.
+    """Write the contents of the vault to FILE as JSON lines, including vectors; - is standard output.
 
-    The file takes its name once it is whole, and only its owner may read it.
+    The file appears when it is complete, and only its owner may read it.
     """
     archive = session.client.archive.export(
         kinds=kinds,
@@ -92,9 +92,9 @@ def _write_line(file: TextIO, line: dict[str, Any]) -> None:
 @click.option(
     "--on-conflict",
     type=click.Choice([each.value for each in ImportConflict]),
-    help="What becomes of a record whose id is taken.  [default: newer, of another system's replace]",
+    help="What happens to a record whose id is in use.  [default: newer; for another system's export replace]",
 )
-@click.option("--embed-anew", is_flag=True, help="Make all vectors anew with the server's model.")
+@click.option("--embed-anew", is_flag=True, help="Compute all vectors with the server's model.")
 @click.option("--bridge-events", is_flag=True, help="Let the bridge handle imported events as if they were new.")
 @json_option
 @click.pass_obj
@@ -113,7 +113,7 @@ def import_archive(
 ) -> None:
     """Read JSON lines from FILE, as `mnemon export` writes them, or another system's export; - is standard input.
 
-    A bad line fails alone. The same file again changes nothing, so that an import that broke off is begun anew.
+    An invalid line fails alone. Importing the same file again changes nothing, so simply repeat an interrupted import.
     """
     if system and mapping:
         raise click.UsageError("give --from or --map, not both")
@@ -143,7 +143,7 @@ def import_archive(
 
 
 class ImportReport:
-    """Counts what becomes of each record, and shows it: sentences for people, JSON lines for programs."""
+    """Counts and shows the result of each record: sentences for people, JSON lines for programs."""
 
     def __init__(self, session: Session, progress: BulkProgress, *, as_json: bool) -> None:
         self._session, self._progress, self._as_json = session, progress, as_json
@@ -162,7 +162,7 @@ class ImportReport:
         self._progress.advance()
 
     def show_summary(self) -> None:
-        """Says how many there were, and ends the command with 1 if one failed, or the file was cut off."""
+        """Prints the counts, and exits with 1 if a record failed or the file was cut off."""
         known = [each.value for each in ImportOutcome if each is not ImportOutcome.UNKNOWN]
         counts = {name: self._counts[name] for name in (*known, "failed")}
         if self._as_json:

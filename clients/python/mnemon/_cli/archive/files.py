@@ -1,4 +1,4 @@
-"""The files of exports and imports: written whole or not at all, and read line by line."""
+"""The files of exports and imports: written completely or not at all, and read line by line."""
 
 import json
 import os
@@ -19,9 +19,9 @@ _FILE_MODE = 0o600
 
 @contextmanager
 def new_file(path: str) -> Iterator[TextIO]:
-    """A file to write, which takes its name once the block ends well, and is synced then; "-" is standard output.
+    """A file to write. It is synced and gets its name when the block succeeds; "-" is standard output.
 
-    Nobody but its owner may read it.
+    Only its owner may read it.
     """
     if path == STDIN:
         yield sys.stdout
@@ -47,7 +47,7 @@ def new_file(path: str) -> Iterator[TextIO]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name last; where folders cannot be synced, the system does that by itself."""
+    """Makes the new name durable; where folders cannot be synced, the system does that by itself."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -68,7 +68,7 @@ def lines_of(path: str) -> Iterator[bytes]:
 def foreign_records(path: str) -> Iterator[tuple[int, object]]:
     """The records of another system's export with their lines: JSON lines, or one JSON document over many lines.
 
-    A line that is no JSON comes as the text that it is.
+    A line that is not JSON is returned as text.
     """
     lines = enumerate(lines_of(path), start=1)
     for number, line in lines:
@@ -80,7 +80,7 @@ def foreign_records(path: str) -> Iterator[tuple[int, object]]:
             if number > 1 or line.lstrip()[:1] not in b"[{":
                 yield number, line.decode(errors="replace")
                 continue
-            # What begins on the first line and does not end there is one document.
+            # JSON that does not end on the first line is one document.
             found = _document(path, line + b"".join(rest for _, rest in lines))
         for record in records_in(found):
             yield number, record

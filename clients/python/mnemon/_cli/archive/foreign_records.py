@@ -23,7 +23,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignOptions:
-    """What the records are, and where they go."""
+    """The mapping of the records, and their namespace."""
 
     system: str | None
     mapping: FieldMapping | None
@@ -42,7 +42,7 @@ class _Reading:
     failed: deque[ImportResult] = field(default_factory=deque)
 
     def items(self) -> Iterator[facts.FactLike]:
-        """The facts; a record that is none is noted as failed."""
+        """The facts; an invalid record is counted as failed."""
         for number, record in foreign_records(self.path):
             try:
                 found = _mapped(record, self.options)
@@ -55,7 +55,7 @@ class _Reading:
 
 
 def import_foreign(client: Client, path: str, options: ForeignOptions) -> Generator[ImportResult, None, None]:
-    """Stores the records of another system's export, and yields what became of each."""
+    """Stores the records of another system's export, and yields one result for each."""
     reading = _Reading(path, options)
     is_upsert = options.on_conflict == ImportConflict.REPLACE
     mode = facts.PutMode.UPSERT if is_upsert else facts.PutMode.CREATE
@@ -80,7 +80,7 @@ def _mapped(record: Any, options: ForeignOptions) -> Mapped:
 
 
 def _id_of(record: object) -> str:
-    """What a record that cannot be read is called, where it says so."""
+    """The id of an invalid record, if it has one."""
     names = (record.get(name) for name in ("id", "uuid", "key", "name")) if isinstance(record, dict) else ()
     return next((name for name in names if isinstance(name, str)), "")
 

@@ -76,7 +76,7 @@ def _confirm(number: int, *, yes: bool) -> None:
 @json_option
 @click.pass_obj
 def rebuild_index(session: Session, *, as_json: bool) -> None:
-    """Build the vector database anew from the records."""
+    """Rebuild the vector database from the records."""
     console = session.error_console
     columns = (TextColumn("rebuilding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done, tenths = 0, -1

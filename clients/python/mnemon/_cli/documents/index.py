@@ -61,9 +61,9 @@ def index(
 ) -> None:
     """Store files, folders, JSON lines and standard input (-).
 
-    The id of a file is its path inside the folder that was given, or its name; where several paths are given, it begins
-    with the path. A .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}.
-    Files that are not UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1.
+    The id of a file is its path inside the given folder, or its name; with several paths, it begins with the path. A
+    .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}. Files that are not
+    UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1.
     """
     options = SourceOptions(globs, hidden=hidden, json_lines=jsonl, id_prefix=id_prefix, metadata=metadata)
     inputs = find_inputs(paths, options)
@@ -77,7 +77,7 @@ def index(
 
 @dataclass
 class _Report:
-    """Counts what happens, and shows it: a bar on a terminal, plain lines elsewhere, JSON lines for programs."""
+    """Counts and shows results: a bar on a terminal, plain lines elsewhere, JSON lines for programs."""
 
     session: Session
     total: int
@@ -100,7 +100,7 @@ class _Report:
         self._show_summary()
 
     def documents_of(self, sources: Iterable[values.Document | Skipped | Unreadable]) -> Iterator[values.Document]:
-        """The documents among the sources; what is none is counted here."""
+        """The documents among the sources; other sources are counted here."""
         for source in sources:
             if isinstance(source, values.Document):
                 yield source

@@ -112,7 +112,7 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bo
 @json_option
 @click.pass_obj
 def health(session: Session, *, as_json: bool) -> None:
-    """Say how the server is; exit code 1 if documents or memories are unhealthy."""
+    """Show the health of the server; exit code 1 if documents or memories are unhealthy."""
     store, memories = session.client.check_health(), _memory_status(session)
     if as_json:
         click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
@@ -129,28 +129,28 @@ def _memory_status(session: Session) -> MemoryStatus | None:
     try:
         return session.client.memory_status()
     except UnimplementedError:
-        # A server from before there were memories is healthy without them.
+        # An older server without memories is healthy without them.
         return None
 
 
 def page_size_of(limit: int) -> int:
-    """The size of the pages of a list that shows so many, 0 for all: one more tells that there are more."""
+    """The page size for a list of this many, 0 for all: one more shows whether there are more."""
     return min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
 
 
 def note_more(limit: int, following: object) -> None:
-    """Says that a list was cut, where something follows."""
+    """Prints that a list was cut, if something follows."""
     if following is not None:
         note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
 
 
 def note_cut(*, truncated: bool) -> None:
-    """Says that an answer ended because of its size."""
+    """Prints that an answer ended because of its size."""
     if truncated:
         note(["more was found than one answer holds, which is 3 MiB; ask for less of it, or more precisely"])
 
 
 def note(lines: list[str]) -> None:
-    """What is good to know of an answer, beside it."""
+    """Prints notes about an answer to standard error."""
     for line in lines:
         click.echo(f"note: {line}", err=True)

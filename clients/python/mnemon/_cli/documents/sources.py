@@ -21,7 +21,7 @@ _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An input that holds no document, and why."""
+    """An input without a document, and the reason."""
 
     path: str
     reason: str
@@ -40,7 +40,7 @@ Source: TypeAlias = Document | Skipped | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file, or standard input, and the id that it would have."""
+    """A file or standard input, and its document id."""
 
     path: str
     doc_id: str
@@ -58,10 +58,10 @@ class SourceOptions:
 
 
 def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Skipped | Unreadable]:
-    """The inputs that the paths mean: folders are walked in the order of names, symbolic links to folders are not.
+    """The inputs of the paths. Folders are walked in the order of names; symbolic links to folders are not followed.
 
-    The id of a file is its path inside the folder that was given, or its name. Where several paths are given, each id
-    begins with the path, because two folders often hold files of one name.
+    The id of a file is its path inside the given folder, or its name. With several paths, each id begins with the path,
+    because two folders often hold files with the same name.
     """
     found: list[Input | Skipped | Unreadable] = []
     for path in paths:
@@ -94,7 +94,7 @@ def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Ski
 
 
 def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> Iterator[Source]:
-    """The documents of the inputs, one file open at a time; a file that comes again is skipped."""
+    """The documents of the inputs, one file open at a time; a repeated file is skipped."""
     seen: set[str] = set()
     for given in inputs:
         if not isinstance(given, Input):
@@ -106,7 +106,7 @@ def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceO
 
 
 def count_documents(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> int:
-    """How many there are to come; 0 if one of the inputs does not tell."""
+    """The number of documents; 0 if it is unknown for one of the inputs."""
     counts = [
         count_lines(each.path) if isinstance(each, Input) and _is_json_lines(each, options) else 1 for each in inputs
     ]
@@ -145,7 +145,7 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
 
 
 def _read_bytes(path: str) -> bytes:
-    # One byte more than allowed tells that there is more, without reading a file of any size.
+    # One byte more than allowed shows that the file is too large, without reading all of it.
     if path == STDIN:
         return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
     with Path(path).open("rb") as file:

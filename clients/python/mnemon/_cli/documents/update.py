@@ -39,7 +39,7 @@ def update(
     remove_metadata: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Change what is said here of the document DOC_ID, and leave the rest as it is."""
+    """Change the given fields of the document DOC_ID, and keep the others."""
     parts = {name: part for name, part in scope.to_dict().items() if part}
     if content is not None and file is not None:
         raise click.UsageError("give the text with --content or with --file, not both")

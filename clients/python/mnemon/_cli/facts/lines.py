@@ -10,7 +10,7 @@ from mnemon._cli.json_lines import Line, read_json_lines
 from mnemon._values.facts import Fact
 
 _GIVEN = {"namespace", "key", "value", "metadata", "create_time", "update_time", "ttl_s", "index", "embedding"}
-# What `facts list --json` prints beside; the server sets it anew.
+# `facts list --json` prints these, too; the server sets them again.
 _SET_BY_THE_SERVER = {"revision", "expire_time", "versions", "embeddings"}
 _KINDS = {
     "namespace": (list, "a list of labels"),

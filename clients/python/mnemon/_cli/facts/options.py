@@ -16,7 +16,7 @@ _COMPARISON = re.compile(r"([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 
 
 def labels(text: str) -> tuple[str, ...]:
-    """The labels of a namespace as it is written: user.ada; no label holds a dot."""
+    """The labels of a namespace, written as user.ada; a label has no dot."""
     return tuple(text.split("."))
 
 

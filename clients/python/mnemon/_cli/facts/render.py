@@ -1,4 +1,4 @@
-"""How facts look to people."""
+"""Formats facts for people."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -25,11 +25,11 @@ _SHOWN_CHARACTERS_MAX = 100
 
 @click.group()
 def facts() -> None:
-    """Keep JSON objects under keys of namespaces, where the tools keep memories, too. A namespace is user.ada."""
+    """Store JSON objects under keys of namespaces, as the memory tools do. A namespace is written as user.ada."""
 
 
 def _value(text: str) -> dict[str, Any]:
-    """The object that the text is, or the text as the content of one; any other JSON was meant to be an object."""
+    """The JSON object of the text, or an object with the text as content; other JSON is an error."""
     if text.lstrip()[:1] in ("{", "["):
         return json_object(text)
     return {"content": text}
@@ -57,7 +57,7 @@ def _ttl(text: str) -> timedelta:
     type=click.Choice([each.value for each in fact_values.PutMode]),
     default=fact_values.PutMode.UPSERT.value,
     show_default=True,
-    help="What must be there before: anything, nothing, or a fact.",
+    help="What must exist before: anything, no fact, or a fact.",
 )
 @click.option("--index", "index", multiple=True, metavar="PATH", help="Search this part of the value; repeatable.")
 @click.option("--no-index", is_flag=True, help="Search nothing of it.")
@@ -79,7 +79,7 @@ def put(
     metadata: dict[str, values.MetadataValue],
     as_json: bool,
 ) -> None:
-    """Store VALUE in NAMESPACE in place of what has its key, or many with --file.
+    """Store VALUE in NAMESPACE, replacing the fact with its key, or store many with --file.
 
     VALUE is a JSON object, or a text, which is stored as {"content": "..."}. A line of the file is that, or what `list
     --json` prints. NAMESPACE and the options apply if a line does not set them.
@@ -118,7 +118,7 @@ def _put_file(
 @namespace_argument(required=True)
 @click.argument("key")
 @click.option("--versions", is_flag=True, help="With its earlier versions.")
-@click.option("--renew", "renew_ttl", is_flag=True, help="Let its ttl begin anew.")
+@click.option("--renew", "renew_ttl", is_flag=True, help="Restart its ttl.")
 @json_option
 @click.pass_obj
 def get(
@@ -249,7 +249,7 @@ def delete(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove facts of NAMESPACE for good: those under the KEYs, or without one all that the options match."""
+    """Permanently remove facts of NAMESPACE: those under the KEYs, or all that the options match."""
     if keys:
         if subtree or where or dry_run:
             raise click.UsageError("a KEY names one fact of NAMESPACE; --below, --where and --dry-run go without")

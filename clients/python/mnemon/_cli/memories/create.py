@@ -17,7 +17,7 @@ from mnemon._values import documents as values
 from mnemon._values.memories import TAGS, Memory, MemoryLike
 
 _SAID = ("content", *TAGS, "is_global", "decay", "metadata")
-"""What a line says of a memory."""
+"""The fields of a memory that a line sets."""
 
 
 @click.command()
@@ -52,8 +52,8 @@ def remember(
     """Store TEXT as a memory, or many with --file.
 
     A line of the file is a text, or an object: {"content": "...", "type": "preference", "metadata": {...}}. The
-    options apply if a line does not set them. One with the memory_id of a memory that is there is that memory,
-    which then becomes what the line says.
+    options apply if a line does not set them. A line with the memory_id of an existing memory
+    updates that memory.
     """
     if (text is None) == (path is None):
         raise click.UsageError("give the TEXT to remember, or --file with many; not both")
@@ -93,7 +93,7 @@ def _noted(items: Iterable[MemoryLike], sent: deque[MemoryLike]) -> Iterator[Mem
 
 
 def _show_update(session: Session, report: LineReport, item: MemoryLike, ack: str) -> None:
-    """Makes the memory that is there what the line says."""
+    """Updates the existing memory from the line."""
     memory, embedding = item if isinstance(item, tuple) else (item, None)
     if not isinstance(memory, Memory):
         raise TypeError("a text has no id that could be taken")

@@ -19,14 +19,16 @@ from mnemon._values.filters import F
 @json_option
 @click.pass_obj
 def reinforce(session: Session, memory_ids: tuple[str, ...], *, as_json: bool) -> None:
-    """Set the confidence of reinforceable memories back to 1."""
+    """Reset the confidence of reinforceable memories to 1."""
     _each(session.client.reinforce, memory_ids, "reinforced", as_json=as_json)
 
 
 @click.command()
 @click.argument("memory_ids", nargs=-1, metavar="[MEMORY_ID]...")
-@click.option("--undo", is_flag=True, help="Take it back: remember what was forgotten.")
-@click.option("--purge", is_flag=True, help="Remove for good, also what is forgotten already; options say which, too.")
+@click.option("--undo", is_flag=True, help="Undo it: restore forgotten memories.")
+@click.option(
+    "--purge", is_flag=True, help="Remove permanently, including forgotten memories; options can select them."
+)
 @which_options
 @click.option("--deleted", "only_deleted", is_flag=True, help="With --purge: only what is forgotten already.")
 @click.option("--dry-run", is_flag=True, help="With --purge: only count.")
@@ -45,7 +47,7 @@ def forget(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget memories: nothing finds them any more, until --undo takes it back or --purge removes them for good."""
+    """Forget memories: nothing finds them any more. --undo restores them; --purge removes them permanently."""
     if undo and purge:
         raise click.UsageError("--undo and --purge contradict each other; choose one")
     if not purge and (which or only_deleted or dry_run or yes):

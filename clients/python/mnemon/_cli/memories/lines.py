@@ -12,7 +12,7 @@ from mnemon._values.memories import TEXTS, Memory
 
 _TEXTS = (*TEXTS, *SCOPE_FIELDS, "decay")
 _GIVEN = {*_TEXTS, "is_global", "metadata", "embedding"}
-# What `memories --json` prints beside; the server sets it anew.
+# `memories --json` prints these, too; the server sets them again.
 _SET_BY_THE_SERVER = {each.name for each in fields_of(Memory)} - _GIVEN
 
 

@@ -1,4 +1,4 @@
-"""Options that the commands for memories share: what a memory says of itself, and which memories are meant."""
+"""Options that the commands for memories share: the fields of a new memory, and filters."""
 
 import functools
 import re
@@ -66,14 +66,14 @@ def _now_and(distance: timedelta, text: str) -> datetime:
 
 
 def comparison(text: str) -> Filter:
-    """`FIELD OPERATOR VALUE`, such as metadata.score>=3; the value is typed as it reads."""
+    """`FIELD OPERATOR VALUE`, such as metadata.score>=3; the value gets the type that it looks like."""
     example = "metadata.score>=3, agent!=claude or content~tea"
     field, operator, value = split_comparison(text, _COMPARISON, example, _OPERATORS)
     return Condition(field, _OPERATORS[operator], (past(value) if field in _TIME_FIELDS else typed(value),))
 
 
 def some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A text that is not empty, or none at all."""
+    """A text that is not empty, or None."""
     if value == "":
         raise click.BadParameter("must not be empty; leave the option out", context, parameter)
     return value
@@ -94,7 +94,7 @@ def memory_options(command: Command) -> Command:
     with_fields = click.option(
         "--decay",
         type=click.Choice([each.value for each in DecayPolicy]),
-        help="How its confidence fades.  [default: stable]",
+        help="How its confidence decays.  [default: stable]",
     )(with_fields)
     return _text_options(with_fields)
 
@@ -133,7 +133,7 @@ def _text_options(command: Command) -> Command:
 
 
 def joined(comparisons: tuple[Filter, ...]) -> Filter | None:
-    """One filter of all comparisons; None if there are none."""
+    """One filter of all comparisons; None without comparisons."""
     if not comparisons:
         return None
     return comparisons[0] if len(comparisons) == 1 else AllOf(comparisons)

@@ -1,4 +1,4 @@
-"""How memories look to people."""
+"""Formats memories for people."""
 
 from collections.abc import Iterable
 
@@ -40,7 +40,7 @@ def memory_table(found: Iterable[memories.Memory]) -> RenderableType:
 
 
 def forecast_table(found: Iterable[memories.MemoryForecast]) -> RenderableType:
-    """What fades, when, and how sure it is now and then."""
+    """Memories that decay: when, and their confidence now and then."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("fades", no_wrap=True)
     table.add_column("now", justify="right", no_wrap=True)
@@ -73,7 +73,7 @@ def memory_sheet(memory: memories.Memory) -> RenderableType:
 
 
 def status_table(status: memories.MemoryStatus) -> RenderableType:
-    """How the memory service is."""
+    """The state of the memory service."""
     index = status.index
     return field_table(
         {

@@ -28,7 +28,7 @@ _PAGE_SIZE_MAX = 1000
     type=click.FloatRange(0, 1),
     default=0.3,
     show_default=True,
-    help="Leave out what has faded below this confidence.",
+    help="Leave out memories below this confidence.",
 )
 @which_options
 @click.option(
@@ -133,7 +133,7 @@ def _list(session: Session, chosen: dict[str, Any], *, limit: int, as_json: bool
 @json_option
 @click.pass_obj
 def forecast(session: Session, by: datetime, *, min_confidence: float, which: dict[str, Any], as_json: bool) -> None:
-    """Say which memories will have faded by a time, so that they can be reinforced before."""
+    """Show which memories will fall below a confidence by a time, so that you can reinforce them before."""
     found = session.client.forecast(by, min_confidence=min_confidence, **which)
     if as_json:
         for each in found:

@@ -29,7 +29,7 @@ def rules() -> None:
     type=click.Choice([each.value for each in RuleOrder]),
     default=RuleOrder.REGISTRATION.value,
     show_default=True,
-    help="As they were registered, or as they are asked.",
+    help="As they were registered, or as they are tried.",
 )
 @json_option
 @click.pass_obj
@@ -64,18 +64,18 @@ def show(session: Session, name: str, *, resolved: bool, as_json: bool) -> None:
 @rules.command()
 @click.pass_obj
 def export(session: Session) -> None:
-    """Print all rules as JSON, as `load` takes them."""
+    """Print all rules as JSON, for `load`."""
     click.echo(_indented(session.client.export_rules()))
 
 
 @rules.command()
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--replace-all", is_flag=True, help="Remove the rules that are not in the file.")
-@click.option("--lenient", is_flag=True, help='Take a base that is not there as "default".')
+@click.option("--lenient", is_flag=True, help='Use "default" for a missing base.')
 @json_option
 @click.pass_obj
 def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_json: bool) -> None:
-    """Take the rules of FILE, JSON or YAML by its name, all of them or none; - is standard input, as JSON."""
+    """Load the rules of FILE, all or none: JSON or YAML by its name; - is standard input, as JSON."""
     receipt = session.client.load_rules(read_rules(path), replace_all=replace_all, lenient=lenient)
     if as_json:
         click.echo(receipt.to_json())
@@ -87,11 +87,11 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_js
 
 @rules.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also where others extend it: they keep what they had inherited.")
+@click.option("--force", is_flag=True, help="Even if others extend it: they keep what they inherited.")
 @json_option
 @click.pass_obj
 def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
-    """Remove the rule NAME; exit code 1 if there is none."""
+    """Remove the rule NAME; exit code 1 if it does not exist."""
     receipt = session.client.delete_rule(name, force=force)
     click.echo(receipt.to_json() if as_json else f"deleted {name}")
 
@@ -101,7 +101,7 @@ def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def reset(session: Session, *, yes: bool, as_json: bool) -> None:
-    """Remove all rules, and take "default" back to what it was."""
+    """Remove all rules, and reset "default"."""
     if not yes:
         click.confirm("Remove all rules?", abort=True, err=True)
     version = session.client.reset_rules()

@@ -16,7 +16,7 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 def read_rules(path: str) -> list[Any]:
     """The rules of a file, or of standard input as JSON: a list, or an object with such a list under "rules".
 
-    click.ClickException, with the place, where it is no such list.
+    Raises click.ClickException, with the place, if it is not such a list.
     """
     try:
         content = _read(path)
@@ -33,7 +33,7 @@ def read_rules(path: str) -> list[Any]:
 
 
 def _read(path: str) -> bytes:
-    # One byte more than allowed tells that there is more, without reading a file of any size.
+    # One byte more than allowed shows that the file is too large, without reading all of it.
     if path == STDIN:
         content = sys.stdin.buffer.read(_FILE_BYTES_MAX + 1)
     else:

@@ -6,7 +6,7 @@ import yaml
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
-    """Plain values alone; a key that is there twice in one object is refused, rather than the first one dropped."""
+    """Plain values only. A duplicate key in an object is an error; yaml would drop the first one."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001 - the library's signature
         """The object of a node."""
@@ -18,7 +18,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
 
 
 def parsed(content: bytes) -> Any:
-    """What the YAML holds; ValueError, with the line, where it is none."""
+    """The value of the YAML. Raises ValueError, with the line, if it is not valid."""
     try:
         loader = _Loader(content)
         try:

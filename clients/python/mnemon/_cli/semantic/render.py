@@ -1,4 +1,4 @@
-"""How statements, conflicts and decisions look to people."""
+"""Formats statements, conflicts and decisions for people."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
@@ -72,7 +72,7 @@ def decision_line(decision: decisions.Decision) -> str:
 
 
 def index_table(status: semantic.SemanticIndexStatus) -> RenderableType:
-    """How the semantic index is."""
+    """The state of the semantic index."""
     starting = status.state == semantic.IndexState.STARTING
     return field_table(
         {

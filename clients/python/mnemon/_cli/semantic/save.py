@@ -115,7 +115,7 @@ def unlearn(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove statements for good: those named, or all that the options match, with all that gave way to them."""
+    """Permanently remove statements: the named ones, or all that match, with the statements that they replaced."""
     if bool(memory_ids) == bool(which):
         raise click.UsageError("name statements, or say which with options such as --user; not both")
     receipt = session.client.delete_semantic(memory_ids, dry_run=True, **which)

@@ -12,7 +12,7 @@ from mnemon._cli.semantic.options import which_statements_options
 from mnemon._cli.session import Session
 
 MIN_SIMILARITY = 0.7
-"""What a statement must have to count as found, unless the caller says otherwise."""
+"""The default threshold for a match."""
 
 
 @click.command()
@@ -31,8 +31,8 @@ def similar(
 ) -> None:
     """Find the statements nearest to QUERY by meaning, most similar first.
 
-    A program that searches gets none below the threshold unless it asks for them, and neither does --json; a person
-    sees the nearest ones all the same, and which of them fall short.
+    A client and --json get no results below the threshold unless they lower it. The table shows the nearest ones
+    anyway, and marks those below the threshold.
     """
     least = min_similarity
     if least is None:
@@ -91,7 +91,7 @@ def known(
 @json_option
 @click.pass_obj
 def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_json: bool) -> None:
-    """List what was decided between statements, newest first, and why."""
+    """List decisions between statements and their reasons, newest first."""
     found = session.client.list_decisions(user=user, memory_id=memory_id, page_size=page_size_of(limit))
     if as_json:
         for each in islice(found, limit or None):
@@ -107,7 +107,7 @@ def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_jso
 @json_option
 @click.pass_obj
 def unmerge(session: Session, decision_id: str | None, memory_id: str | None, *, as_json: bool) -> None:
-    """Take DECISION_ID back: what it superseded is found again, and what it merged is removed."""
+    """Undo DECISION_ID: restore what it superseded, and remove the merged statement."""
     if bool(decision_id) == bool(memory_id):
         raise click.UsageError("name a decision, or a merged statement with --memory; `mnemon decisions` lists them")
     answer = session.client.unmerge(decision_id or "", memory_id=memory_id or "")
@@ -124,7 +124,7 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None, *,
 @json_option
 @click.pass_obj
 def index_status(session: Session, *, as_json: bool) -> None:
-    """Say how the index of statements is, and whether writes are held back."""
+    """Show the state of the index of statements, and whether the server limits writes."""
     status = session.client.semantic_index_status()
     if as_json:
         click.echo(status.to_json())

@@ -13,14 +13,14 @@ from mnemon._values.semantic import ConflictPolicy
 
 @click.group()
 def bridge() -> None:
-    """Steer the bridge, which saves events of the timeline as statements, and takes back what was pruned."""
+    """Control the bridge, which saves events of the timeline as statements, and takes them back after a prune."""
 
 
 @bridge.command()
 @json_option
 @click.pass_obj
 def status(session: Session, *, as_json: bool) -> None:
-    """Say how the bridge is, and what it did."""
+    """Show the state of the bridge, and what it has done."""
     found = session.client.bridge_status()
     if as_json:
         click.echo(found.to_json())
@@ -31,7 +31,7 @@ def status(session: Session, *, as_json: bool) -> None:
 @bridge.command()
 @click.pass_obj
 def pause(session: Session) -> None:
-    """Stop it until it is resumed, over restarts of the server; events wait."""
+    """Stop it until it is resumed, also across restarts of the server; events wait."""
     session.client.pause_bridge()
     click.echo("paused")
 
@@ -39,37 +39,37 @@ def pause(session: Session) -> None:
 @bridge.command()
 @click.pass_obj
 def resume(session: Session) -> None:
-    """Let it go on where it stopped."""
+    """Let it continue where it stopped."""
     session.client.resume_bridge()
     click.echo("resumed")
 
 
 @bridge.command()
-@click.option("--min-importance", type=click.FloatRange(0, 1), help="Events at least so important pass.")
+@click.option("--min-importance", type=click.FloatRange(0, 1), help="Events of at least this importance pass.")
 @click.option("--type", "event_types", multiple=True, help="Events of this type pass; repeatable.")
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in bridge_values.RoutingMode]),
     help="Whether both must fit, or one is enough.",
 )
-@click.option("--content-max", type=int, help="Most characters of a statement.")
+@click.option("--content-max", type=int, help="Maximum length of a statement in characters.")
 @click.option(
     "--on-prune",
     type=click.Choice([each.value for each in bridge_values.PruneAction]),
-    help="What becomes of a statement whose events were pruned.",
+    help="What happens to a statement whose events were pruned.",
 )
-@click.option("--demoted-importance", type=click.FloatRange(0, 1), help="The importance that demoting leaves at most.")
+@click.option("--demoted-importance", type=click.FloatRange(0, 1), help="The maximum importance after demoting.")
 @click.option(
     "--conflicts",
     "conflict_policy",
     type=click.Choice([each.value for each in ConflictPolicy]),
-    help="What a save does about conflicts.",
+    help="How a save handles conflicts.",
 )
-@click.option("--reset", is_flag=True, help="What is not given gets its default.")
+@click.option("--reset", is_flag=True, help="Reset all other fields to their defaults.")
 @json_option
 @click.pass_obj
 def policy(session: Session, /, *, reset: bool, as_json: bool, **given: Any) -> None:
-    """Show which events become statements, and how; or change what is given."""
+    """Show which events become statements, and how; or change the given fields."""
     changes = {name: value for name, value in given.items() if value not in (None, ())}
     if reset or changes:
         held = session.client.update_routing_policy(bridge_values.RoutingPolicy() if reset else None, **changes)

@@ -13,7 +13,7 @@ from mnemon._values.timeline import TEXTS, EpisodicEvent
 
 _TEXTS = (*TEXTS, *SCOPE_FIELDS, "event_time")
 _GIVEN = {*_TEXTS, "importance", "metadata"}
-# What `timeline --json` prints beside; the server sets it anew.
+# `timeline --json` prints these, too; the server sets them again.
 _SET_BY_THE_SERVER = {each.name for each in fields_of(EpisodicEvent)} - _GIVEN
 
 

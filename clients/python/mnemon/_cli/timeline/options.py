@@ -57,7 +57,7 @@ def which_events_options(command: Command) -> Command:
         help="Only events of which this holds: metadata.score>=3, source!=inferred, content~tea; repeatable.",
     )(with_which)
     with_which = click.option(
-        "--min-importance", type=click.FloatRange(0, 1), help="Only events at least so important."
+        "--min-importance", type=click.FloatRange(0, 1), help="Only events of at least this importance."
     )(with_which)
     with_which = click.option("--type", "event_types", multiple=True, help="Only events of this type; repeatable.")(
         with_which

@@ -1,4 +1,4 @@
-"""The commands that remove events for good, and give their bytes back."""
+"""The commands that permanently remove events, and free their disk space."""
 
 import json
 from datetime import datetime
@@ -20,7 +20,7 @@ from mnemon._values import timeline
 @click.argument("event_ids", nargs=-1, metavar="[EVENT_ID]...")
 @click.option("--before", type=past, metavar="TIME|AGE", help="Only what happened before then. 2027-01-31, 12h, 30d.")
 @which_events_options
-@click.option("--allow-missing", is_flag=True, help="Pass over ids that are not there.")
+@click.option("--allow-missing", is_flag=True, help="Ignore unknown ids.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
@@ -36,7 +36,7 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove events for good: those named, or all that the options match; what the bridge made of them goes, too."""
+    """Permanently remove events, named ones or all that match, and the statements that the bridge made of them."""
     if bool(event_ids) == bool(which or before):
         raise click.UsageError("name events, or say which with options such as --before or --user; not both")
     asked: dict[str, Any] = {"before": before, "allow_missing": allow_missing, **which}
@@ -62,7 +62,7 @@ def _number(receipt: timeline.PruneReceipt) -> str:
 @json_option
 @click.pass_obj
 def compact(session: Session, *, as_json: bool) -> None:
-    """Seal and rewrite the segments of the timeline, and give what was removed back to the disk."""
+    """Seal and rewrite the segments of the timeline, and free the disk space of removed events."""
     console = session.error_console
     columns = (TextColumn("compacting"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     last, tenths = None, -1

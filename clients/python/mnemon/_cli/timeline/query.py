@@ -42,13 +42,13 @@ def show_timeline(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show what happened, newest first, or with QUERY what fits this text best."""
+    """Show events, newest first; with QUERY, those that match this text best."""
     if query is None and mode:
         raise click.UsageError("--mode goes with QUERY: it says how a text finds events")
     if query is not None:
         if not limit:
             raise click.UsageError("--limit 0 does not go with QUERY: the best are at most 1,000")
-        # Else the server would look at the last 30 days alone, which is not what a command without a time says.
+        # Otherwise the server would only search the last 30 days, but a command without a time means all.
         answer = session.client.query_window(
             query, since=since or _BEGINNING, until=until, mode=mode, top_k=limit, **which
         )
@@ -86,7 +86,7 @@ def _show_answer(session: Session, answer: timeline.WindowAnswer, *, as_json: bo
 @json_option
 @click.pass_obj
 def happened(session: Session, event_id: str, *, as_json: bool) -> None:
-    """Show the event that has EVENT_ID."""
+    """Show the event with EVENT_ID."""
     event = session.client.get_event(event_id)
     if as_json:
         click.echo(event.to_json())
@@ -102,7 +102,7 @@ def happened(session: Session, event_id: str, *, as_json: bool) -> None:
 def summary(
     session: Session, *, since: datetime | None, until: datetime | None, which: dict[str, Any], as_json: bool
 ) -> None:
-    """Count what happened, by type and by day."""
+    """Count events by type and by day."""
     found = session.client.summarize_events(since=since, until=until, **which)
     if as_json:
         click.echo(found.to_json())
@@ -114,7 +114,7 @@ def summary(
 @json_option
 @click.pass_obj
 def timeline_status(session: Session, *, as_json: bool) -> None:
-    """Say how the timeline is, and what was lost of it."""
+    """Show the state of the timeline, and which events were lost."""
     status = session.client.timeline_status()
     if as_json:
         click.echo(status.to_json())

@@ -1,4 +1,4 @@
-"""How events of the timeline look to people."""
+"""Formats events of the timeline for people."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ def event_table(found: Iterable[timeline.EpisodicEvent]) -> RenderableType:
 
 
 def answer_table(answer: timeline.WindowAnswer) -> RenderableType:
-    """What fits a text, each with how well."""
+    """Events that match a text, with their scores."""
     if not answer:
         return Text("nothing found")
     table = _table("score")
@@ -62,7 +62,7 @@ def summary_table(summary: timeline.EventSummary) -> RenderableType:
 
 
 def status_table(status: timeline.TimelineStatus) -> RenderableType:
-    """How the timeline is."""
+    """The state of the timeline."""
     span = f", {short_time(status.earliest)} to {short_time(status.latest)}" if status.event_count else ""
     fields = {
         "state": status.state,
@@ -80,7 +80,7 @@ def status_table(status: timeline.TimelineStatus) -> RenderableType:
 
 
 def bridge_table(status: bridge.BridgeStatus) -> RenderableType:
-    """How the bridge is."""
+    """The state of the bridge."""
     skipped = ", ".join(f"{count:,} by {reason}" for reason, count in status.skipped_counts.items())
     lag = status.timeline_lag_s
     return field_table(

@@ -19,7 +19,7 @@ _ACTIONS_HELP = "What manage_memory may do; repeatable.  [default: all that the 
 
 @click.group()
 def tools() -> None:
-    """Show the tools that a language model is told of, and run what it calls."""
+    """Show the tools as a language model sees them, and run its calls."""
 
 
 def _actions_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def _actions_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _context_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What an application knows of a call; the command gets `about`: keyword arguments of `call`."""
+    """The application's part of a call; the command gets `about`: keyword arguments of `call`."""
 
     @functools.wraps(command)
     def with_about(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def _parse_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_tools(
     session: Session, actions_permitted: tuple[str, ...] | None, style: str | None, *, as_json: bool
 ) -> None:
-    """List the tools as a model is told of them."""
+    """List the tools as a model sees them."""
     if style is not None:
         schemas = session.client.tools.schemas(style, actions_permitted=actions_permitted)
         click.echo(json.dumps(schemas, ensure_ascii=False, indent=None if as_json else 2))
@@ -118,7 +118,7 @@ def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[
 @json_option
 @click.pass_obj
 def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) -> None:
-    """Read the calls out of a model's text in FILE or standard input, and run nothing; exit code 1 without a call."""
+    """Find the calls in a model's text in FILE or standard input, and run none; exit code 1 without a call."""
     parsed = session.client.tools.parse(_text(file), **options)
     if as_json:
         click.echo(parsed.to_json())
@@ -152,7 +152,7 @@ def execute(session: Session, file: Any, *, about: dict[str, Any], options: Pars
 @json_option
 @click.pass_obj
 def stats(session: Session, *, as_json: bool) -> None:
-    """Count the texts that were read since the vault was opened, by what became of them."""
+    """Count the texts that were parsed since the vault was opened, by outcome."""
     found = session.client.tools.stats()
     if as_json:
         click.echo(found.to_json())

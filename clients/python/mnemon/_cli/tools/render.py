@@ -1,4 +1,4 @@
-"""How tools, and what was read out of a model's text, look to people."""
+"""Formats tools and parsed texts for people."""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _PARAMETERS_CHARACTERS_MAX = 400
 
 
 def tool_table(found: Iterable[tools.Tool]) -> RenderableType:
-    """The tools, each with what a model is told of it and the names of its arguments."""
+    """The tools, each with its description and the names of its arguments."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("tool", overflow="fold")
     table.add_column("run by", no_wrap=True)
@@ -28,21 +28,21 @@ def tool_table(found: Iterable[tools.Tool]) -> RenderableType:
 
 
 def parsed_table(parsed: tools.ParsedText) -> RenderableType:
-    """The calls of a text, and the blocks that gave none."""
+    """The calls of a text, and the blocks that are not calls."""
     if not parsed.calls and not parsed.problems:
         return Text("no call: the text is the model's answer")
     return Group(_call_table(parsed.calls), *map(_problem_line, parsed.problems))
 
 
 def result_lines(results: Iterable[tools.ToolCallResult]) -> Iterable[Text]:
-    """What came of each call, one line each."""
+    """The result of each call, one line each."""
     for result in results:
         number = f" {result.command_number}" if result.command_number else ""
         yield plain(f"{result.call_id}{number}  {result.tool}: {result.content}", "red" if result.error else "")
 
 
 def stats_table(stats: tools.ProtocolStats) -> RenderableType:
-    """What became of the texts."""
+    """Counts of the texts by outcome."""
     return field_table(
         {
             "texts": stats.total,
