@@ -104,9 +104,7 @@ def oldest_age(decay: Decay, bound: float) -> timedelta | None:
 
 
 def _earliest(decay: Decay, bound: float, time: datetime) -> datetime | None:
-    """The earliest start time with which a memory still has the decay's oldest age at `time`; None if there is no
-    limit.
-    """
+    """The earliest start of a memory whose confidence at `time` is at least `bound`; None if there is no limit."""
     oldest = oldest_age(decay, bound)
     if oldest is None:
         return None
