@@ -57,7 +57,7 @@ class Settings:
     )
     tls_key: Path | None = field(default=None, metadata=_row("PEM file with the certificate's private key."))
     tls_client_ca: Path | None = field(
-        default=None, metadata=_row("PEM file with authorities whose client certificates are required.")
+        default=None, metadata=_row("PEM file with authorities; clients need a certificate from one.")
     )
     data_dir: Path = field(default=Path("data"), metadata=_row("Folder for all data."))
     knowledge_store_backend: str = field(
@@ -84,7 +84,7 @@ class Settings:
     )
     collection: str = field(
         default="knowledge",
-        metadata=_row("Name of the collection of the documents.", also="KNOWLEDGE_STORE_COLLECTION"),
+        metadata=_row("Name of the collection for documents.", also="KNOWLEDGE_STORE_COLLECTION"),
     )
     memory_backend: str = field(
         default="local",
@@ -93,7 +93,7 @@ class Settings:
         ),
     )
     memory_collection: str = field(
-        default="memories", metadata=_row("Name of the collection of memories, if chromadb indexes them.")
+        default="memories", metadata=_row("Name of the collection for memories, if chromadb indexes them.")
     )
     reinforceable_half_life_h: float = field(
         default=720.0,
@@ -121,7 +121,7 @@ class Settings:
     semantic_write_latency_target_ms: float = field(
         default=1000.0,
         metadata=_row(
-            "Target time of a save in semantic memory, in milliseconds; slower saves are limited.", at_least=0.001
+            "Target time of a save in semantic memory, in milliseconds; above that, saves are limited.", at_least=0.001
         ),
     )
     timeline_retention_days: float | None = field(
@@ -271,7 +271,8 @@ class Settings:
     fusion_rrf_k: int = field(
         default=60,
         metadata=_row(
-            "Constant k of rrf: a rank contributes (k + 1) / (k + rank); a larger k favours the first less.", at_least=1
+            "Constant k of rrf: a rank contributes (k + 1) / (k + rank); a larger k favours first ranks less.",
+            at_least=1,
         ),
     )
     search_context_weight: float = field(
