@@ -237,7 +237,7 @@ class Bridge:
         return more
 
     async def _check_once(self) -> None:
-        """Begins anew if its position is beyond the log: then it belongs to another log."""
+        """Once, starts to catch up if its position is beyond the log: then the position belongs to another log."""
         if not self._is_checked:
             known = await self._offload(self._vault.changes.state)
             if self._ledger.state.position > known.head:

@@ -30,18 +30,18 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class DeletionTargets:
     """The statements to remove: the selected ones with their revisions, and the ids of those that they superseded."""
 
-    asked: Mapping[str, int]
-    along: tuple[str, ...]
+    selected: Mapping[str, int]
+    superseded: tuple[str, ...]
 
     def counted(self) -> DeletedSemantic:
         """The counts of a dry run."""
-        return DeletedSemantic(len(self.asked), len(self.along))
+        return DeletedSemantic(len(self.selected), len(self.superseded))
 
 
-def find_doomed(semantic: DocumentReader, deletion: Deletion) -> Doomed:
+def find_targets(semantic: DocumentReader, deletion: Deletion) -> DeletionTargets:
     """What a deletion would remove.
 
     Raises:
@@ -52,23 +52,23 @@ def find_doomed(semantic: DocumentReader, deletion: Deletion) -> Doomed:
         wanted = among("id", deletion.memory_ids, hidden=None)
     else:
         wanted = record_filter(deletion.where or SemanticFilter(), hidden=None)
-    asked = dict(_revisions(semantic, wanted))
-    _check(deletion, asked)
-    known, along, newest = set(asked), [], list(asked)
+    selected = dict(_revisions(semantic, wanted))
+    _check(deletion, selected)
+    known, superseded, newest = set(selected), [], list(selected)
     while newest:
         gave_way = [memory_id for ids in _steps(newest) for memory_id, _ in _revisions(semantic, _gave_way_to(ids))]
         newest = [memory_id for memory_id in gave_way if memory_id not in known]
         known.update(newest)
-        along += newest
-    return Doomed(asked, tuple(along))
+        superseded += newest
+    return DeletionTargets(selected, tuple(superseded))
 
 
 def delete(tx: VaultTransaction, deletion: Deletion) -> str:
     """Removes the statements, and returns the answer to store: the counts, and the last revisions of the named ones."""
-    doomed = find_doomed(tx.collection(SEMANTIC), deletion)
-    remove(tx, (*doomed.asked, *doomed.along))
-    revisions = [doomed.asked.get(memory_id) for memory_id in deletion.memory_ids]
-    return json.dumps([len(doomed.asked), len(doomed.along), revisions])
+    targets = find_targets(tx.collection(SEMANTIC), deletion)
+    remove(tx, (*targets.selected, *targets.superseded))
+    revisions = [targets.selected.get(memory_id) for memory_id in deletion.memory_ids]
+    return json.dumps([len(targets.selected), len(targets.superseded), revisions])
 
 
 def remove(tx: VaultTransaction, memory_ids: Sequence[str]) -> None:
@@ -97,11 +97,11 @@ def from_answer(receipt: TransactionReceipt, deletion: Deletion) -> DeletedSeman
     return DeletedSemantic(deleted, superseded, tuple(receipts), receipt.commit_time, receipt.replayed)
 
 
-def _check(deletion: Deletion, asked: Mapping[str, int]) -> None:
-    missing = [memory_id for memory_id in dict.fromkeys(deletion.memory_ids) if memory_id not in asked]
+def _check(deletion: Deletion, selected: Mapping[str, int]) -> None:
+    missing = [memory_id for memory_id in dict.fromkeys(deletion.memory_ids) if memory_id not in selected]
     if missing and not deletion.allow_missing:
         raise MemoryNotFoundError(*missing)
-    for memory_id, revision in asked.items():
+    for memory_id, revision in selected.items():
         if deletion.expected_revision not in (None, revision):
             raise RevisionMismatchError(memory_id, deletion.expected_revision, revision)
 

@@ -32,7 +32,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
-from mnemon_server.services.semantic.deletion import Deletion, delete, find_doomed, from_answer
+from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer
 from mnemon_server.services.semantic.filters import filter_violations, record_filter
 from mnemon_server.services.semantic.health import Capacity, SemanticHealth
 from mnemon_server.services.semantic.resolver import Resolver
@@ -229,8 +229,8 @@ class SemanticStore:
         refuse(deletion_violations(memory_ids, where, request_id, expected_revision))
         deletion = Deletion(tuple(memory_ids), where, allow_missing, expected_revision)
         if dry_run:
-            doomed = await self._offload(find_doomed, self._records, deletion)
-            return doomed.counted()
+            targets = await self._offload(find_targets, self._records, deletion)
+            return targets.counted()
         named, which = builtins.list(memory_ids), repr(where or EVERYTHING)
         key = request_key(request_id, "semantic-delete", named, which, allow_missing, expected_revision)
         receipt = await completion(self._vault.transact(lambda tx: delete(tx, deletion), request=key))

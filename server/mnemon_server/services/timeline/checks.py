@@ -5,7 +5,7 @@ one is checked again for what to say about it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, QUERY_BYTES_MAX
 from mnemon_server.domain.episodic import (
@@ -52,7 +52,7 @@ def is_sound(request: RecordEvent) -> bool:
         and (not event.context or _is_text(event.context, CONTEXT_BYTES_MAX))
         and (not event.source or _is_text(event.source, SOURCE_BYTES_MAX))
         and (event.importance is None or 0.0 <= event.importance <= 1.0)
-        and _has_utc(event.event_time)
+        and (event.event_time.tzinfo is UTC or _has_utc(event.event_time))
         and (not event.metadata or not any(_metadata_violations(event.metadata, "")))
         and (not request.request_id or _is_text(request.request_id, REQUEST_ID_BYTES_MAX))
     )

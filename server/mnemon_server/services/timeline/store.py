@@ -76,7 +76,7 @@ class EpisodicStore:
         settings: EpisodicSettings,
         clock: Clock = system_clock,
     ) -> None:
-        """Takes nothing over: the vault, with its timeline, and the embedder are closed by whoever opened them.
+        """The vault, with its timeline, and the embedder belong to the caller, who closes them.
 
         Args:
             timeline: the timeline of the vault.
