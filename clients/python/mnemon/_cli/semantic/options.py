@@ -6,14 +6,10 @@ from typing import Any
 import click
 
 from mnemon._cli.memories.options import Command, comparison, joined, past, some
+from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.memories import TAGS
 
-SCOPE = {
-    "user": "Whose it is.",
-    "household": "The group of users that shares it.",
-    "persona": "The persona that an agent speaks as.",
-    "agent": "The agent that was told.",
-    "project": "The project or workspace.",
-}
+SCOPE = {name: TAGS[name] for name in SCOPE_FIELDS} | {"user": "Whose it is."}
 
 
 def whose_options(command: Command) -> Command:
