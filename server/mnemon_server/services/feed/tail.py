@@ -144,6 +144,8 @@ class ChangeTail:
     async def _advance(self) -> None:
         if self._head is None:
             self._reset(await self._offload(self._log.state))
+            # What was committed since a watcher read the log comes before this head: it must look once more.
+            self._tell()
             return
         news = await self._offload(self._log.read, self._head, limit=CHANGES_MAX, where=EVERYTHING)
         if not news.caught_up or news.floor > self._head:
