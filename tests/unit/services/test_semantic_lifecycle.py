@@ -29,7 +29,7 @@ from tests.support.semantic_stores import (
 
 WARNING, HEALTHY = ChangeType.SEMANTIC_WARNING, ChangeType.SEMANTIC_HEALTHY
 GRAPH = GraphSettings(graph_min=1_000, tail_max=64)
-WINDOW_S = 0.5
+WINDOW_S = 2.0
 
 
 def states(opened: OpenedSemantic) -> list[ChangeType]:
