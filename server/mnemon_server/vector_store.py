@@ -23,7 +23,7 @@ from typing import Self
 import structlog
 
 from mnemon_server.app import open_configured_embedder
-from mnemon_server.assembly.settings import search_settings
+from mnemon_server.assembly.settings import search_settings, vault_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
@@ -153,9 +153,7 @@ class ConfiguredVectorStore:
             settings.data_dir,
             model_identity=embedder.model.identity,
             dimension=embedder.model.dimension,
-            vector_cache_bytes_max=settings.vector_cache_mib << 20,
-            graphs_of=() if self._uses_chroma else (DOCUMENTS,),
-            context_weight=settings.search_context_weight,
+            settings=vault_settings(settings, graphs_of=() if self._uses_chroma else (DOCUMENTS,)),
         )
         stack.callback(vault.close)
         records = vault.collection(DOCUMENTS)

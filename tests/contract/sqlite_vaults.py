@@ -5,7 +5,8 @@ from typing import Any
 
 import apsw
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.record_engine import DIMENSION, ManualClock
 
@@ -16,9 +17,8 @@ def open_sqlite(folder: Path, clock: ManualClock) -> Vault:
 
 def open_scanning_the_file(folder: Path, clock: ManualClock) -> Vault:
     """A vault that reads all vectors but the first from the file, because they exceed the memory limit."""
-    return SQLiteVault(
-        folder, model_identity="test/1", dimension=DIMENSION, clock=clock, vector_cache_bytes_max=4 * DIMENSION
-    )
+    settings = VaultSettings(VectorSettings(4 * DIMENSION))
+    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, clock=clock)
 
 
 def shape(folder: Path) -> dict[str, Any]:

@@ -15,13 +15,16 @@ from mnemon_server.domain.records import AckLevel, Scope, SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.chroma.index import ChromaIndex
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.settings import SearchSettings, VectorBackend
 
 from tests.support.chroma_server import ChromaServer
 from tests.support.memory_stores import DIMENSION, MovingClock, Opened, contents
+
+NO_GRAPHS = VaultSettings(VectorSettings(graphs_of=()))
 
 WAIT_S = 60.0
 
@@ -33,7 +36,7 @@ async def memories_in_chroma(
     """A memory store that always asks ChromaDB, embedded or on a server."""
     clock, embedder = MovingClock(), HashingEmbedder(DIMENSION)
     identity = embedder.model.identity
-    vault = SQLiteVault(folder, model_identity=identity, dimension=DIMENSION, clock=clock, graphs_of=())
+    vault = SQLiteVault(folder, model_identity=identity, dimension=DIMENSION, settings=NO_GRAPHS, clock=clock)
     index = ChromaIndex(
         collection="memories",
         dimension=DIMENSION,

@@ -20,7 +20,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import VaultTransaction
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.record_engine import DIMENSION, key, unit_vector, write
 from tests.contract.timeline_suite import SETTINGS, append, get, happening
@@ -35,9 +35,8 @@ def open_vault(folder: Path, erasure_delay_s: float = DELAY_S) -> SQLiteVault:
         folder,
         model_identity="test/1",
         dimension=DIMENSION,
-        timeline=SETTINGS,
+        settings=VaultSettings(timeline=SETTINGS, erasure_delay_s=erasure_delay_s),
         embed_events=lambda texts: [unit_vector(0) for _ in texts],  # type: ignore[arg-type,return-value]
-        erasure_delay_s=erasure_delay_s,
     )
     assert vault.timeline.wait_until_warm(60)
     return vault

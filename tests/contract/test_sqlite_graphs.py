@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -17,7 +18,8 @@ from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
 from tests.support.faulty_vfs import FaultyVFS
@@ -34,13 +36,13 @@ class TestSQLiteDocumentsWithAGraph(DurableRecordEngineContract):
     """A graph from the second vector on."""
 
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
-        graph = GraphSettings(graph_min=2, tail_max=1)
-        return SQLiteVault(folder, model_identity="test/1", dimension=8, clock=clock, graph=graph)
+        settings = VaultSettings(VectorSettings(graph=GraphSettings(graph_min=2, tail_max=1)))
+        return SQLiteVault(folder, model_identity="test/1", dimension=8, settings=settings, clock=clock)
 
 
-def open_vault(folder: Path, **options: object) -> SQLiteVault:
-    terms = {"model_identity": "test/1", "dimension": DIMENSION, "graph": GRAPH} | options
-    return SQLiteVault(folder, **terms)  # type: ignore[arg-type]
+def open_vault(folder: Path, *, vfs: str | None = None, **options: Any) -> SQLiteVault:
+    settings = VaultSettings(VectorSettings(**{"graph": GRAPH} | options))
+    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, vfs=vfs)
 
 
 def a_write(doc_id: str, vector: Vector) -> DocumentWrite:
@@ -247,7 +249,7 @@ def test_collections_without_vectors_cost_neither_threads_nor_folders(tmp_path: 
 
 
 def test_the_graph_is_given_up_when_the_vectors_outgrow_the_memory(folder: Path) -> None:
-    vault = open_vault(folder, vector_cache_bytes_max=4 * DIMENSION * (COUNT + 1))
+    vault = open_vault(folder, cache_bytes_max=4 * DIMENSION * (COUNT + 1))
     records = vault.collection(DOCUMENTS)
     assert records.nearest_vectors(VECTORS[7], limit=1) is None
     for i in range(3):

@@ -1,10 +1,11 @@
 """The timeline on SQLite and segments keeps the contract."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import DIMENSION, ManualClock
@@ -25,7 +26,6 @@ class TestSQLiteTimeline(DurableTimelineContract):
             folder,
             model_identity="test/1",
             dimension=DIMENSION,
+            settings=VaultSettings(timeline=replace(settings, slice_reads_max=reads_max)),
             clock=clock,
-            timeline=settings,
-            slice_reads_max=reads_max,
         )

@@ -13,7 +13,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import EpisodicEvent, EventSelection, PruneReason
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.timeline import Timeline
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock
@@ -30,7 +30,11 @@ def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
         segment_events_max=40, sync_interval_s=0.001, erase_delay_s=0.001, joined_min=2, compaction_share_max=1.0
     )
     vault = SQLiteVault(
-        tmp_path / "vault", model_identity="test/1", dimension=DIMENSION, clock=ManualClock(), timeline=settings
+        tmp_path / "vault",
+        model_identity="test/1",
+        dimension=DIMENSION,
+        settings=VaultSettings(timeline=settings),
+        clock=ManualClock(),
     )
     assert vault.timeline.wait_until_warm(60)
     yield vault

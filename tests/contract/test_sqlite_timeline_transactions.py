@@ -16,7 +16,7 @@ from mnemon_server.domain.errors import MnemonError, StorageFailedError, Storage
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.timeline import EventWrite
 from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
@@ -39,7 +39,7 @@ def open_vault(
         model_identity="test/1",
         dimension=DIMENSION,
         clock=clock or ManualClock(),
-        timeline=TimelineSettings(**options),  # type: ignore[arg-type]
+        settings=VaultSettings(timeline=TimelineSettings(**options)),  # type: ignore[arg-type]
         vfs=vfs,
     )
     assert vault.timeline.wait_until_warm(60)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.episodic import CompactionProgress, PruneReason
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.format.layout import segment_name
 from mnemon_server.engines.timeline.index.selection import Selection
 from mnemon_server.engines.timeline.upkeep.compaction import joinable
@@ -333,7 +333,13 @@ def test_a_compaction_continues_when_its_caller_has_left() -> None:
 
 def _open(folder: Path) -> SQLiteVault:
     settings = replace(SUITE_SETTINGS, erase_delay_s=0.02, sync_interval_s=0.02)
-    vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=ManualClock(), timeline=settings)
+    vault = SQLiteVault(
+        folder,
+        model_identity="test/1",
+        dimension=DIMENSION,
+        settings=VaultSettings(timeline=settings),
+        clock=ManualClock(),
+    )
     assert vault.timeline.wait_until_warm(60)
     return vault
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.episodic import PruneReason, TimelineState
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
@@ -255,7 +255,9 @@ def test_without_space_for_the_repaired_file_sound_events_are_still_found() -> N
 
 
 def _open(folder: Path, clock: ManualClock) -> SQLiteVault:
-    vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock, timeline=SETTINGS)
+    vault = SQLiteVault(
+        folder, model_identity="test/1", dimension=DIMENSION, settings=VaultSettings(timeline=SETTINGS), clock=clock
+    )
     assert vault.timeline.wait_until_warm(60)
     return vault
 

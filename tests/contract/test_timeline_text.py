@@ -18,7 +18,7 @@ from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.timeline import Sequences, TextScores, Timeline
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.rows.text_file import PART_SEQUENCES
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
@@ -45,7 +45,7 @@ def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
             model_identity="hashing/1",
             dimension=DIMENSION,
             clock=ManualClock(),
-            timeline=SETTINGS,
+            settings=VaultSettings(timeline=SETTINGS),
             embed_events=embed,
         )
         opened.append(vault)

@@ -28,7 +28,7 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.timeline import EventWrite, Timeline
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.timeline.pruning import PAUSE_S
@@ -198,7 +198,7 @@ def episodic_vault(engine: str, folder: Path, clock: MovingClock, *, segment_eve
         model_identity="hashing",
         dimension=DIMENSION,
         clock=clock,
-        timeline=TimelineSettings(segment_events_max=segment_events_max, joined_min=10**6),
+        settings=VaultSettings(timeline=TimelineSettings(segment_events_max=segment_events_max, joined_min=10**6)),
     )
 
 

@@ -15,7 +15,8 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.memories.store import MemoryStore
 
 ENGINES = ("in_memory", "sqlite")
@@ -75,7 +76,13 @@ async def open_memories(
     vault: Vault = (
         InMemoryVault(clock=clock)
         if engine == "in_memory"
-        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock, graph=graph)
+        else SQLiteVault(
+            folder,
+            model_identity=embedder.model.identity,
+            dimension=DIMENSION,
+            settings=VaultSettings(VectorSettings(graph=graph)),
+            clock=clock,
+        )
     )
     try:
         async with EmbeddingBatcher(embedder) as batcher:

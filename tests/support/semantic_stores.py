@@ -23,7 +23,8 @@ from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 from mnemon_server.services.semantic.stored_form import put_semantic
@@ -80,7 +81,13 @@ def open_vault(
     if engine == "in_memory":
         return InMemoryVault(clock=clock)
     model = embedder.model
-    return SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, clock=clock, graph=graph)
+    return SQLiteVault(
+        folder,
+        model_identity=model.identity,
+        dimension=model.dimension,
+        settings=VaultSettings(VectorSettings(graph=graph)),
+        clock=clock,
+    )
 
 
 @asynccontextmanager

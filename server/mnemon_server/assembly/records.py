@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from mnemon_server.assembly.settings import fusion_of, timeline_settings
+from mnemon_server.assembly.settings import vault_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
@@ -40,12 +39,6 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> 
         folder,
         model_identity=model.identity,
         dimension=model.dimension,
-        vector_cache_bytes_max=settings.vector_cache_mib << 20,
-        graph=GraphSettings(graph_min=settings.graph_vectors_min),
-        timeline=timeline_settings(settings),
+        settings=vault_settings(settings, graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
-        context_weight=settings.search_context_weight,
-        fusion=fusion_of(settings),
-        erasure_delay_s=settings.erasure_delay_s,
-        graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma,
     )

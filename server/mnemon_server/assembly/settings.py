@@ -1,11 +1,17 @@
 """Converts the table of settings to the values that services and engines take, one group at a time."""
 
+from collections.abc import Container
 from datetime import timedelta
 
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.engines.hnsw import GraphSettings
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
+from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
 from mnemon_server.services.search.reranking import default_ranker
 from mnemon_server.services.search.settings import SearchSettings
@@ -53,6 +59,18 @@ def timeline_settings(settings: Settings) -> TimelineSettings:
         segment_events_max=settings.timeline_segment_max_events,
         segment_age_max_s=settings.timeline_segment_max_age_s,
         scrub_interval_s=settings.timeline_scrub_interval_h * 3600,
+    )
+
+
+def vault_settings(settings: Settings, *, graphs_of: Container[Collection]) -> VaultSettings:
+    """How a vault is kept, with local graphs for the vectors of these collections."""
+    return VaultSettings(
+        vectors=VectorSettings(
+            settings.vector_cache_mib << 20, GraphSettings(graph_min=settings.graph_vectors_min), graphs_of
+        ),
+        timeline=timeline_settings(settings),
+        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings)),
+        erasure_delay_s=settings.erasure_delay_s,
     )
 
 

@@ -1,8 +1,9 @@
 """A vault in one SQLite file: one writer for all collections and the change log, and concurrent readers."""
 
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,6 @@ from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
-from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
@@ -23,16 +22,27 @@ from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
-from mnemon_server.engines.sqlite.scanners import VectorScanners
+from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
 from mnemon_server.engines.sqlite.transactions import Transactions
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
-from mnemon_server.engines.timeline.settings import TimelineSettings
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
-from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
+from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
+from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
 
-DEFAULT_TIMELINE = TimelineSettings()
+
+@dataclass(frozen=True, slots=True)
+class VaultSettings:
+    """How a vault is kept."""
+
+    vectors: VectorSettings = DEFAULT_VECTORS
+    timeline: TimelineSettings = DEFAULT_TIMELINE
+    ranking: RankingSettings = DEFAULT_RANKING
+    erasure_delay_s: float = LIFE_S
+    """Maximum time after which removed data is erased from the write-ahead log of records.db."""
+
+
+DEFAULT_VAULT = VaultSettings()
 
 
 class SQLiteVault:
@@ -44,16 +54,9 @@ class SQLiteVault:
         *,
         model_identity: str,
         dimension: int,
-        clock: Clock = system_clock,
-        vector_cache_bytes_max: int = 256 << 20,
-        graph: GraphSettings = DEFAULT_GRAPH,
-        graphs_of: Container[Collection] = COLLECTIONS,
-        timeline: TimelineSettings = DEFAULT_TIMELINE,
-        slice_reads_max: int = SLICE_READS_MAX,
+        settings: VaultSettings = DEFAULT_VAULT,
         embed_events: EmbedTexts | None = None,
-        context_weight: float = CONTEXT_WEIGHT,
-        fusion: Fusion = DEFAULT_FUSION,
-        erasure_delay_s: float = LIFE_S,
+        clock: Clock = system_clock,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, and creates what is missing. Older formats are migrated to the newest.
@@ -61,13 +64,9 @@ class SQLiteVault:
         Args:
             folder: the folder of `records.db`, created with mode 0700.
             model_identity: the embedding model of all vectors in this vault, each of `dimension` components.
-            clock: gives commit times and measures the lifetime of request ids.
-            vector_cache_bytes_max: maximum size in memory of a collection's vectors together with their graph.
-            graph, graphs_of: when and how a graph of vectors is built, and for which collections.
-            timeline: when its segments are sealed, and further settings; SLICE_READS_MAX explains `slice_reads_max`.
+            settings: how vectors, the timeline and rankings are kept, and when removed data is erased.
             embed_events: computes the vectors of events with that model, in the background; None computes none.
-            context_weight, fusion: how words count for neighbouring passages, and for the relevance of events.
-            erasure_delay_s: maximum time after which removed data is erased from the write-ahead log of records.db.
+            clock: gives commit times and measures the lifetime of request ids.
             vfs: the name of a registered SQLite VFS for records.db; None for the default.
 
         Raises:
@@ -78,19 +77,17 @@ class SQLiteVault:
         self._lock = FolderLock(folder)
         journal = Journal(clock)
         self._listeners = _Listeners()
-        self._connections = Connections(folder / "records.db", vfs, erasure_delay_s=erasure_delay_s)
+        self._connections = Connections(folder / "records.db", vfs, erasure_delay_s=settings.erasure_delay_s)
         self._changes = SQLiteChangeLog(journal, self._connections)
         self._scanners = VectorScanners(
             folder,
             self._connections,
             model_identity=model_identity,
             dimension=dimension,
-            bytes_max=vector_cache_bytes_max,
-            graph=graph,
-            graphs_of=graphs_of,
+            settings=settings.vectors,
             clock=clock,
         )
-        self._context_weight = context_weight
+        self._context_weight = settings.ranking.context_weight
         self._collections: dict[Collection, SQLiteCollection] = {}
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
@@ -101,12 +98,10 @@ class SQLiteVault:
             folder,
             records,
             clock=clock,
-            settings=timeline,
-            reads_max=slice_reads_max,
+            settings=settings.timeline,
+            ranking=settings.ranking,
             model_identity=model_identity,
             embed=embed_events,
-            context_weight=context_weight,
-            fusion=fusion,
         )
 
     def _open(self, followers: Sequence[Follower]) -> None:

@@ -17,13 +17,16 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.values import Scores
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
-from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.settings import VectorBackend
 
 from tests.support.gated_embedder import DEADLINE_S
+
+NO_GRAPHS = VaultSettings(VectorSettings(graphs_of=()))
 
 
 class SlowDatabase:
@@ -62,7 +65,7 @@ class SlowDatabase:
 async def stores(folder: Path, database: SlowDatabase) -> AsyncIterator[tuple[DocumentStore, MemoryStore]]:
     embedder = HashingEmbedder()
     model = embedder.model
-    vault = SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, graphs_of=())
+    vault = SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, settings=NO_GRAPHS)
     with closing(vault):
         async with EmbeddingBatcher(embedder) as batcher:
             documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)

@@ -1,17 +1,33 @@
 """The vector scanners of a vault, one per collection, opened with the file and closed with the vault."""
 
 from collections.abc import Container
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import apsw
 
 from mnemon_server.domain.clock import Clock
-from mnemon_server.domain.collections import Collection
-from mnemon_server.engines.hnsw import GraphSettings, LocalVectors, SnapshotFolder, SnapshotIdentity
+from mnemon_server.domain.collections import COLLECTIONS, Collection
+from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings, LocalVectors, SnapshotFolder, SnapshotIdentity
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vectors import VectorScanner
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSettings:
+    """How the vectors of a vault are kept in memory."""
+
+    cache_bytes_max: int = 256 << 20
+    """Maximum size in memory of a collection's vectors together with their graph."""
+    graph: GraphSettings = DEFAULT_GRAPH
+    """When and how a graph of vectors is built."""
+    graphs_of: Container[Collection] = COLLECTIONS
+    """The collections that get a graph."""
+
+
+DEFAULT_VECTORS = VectorSettings()
 
 
 class VectorScanners:
@@ -24,9 +40,7 @@ class VectorScanners:
         *,
         model_identity: str,
         dimension: int,
-        bytes_max: int,
-        graph: GraphSettings,
-        graphs_of: Container[Collection],
+        settings: VectorSettings,
         clock: Clock,
     ) -> None:
         """Opens nothing yet; see SQLiteVault for the arguments."""
@@ -34,9 +48,7 @@ class VectorScanners:
         self._connections = connections
         self._model_identity = model_identity
         self._dimension = dimension
-        self._bytes_max = bytes_max
-        self._graph = graph
-        self._graphs_of = graphs_of
+        self._settings = settings
         self._clock = clock
         self._open: dict[Collection, VectorScanner] = {}
 
@@ -54,9 +66,9 @@ class VectorScanners:
             self._connections,
             connection,
             dimension=self._dimension,
-            cache_bytes_max=self._bytes_max,
+            cache_bytes_max=self._settings.cache_bytes_max,
             new_vectors=partial(self._new_vectors, tables.collection),
-            with_graph=tables.collection in self._graphs_of,
+            with_graph=tables.collection in self._settings.graphs_of,
             warm=warm,
         )
         return scanner
@@ -67,7 +79,8 @@ class VectorScanners:
             scanner.close(save=save)
 
     def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
-        identity = SnapshotIdentity.of(store, self._model_identity, self._dimension, self._graph)
+        graph, bytes_max = self._settings.graph, self._settings.cache_bytes_max
+        identity = SnapshotIdentity.of(store, self._model_identity, self._dimension, graph)
         folder = self._folder / (collection.index_folder or f"index/{collection.name}")
         snapshots = SnapshotFolder(folder, self._folder / "quarantine", identity, self._clock)
-        return LocalVectors(self._dimension, self._graph, snapshots, bytes_max=self._bytes_max)
+        return LocalVectors(self._dimension, graph, snapshots, bytes_max=bytes_max)

@@ -19,7 +19,6 @@ from mnemon_server.domain.episodic import (
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.promises.timeline import (
-    SLICE_READS_MAX,
     EventWrite,
     Expired,
     Sequences,
@@ -46,8 +45,7 @@ from mnemon_server.engines.timeline.rows.text import StoredTexts, TextIndex
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
-from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
+from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
 
 
 class TimelineRecords:
@@ -76,11 +74,9 @@ class SQLiteTimeline:
         *,
         clock: Clock,
         settings: TimelineSettings,
-        reads_max: int = SLICE_READS_MAX,
+        ranking: RankingSettings = DEFAULT_RANKING,
         model_identity: str = "",
         embed: EmbedTexts | None = None,
-        context_weight: float = CONTEXT_WEIGHT,
-        fusion: Fusion = DEFAULT_FUSION,
     ) -> None:
         """Starts to load the index in the background.
 
@@ -89,11 +85,9 @@ class SQLiteTimeline:
             records: the timeline's followers; their connections are open.
             clock: the current time.
             settings: when segments are sealed, and further settings.
-            reads_max: maximum number of events read to evaluate an expression for one slice.
+            ranking: how events are ranked by a text.
             model_identity: the model that `embed` runs.
             embed: computes the vectors of events, in the background; None leaves events without vectors.
-            context_weight: weight of a word for the neighbouring events, see `keyword_context`.
-            fusion: how meaning and keywords are combined into one relevance.
         """
         index, ledger = records.index, records.ledger
         self._records = records
@@ -110,7 +104,7 @@ class SQLiteTimeline:
         bodies = BodyReader(
             index, ledger, records.connections, self._maintenance.store.readers, self._maintenance.repair
         )
-        self._reads = Reads(index, bodies, reads_max)
+        self._reads = Reads(index, bodies, settings.slice_reads_max)
         duplicates = Duplicates(index, bodies, self._maintenance.repair_soon)
         self._appends = Appends(records.journal, ledger, duplicates, settings)
         self._prunes = Prunes(records.journal, ledger, index, records.connections.removals)
@@ -121,8 +115,7 @@ class SQLiteTimeline:
             model_identity=model_identity,
             embed=embed,
             wait_until_warm=self._maintenance.wait_until_warm,
-            context_weight=context_weight,
-            fusion=fusion,
+            ranking=ranking,
         )
         ledger.listen(self._note_appended, self._note_removed)
         self._maintenance.start()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class TimelineSettings:
@@ -13,6 +15,8 @@ class TimelineSettings:
     """Maximum number of events in a segment."""
     segment_age_max_s: float = 3_600.0
     """Maximum age of an open segment, counted from its first event."""
+    slice_reads_max: int = SLICE_READS_MAX
+    """Maximum number of events read to evaluate an expression for one slice."""
     scrub_interval_s: float = 86_400.0
     """Interval between complete checks of all data."""
     sync_interval_s: float = 0.2

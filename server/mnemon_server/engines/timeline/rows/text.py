@@ -21,7 +21,7 @@ from mnemon_server.engines.timeline.rows.reads import BODIES_AT_ONCE
 from mnemon_server.engines.timeline.rows.text_file import Floats, keyword_scores, read_progress, similarities
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextSource, TextWork, is_passing
-from mnemon_server.ranking.fusion import Fusion
+from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
 
 log = logging.getLogger(__name__)
@@ -84,8 +84,7 @@ class TextIndex:
         model_identity: str,
         embed: EmbedTexts | None,
         wait_until_warm: Callable[[float], bool],
-        context_weight: float,
-        fusion: Fusion,
+        ranking: RankingSettings,
     ) -> None:
         """Does nothing yet.
 
@@ -95,16 +94,14 @@ class TextIndex:
             epoch: the vault's epoch.
             model_identity: the model that makes the vectors.
             embed: computes the vectors; None disables them.
-            context_weight: weight of a word for the neighbouring events, see `keyword_context`.
-            fusion: how meaning and keywords are combined into one relevance.
             wait_until_warm: waits up to a number of seconds until all events are known; returns whether they are.
+            ranking: how events are ranked by a text.
         """
         identity = f"{epoch.hex()} {'' if embed is None else model_identity}"
         self.has_vectors = embed is not None
         """Whether events have vectors."""
         self._source = source
-        self._context_weight = context_weight
-        self._fusion = fusion
+        self._ranking = ranking
         self._work = TextWork(folder, source, identity=identity, embed=embed)
         self._thread = TextThread(self._work, wait_until_warm)
         self.appended, self.removed = self._thread.appended, self._thread.removed
@@ -151,7 +148,7 @@ class TextIndex:
         done = progress.words if vector is None else min(progress.words, progress.vectors)
         by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
         if mode is not SearchMode.VECTOR:
-            by_word = keyword_scores(connection, query, among, context_weight=self._context_weight)
+            by_word = keyword_scores(connection, query, among, context_weight=self._ranking.context_weight)
         if vector is not None:
             by_meaning = similarities(connection, vector, among)
         sequences, keyword, similarity = _joined(*by_word, *by_meaning)
@@ -165,7 +162,7 @@ class TextIndex:
             case SearchMode.VECTOR:
                 return similarity
             case SearchMode.HYBRID:
-                return self._fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
+                return self._ranking.fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
 
     def _without_removed(self, scores: TextScores, behind: Sequences) -> TextScores:
         """Removes events that no longer exist but are still in the file. `behind` are requested events that it may
