@@ -87,7 +87,7 @@ class SQLiteVault:
             settings=settings.vectors,
             clock=clock,
         )
-        self._context_weight = settings.ranking.context_weight
+        self._ranking = settings.ranking
         self._collections: dict[Collection, SQLiteCollection] = {}
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
@@ -119,7 +119,7 @@ class SQLiteVault:
         opening = partial(self._scanners.open, table.tables)
         writing = Mutations(table, journal, self._connections.removals, opening)
         self._collections[collection] = SQLiteCollection(
-            table, writing, self._connections, self.subscribe, context_weight=self._context_weight
+            table, writing, self._connections, self.subscribe, ranking=self._ranking
         )
         return writing
 

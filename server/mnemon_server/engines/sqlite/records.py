@@ -35,6 +35,7 @@ from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.excerpts import read_excerpts
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.ranking.settings import RankingSettings
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -51,14 +52,14 @@ class SQLiteCollection:
         connections: Connections,
         subscribe: Subscribe,
         *,
-        context_weight: float,
+        ranking: RankingSettings,
     ) -> None:
         self._table = table
         self._tables = table.tables
         self._mutations = mutations
         self._connections = connections
         self._subscribe = subscribe
-        self._context_weight = context_weight
+        self._ranking = ranking
 
     # Writes
 
@@ -189,7 +190,7 @@ class SQLiteCollection:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
             found = keyword_index.search(
-                connection, self._tables.keywords, query, among, context_weight=self._context_weight
+                connection, self._tables.keywords, query, among, context_weight=self._ranking.context_weight
             )
         return Scores(*found)
 
