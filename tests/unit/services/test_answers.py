@@ -1,4 +1,4 @@
-"""What an answer may hold, and all answers together."""
+"""Limits on the size of one answer and on the memory of all answers together."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from mnemon_server.services.shared.offload import Offload
 MIB = 1 << 20
 
 
-async def test_an_answer_ends_before_what_would_make_it_larger_and_has_no_holes() -> None:
+async def test_an_answer_ends_before_the_size_limit_and_has_no_gaps() -> None:
     room = Room(AnswerMemory(64 * MIB))
     sizes = {"a": 2 * MIB, "b": MIB, "c": MIB, "d": 1}
     assert [room.fits(name, size) for name, size in sizes.items()] == [True, True, False, False]
     assert (room.is_full, room.left) == (True, ["c", "d"])
 
 
-async def test_the_first_record_always_fits_and_the_memory_of_all_is_enough_for_any() -> None:
+async def test_the_first_record_always_fits_and_any_record_fits_into_the_memory_of_all_answers() -> None:
     memory = AnswerMemory(MIB)
     room = Room(memory)
     assert room.fits("huge", 2 * ANSWER_BYTES_MAX)
@@ -27,7 +27,7 @@ async def test_the_first_record_always_fits_and_the_memory_of_all_is_enough_for_
     assert memory.used == 0
 
 
-async def test_small_answers_take_nothing_and_wait_for_nobody() -> None:
+async def test_small_answers_reserve_nothing_and_do_not_wait() -> None:
     memory = AnswerMemory(MIB)
     await memory.take(MIB)
     small, large = Room(memory), Room(memory)
@@ -36,7 +36,7 @@ async def test_small_answers_take_nothing_and_wait_for_nobody() -> None:
     assert (small.is_short, large.is_short) == (False, True)
 
 
-async def test_memory_is_given_in_the_order_in_which_it_was_asked_for() -> None:
+async def test_memory_is_granted_in_the_order_of_the_requests() -> None:
     memory = AnswerMemory(10)
     await memory.take(10)
     order: list[str] = []
@@ -49,7 +49,7 @@ async def test_memory_is_given_in_the_order_in_which_it_was_asked_for() -> None:
     await asyncio.sleep(0)
     memory.give(2)
     await asyncio.sleep(0)
-    # Two bytes would do for the second, but it is not its turn.
+    # Two bytes would be enough for the second, but it is not its turn.
     assert (order, memory.try_take(1)) == ([], False)
     memory.give(6)
     memory.give(2)
@@ -57,7 +57,7 @@ async def test_memory_is_given_in_the_order_in_which_it_was_asked_for() -> None:
     assert (order, memory.used) == (["large", "small"], 10)
 
 
-async def test_who_waits_too_long_is_told_when_to_come_again_and_leaves_nothing_behind() -> None:
+async def test_a_caller_that_waits_too_long_is_told_when_to_retry_and_leaves_nothing_behind() -> None:
     memory = AnswerMemory(MIB, wait_s=0.01)
     await memory.take(MIB)
     with pytest.raises(TooManyRequestsError, match="1 MiB") as refused:
@@ -68,7 +68,7 @@ async def test_who_waits_too_long_is_told_when_to_come_again_and_leaves_nothing_
     assert memory.used == MIB
 
 
-async def test_a_waiter_that_is_cancelled_is_in_nobodys_way() -> None:
+async def test_a_cancelled_waiter_blocks_no_one() -> None:
     memory = AnswerMemory(10)
     await memory.take(10)
     left, stays = asyncio.create_task(memory.take(10)), asyncio.create_task(memory.take(5))
@@ -79,7 +79,7 @@ async def test_a_waiter_that_is_cancelled_is_in_nobodys_way() -> None:
     assert memory.used == 10
 
 
-async def test_a_read_that_found_no_memory_is_made_again_once_there_is_some() -> None:
+async def test_a_read_that_got_no_memory_is_repeated_once_there_is_some() -> None:
     memory = AnswerMemory(16 * MIB)
     await memory.take(16 * MIB)
     offload = Offload(1, "test")
@@ -99,12 +99,12 @@ async def test_a_read_that_found_no_memory_is_made_again_once_there_is_some() ->
     await asyncio.to_thread(offload.close)
 
 
-async def test_what_is_there_already_is_taken_where_it_has_room() -> None:
+async def test_stored_records_are_taken_if_they_fit() -> None:
     room = Room(AnswerMemory(64 * MIB))
     assert [await room.take(size) for size in (2 * MIB, 2 * MIB, MIB)] == [True, False, True]
     assert not room.is_full
 
 
-async def test_what_is_said_twice_takes_twice_the_room() -> None:
+async def test_a_record_that_is_sent_twice_takes_twice_the_space() -> None:
     room = Room(AnswerMemory(64 * MIB), copies=2)
     assert [room.fits(name, MIB) for name in "ab"] == [True, False]

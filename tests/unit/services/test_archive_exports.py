@@ -12,13 +12,13 @@ PARTS_MAX = 20
 
 
 @pytest.mark.parametrize("engine", ["in_memory", "sqlite"])
-async def test_an_export_ends_though_somebody_writes_with_every_part_that_is_read(engine: str, tmp_path: Path) -> None:
+async def test_an_export_ends_even_if_each_part_read_is_followed_by_a_write(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         await opened.take(memory("first"))
         parts: list[ExportMessage] = []
         async for part in opened.store.export(ExportSelection()):
             parts.append(part)
-            assert len(parts) < PARTS_MAX, "the export goes on with what is written while it is read"
+            assert len(parts) < PARTS_MAX, "the export follows writes made while it reads"
             await opened.take(memory(f"later{len(parts)}", f"Ada said {len(parts)}."))
     assert isinstance(parts[-1], ExportSummary)
     assert parts[-1].changed_count > 0

@@ -1,4 +1,4 @@
-"""What an import does to a vault: conflicts, vectors, times, events, and records that are none."""
+"""What an import does to a vault: conflicts, vectors, times, events and invalid records."""
 
 import json
 import tracemalloc
@@ -92,7 +92,7 @@ async def test_a_record_keeps_its_times_its_revision_and_its_vector(engine: str,
         (ImportConflict.REFUSE, LATER, "another state of 'm' is there", "Ada likes tea."),
     ],
 )
-async def test_a_taken_id_is_settled_as_was_asked(
+async def test_a_taken_id_is_handled_as_requested(
     engine: str, tmp_path: Path, policy: ImportConflict, time: Any, outcome: str, content: str
 ) -> None:
     async with open_archive(engine, tmp_path) as opened:
@@ -108,9 +108,7 @@ async def test_a_taken_id_is_settled_as_was_asked(
 
 @ENGINES
 @pytest.mark.parametrize("policy", ImportConflict)
-async def test_a_fact_that_has_expired_is_in_no_imports_way(
-    engine: str, tmp_path: Path, policy: ImportConflict
-) -> None:
+async def test_an_expired_fact_does_not_block_an_import(engine: str, tmp_path: Path, policy: ImportConflict) -> None:
     async with open_archive(engine, tmp_path) as opened:
         end = opened.clock.time + timedelta(seconds=60)
         mortal = fact(ttl_s=60.0, expire_time=end)
@@ -125,7 +123,7 @@ async def test_a_fact_that_has_expired_is_in_no_imports_way(
 
 
 @ENGINES
-async def test_of_two_records_of_a_message_with_one_id_the_later_one_counts(engine: str, tmp_path: Path) -> None:
+async def test_the_later_of_two_records_with_one_id_in_a_message_wins(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         pair = memory(content="first"), memory(content="second", update_time=LATER)
         assert await opened.outcomes(*pair) == ["created", "replaced"]
@@ -143,7 +141,7 @@ async def test_a_deleted_memory_comes_back_deleted_and_the_log_says_so(engine: s
 
 
 @ENGINES
-async def test_what_follows_from_other_fields_is_made_anew(engine: str, tmp_path: Path) -> None:
+async def test_fields_derived_from_other_fields_are_computed_again(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         given = statement("s", "Ada lives in Berlin.", fields={"content_hash": "forged", "terms": ("forged",)})
         assert created(await opened.take(given))
@@ -162,7 +160,7 @@ async def test_what_follows_from_other_fields_is_made_anew(engine: str, tmp_path
 
 
 @ENGINES
-async def test_rules_come_in_any_order_and_the_registry_has_its_version(engine: str, tmp_path: Path) -> None:
+async def test_rules_come_in_any_order_and_the_registry_gets_their_version(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         header = replace(HEADER, rules_version=9)
         archive = [rule("child", 2, extends="base"), rule("base", 1), rule("orphan", 3, extends="nobody")]
@@ -180,7 +178,7 @@ async def test_rules_come_in_any_order_and_the_registry_has_its_version(engine: 
 
 
 @ENGINES
-async def test_an_event_keeps_when_it_was_recorded_and_is_never_replaced(engine: str, tmp_path: Path) -> None:
+async def test_an_event_keeps_its_time_of_recording_and_is_never_replaced(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         event = EpisodicEvent("e", "task", CREATED, "Did it.", scope=Scope(user="ada"), record_time=UPDATED)
         archived = ArchivedRecord(RecordKind.EVENT, event=event)
@@ -251,13 +249,13 @@ async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: Arc
         assert [event.record_id for event in opened.changes()] == ["before", "after"]
 
 
-async def test_a_ttl_that_a_tool_wrote_as_a_whole_number_is_kept(tmp_path: Path) -> None:
+async def test_a_ttl_written_as_a_whole_number_by_a_tool_is_kept(tmp_path: Path) -> None:
     async with open_archive("in_memory", tmp_path) as opened:
         assert created(await opened.take(fact(ttl_s=60, expire_time=LATER)))
         assert opened.stored(FACTS, record_id(ACME, "k")).fields["ttl_s"] == 60.0
 
 
-async def test_a_decision_with_values_of_other_types_is_none(tmp_path: Path) -> None:
+async def test_a_decision_with_values_of_wrong_types_is_refused(tmp_path: Path) -> None:
     decision = {
         "decision_id": "d",
         "scope": {"user": "ada"},
@@ -359,7 +357,7 @@ async def test_expired_facts_are_left_out_and_removed_ones_are_counted(tmp_path:
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-async def test_many_facts_leave_and_come_a_message_at_a_time(tmp_path: Path, count: int) -> None:
+async def test_many_facts_are_exported_and_imported_one_message_at_a_time(tmp_path: Path, count: int) -> None:
     async with open_archive("sqlite", tmp_path / "a") as source, open_archive("sqlite", tmp_path / "b") as target:
         importing = source.store.begin_import(ImportStart(header=HEADER))
         for start in range(0, count, 1_000):
@@ -377,7 +375,7 @@ async def test_many_facts_leave_and_come_a_message_at_a_time(tmp_path: Path, cou
         finally:
             tracemalloc.stop()
         assert copied == target.vault.collection(FACTS).stats().document_count == count
-        # All of 20,000 at once take 32 MB and more; what grows with them is what the vault itself keeps in memory.
+        # All of 20,000 at once take 32 MB or more. The rest is the growth of the in-memory vault itself.
         assert largest <= 256 and peak < 24 << 20
 
 

@@ -1,4 +1,4 @@
-"""Events of the timeline become statements, once each, and wait while they cannot."""
+"""Events of the timeline become statements, once each, and wait while they cannot be saved."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield stores
 
 
-async def test_what_matters_becomes_a_statement_of_the_same_user_and_time(stores: BridgedStores) -> None:
+async def test_an_important_event_becomes_a_statement_of_the_same_user_and_time(stores: BridgedStores) -> None:
     scope = Scope(user="ada", persona="work", household="h", agent="a", project="p")
     event = happening("e1", "Ada moved to Oslo", scope=scope, ago=timedelta(days=3), source="diary")
     stores.happen(event)
@@ -41,7 +41,7 @@ async def test_what_matters_becomes_a_statement_of_the_same_user_and_time(stores
     assert (status.segment_count, status.handled_time) == (1, stores.clock())
 
 
-async def test_what_does_not_matter_is_counted_by_its_reason(stores: BridgedStores) -> None:
+async def test_events_that_are_not_routed_are_counted_by_reason(stores: BridgedStores) -> None:
     stores.happen(
         happening("e1", importance=0.2),
         happening("e2", importance=None),
@@ -58,7 +58,7 @@ async def test_what_does_not_matter_is_counted_by_its_reason(stores: BridgedStor
     assert status.skipped_counts == {"importance": 2, "event_type": 1, "invalid": 1, "no_content": 1, "gone": 1}
 
 
-async def test_events_are_handled_as_they_come(stores: BridgedStores) -> None:
+async def test_events_are_handled_as_they_arrive(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         for number in range(3):
             stores.happen(happening(f"e{number}"))
@@ -73,7 +73,7 @@ async def test_many_events_keep_their_order(stores: BridgedStores) -> None:
     assert contents(await stores.statements()) == [f"what happened in e{n}" for n in range(600) if n % 3]
 
 
-async def test_what_several_events_say_is_one_statement_linked_to_each(stores: BridgedStores) -> None:
+async def test_several_events_with_the_same_content_become_one_statement_linked_to_each(stores: BridgedStores) -> None:
     stores.happen(*(happening(f"e{n}", "Ada likes tea", ago=timedelta(hours=n)) for n in range(3)))
     stores.happen(happening("e3", "Ada likes tea", scope=Scope(user="ada", persona="work")))
     status = await stores.run()
@@ -89,7 +89,7 @@ async def test_the_newest_links_are_kept(stores: BridgedStores) -> None:
     assert links(memory) == tuple(f"e{n}" for n in range(4, 260))
 
 
-async def test_what_was_told_directly_is_left_alone(stores: BridgedStores) -> None:
+async def test_statements_saved_directly_are_left_alone(stores: BridgedStores) -> None:
     told = await stores.semantic.save(SaveSemantic(memory=SemanticMemory("", "Ada likes tea", scope=ADA)))
     stores.happen(happening("e1", "Ada likes tea"))
     status = await stores.run()
@@ -98,7 +98,7 @@ async def test_what_was_told_directly_is_left_alone(stores: BridgedStores) -> No
     assert (status.routed_count, status.linked_count, status.skipped_counts) == (0, 0, {"known": 1})
 
 
-async def test_what_is_told_directly_is_the_bridges_no_more(stores: BridgedStores) -> None:
+async def test_a_statement_saved_again_directly_no_longer_belongs_to_the_bridge(stores: BridgedStores) -> None:
     stores.happen(happening("e1", "Ada likes tea", importance=0.7))
     await stores.run()
     request = SaveSemantic(
@@ -128,7 +128,7 @@ async def test_what_is_told_directly_is_the_bridges_no_more(stores: BridgedStore
         ({"importance": 0.1}, {"gone": 1, "importance": 1}),
     ],
 )
-async def test_an_id_that_is_used_again_stands_for_the_new_event_and_not_for_the_pruned_one(
+async def test_a_reused_event_id_stands_for_the_new_event_and_not_for_the_pruned_one(
     stores: BridgedStores, other: dict[str, Any], skipped: dict[str, int]
 ) -> None:
     stores.happen(happening("e1"))
@@ -141,7 +141,7 @@ async def test_an_id_that_is_used_again_stands_for_the_new_event_and_not_for_the
     assert len(await stores.statements()) == status.routed_count
 
 
-async def test_long_content_is_shortened_to_what_the_policy_says(stores: BridgedStores) -> None:
+async def test_long_content_is_truncated_as_the_policy_says(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         stores.happen(happening("e1", "word " * 200))
         await stores.settled(bridge)
@@ -151,7 +151,7 @@ async def test_long_content_is_shortened_to_what_the_policy_says(stores: Bridged
     assert contents(await stores.statements()) == ["word " * 101 + "word…", "word word word word…"]
 
 
-async def test_a_policy_holds_for_what_comes_and_over_restarts(stores: BridgedStores) -> None:
+async def test_a_policy_applies_to_later_events_and_survives_restarts(stores: BridgedStores) -> None:
     wanted = RoutingPolicy(event_types=frozenset({"mood"}), min_importance=0.3)
     async with stores.bridge() as bridge:
         assert await bridge.policy() == RoutingPolicy()
@@ -168,7 +168,7 @@ async def test_a_policy_holds_for_what_comes_and_over_restarts(stores: BridgedSt
     assert (status.policy, status.skipped_counts) == (wanted, {"importance": 1})
 
 
-async def test_a_policy_that_is_wrong_changes_nothing(stores: BridgedStores) -> None:
+async def test_an_invalid_policy_changes_nothing(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         with pytest.raises(InvalidArgumentError) as refused:
             await bridge.update_policy(RoutingPolicy(min_importance=2.0, content_max=1))
@@ -176,7 +176,7 @@ async def test_a_policy_that_is_wrong_changes_nothing(stores: BridgedStores) -> 
         assert await bridge.policy() == RoutingPolicy()
 
 
-async def test_no_type_in_a_policy_means_the_usual_ones(stores: BridgedStores) -> None:
+async def test_a_policy_without_event_types_gets_the_default_ones(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         assert (await bridge.update_policy(RoutingPolicy(event_types=frozenset()))).policy == RoutingPolicy()
 
@@ -191,7 +191,7 @@ async def test_conflicts_are_settled_as_the_policy_says(stores: BridgedStores) -
     assert len(await stores.statements(hidden=False)) == 1
 
 
-async def test_a_full_store_is_waited_for_and_nothing_is_dropped(tmp_path: Path) -> None:
+async def test_the_bridge_waits_while_the_store_is_full_and_drops_nothing(tmp_path: Path) -> None:
     async with open_bridged("in_memory", tmp_path, capacity=3) as stores, stores.bridge() as bridge:
         stores.happen(*(happening(f"e{n}") for n in range(5)))
 
@@ -202,21 +202,21 @@ async def test_a_full_store_is_waited_for_and_nothing_is_dropped(tmp_path: Path)
         assert contents(await stores.statements()) == [f"what happened in e{n}" for n in range(3)]
         status = await bridge.status()
         assert (status.routed_count, status.queue_depth) == (3, 2)
-        # What was pruned behind it makes room, though its turn has not come.
+        # Pruned events make room even though the bridge has not reached their pruning in the log.
         stores.forget("e0", "e2")
         status = await stores.settled(bridge)
         assert contents(await stores.statements()) == [f"what happened in e{n}" for n in (1, 3, 4)]
         assert (status.routed_count, status.deleted_count, status.message) == (5, 2, "")
 
 
-async def test_an_event_that_cannot_be_embedded_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
+async def test_an_event_that_cannot_be_embedded_does_not_block_the_others(tmp_path: Path) -> None:
     async with open_bridged("in_memory", tmp_path, embedder=GatedEmbedder()) as stores:
         stores.happen(*(happening(f"e{n}", "poison" if n == 70 else "") for n in range(100)))
         status = await stores.run()
         assert (status.routed_count, status.skipped_counts) == (99, {"failed": 1})
 
 
-async def test_a_model_that_fails_is_waited_for(tmp_path: Path) -> None:
+async def test_the_bridge_waits_while_the_model_fails(tmp_path: Path) -> None:
     class FailingEmbedder(GatedEmbedder):
         is_ill = True
 

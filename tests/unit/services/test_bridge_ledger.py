@@ -1,4 +1,4 @@
-"""Nothing of the bridge is written that was worked out from what no longer holds."""
+"""The bridge writes nothing that it computed from an outdated state."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -26,19 +26,21 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 async def ledger(stores: BridgedStores) -> BridgeLedger:
-    """A ledger that was loaded."""
+    """A ledger that has loaded its state."""
     ledger = BridgeLedger(stores.vault, stores.offload)
     await ledger.load()
     return ledger
 
 
 def routed(tx: VaultTransaction, state: State) -> State:
-    """One more was saved, as the log says, too."""
+    """Notes one more saved statement in the log and in the state."""
     tx.note_change(ChangeType.SEMANTIC_SAVED, "m")
     return state.counted(routed=1)
 
 
-async def test_what_a_call_changed_meanwhile_undoes_a_plan(stores: BridgedStores, ledger: BridgeLedger) -> None:
+async def test_a_call_that_changes_the_state_invalidates_earlier_plans(
+    stores: BridgedStores, ledger: BridgeLedger
+) -> None:
     version = ledger.version
     await ledger.change(lambda _, state: replace(state, paused=True))
     with pytest.raises(ChangedError):
@@ -52,7 +54,7 @@ async def test_what_a_call_changed_meanwhile_undoes_a_plan(stores: BridgedStores
     assert ledger.state == State(paused=True, routed=1)
 
 
-async def test_what_somebody_else_wrote_is_not_written_over(stores: BridgedStores, ledger: BridgeLedger) -> None:
+async def test_changes_by_another_writer_are_not_overwritten(stores: BridgedStores, ledger: BridgeLedger) -> None:
     other = BridgeLedger(stores.vault, stores.offload)
     await other.load()
     await other.commit(other.version, routed)
@@ -65,7 +67,7 @@ async def test_what_somebody_else_wrote_is_not_written_over(stores: BridgedStore
     assert (ledger.state, ledger.policy.content_max) == (State(routed=1, paused=True), 99)
 
 
-async def test_after_a_failure_nothing_is_written_until_the_state_was_read_anew(ledger: BridgeLedger) -> None:
+async def test_after_a_failure_nothing_is_written_until_the_state_is_reloaded(ledger: BridgeLedger) -> None:
     def failing(_: VaultTransaction, __: State) -> State:
         raise StorageFullError("no space is left")
 
@@ -81,7 +83,7 @@ async def test_after_a_failure_nothing_is_written_until_the_state_was_read_anew(
     assert ledger.state == State(routed=1)
 
 
-async def test_positions_in_memory_are_written_when_they_are_far_enough(
+async def test_positions_in_memory_are_written_once_they_have_moved_far_enough(
     stores: BridgedStores, ledger: BridgeLedger
 ) -> None:
     ledger.move(position=10)
@@ -92,7 +94,7 @@ async def test_positions_in_memory_are_written_when_they_are_far_enough(
     assert (stores.kept_position(), ledger.state) == (10, State(position=10, ahead=12))
 
 
-async def test_events_that_were_taken_from_the_timeline_are_not_handled_again(stores: BridgedStores) -> None:
+async def test_events_already_read_from_the_timeline_are_not_handled_again(stores: BridgedStores) -> None:
     stores.happen(happening("e1"), happening("e2", importance=0.1), happening("e3"))
     saved = stores.changes(ChangeType.EPISODIC_SAVED)
     first, second, third = items_of_log(stores.timeline, saved, RoutingPolicy(), taken_through=1)

@@ -1,4 +1,4 @@
-"""What nobody vouches for any more goes with the events that said it, and nothing else does."""
+"""A statement goes when the last event that said it is pruned, and no other statement goes with it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,19 +32,19 @@ async def tell(stores: BridgedStores, content: str, **fields: object) -> Semanti
 
 
 async def merge(stores: BridgedStores, first: str, second: str) -> SemanticMemory:
-    """Merges what is known under two contents."""
+    """Merges the statements with two contents."""
     ids = {memory.content: memory.memory_id for memory in await stores.statements(hidden=False)}
     merged = await stores.conflicts.merge(MemoryRef(memory_id=ids[first]), MemoryRef(memory_id=ids[second]))
     return merged.memory
 
 
 async def bridged(stores: BridgedStores, **said: str) -> None:
-    """Events and what they say, handled."""
+    """Records events and lets the bridge handle them."""
     stores.happen(*(happening(event_id, content) for event_id, content in said.items()))
     await stores.run()
 
 
-async def test_a_statement_goes_with_its_event_and_an_audit_record_says_so(stores: BridgedStores) -> None:
+async def test_a_statement_goes_with_its_event_and_leaves_an_audit_record(stores: BridgedStores) -> None:
     scope = Scope(user="ada", persona="work", agent="a")
     stores.happen(happening("e1", scope=scope), happening("e2", scope=scope))
     await stores.run()
@@ -84,7 +84,7 @@ async def test_a_statement_stays_while_another_event_says_the_same(stores: Bridg
     assert await stores.known() == {}
 
 
-async def test_what_nothing_is_linked_to_leaves_no_record(stores: BridgedStores) -> None:
+async def test_pruning_an_event_without_linked_statements_leaves_no_record(stores: BridgedStores) -> None:
     stores.happen(happening("e1", importance=0.1), happening("e2"))
     await stores.run()
     stores.forget("e1")
@@ -93,7 +93,7 @@ async def test_what_nothing_is_linked_to_leaves_no_record(stores: BridgedStores)
     assert (status.queue_depth, len(await stores.statements())) == (0, 1)
 
 
-async def test_statements_of_others_are_not_touched_whatever_they_are_linked_to(stores: BridgedStores) -> None:
+async def test_statements_of_other_users_are_not_touched_whatever_their_links(stores: BridgedStores) -> None:
     for scope in (Scope(user="bob"), Scope(user="ada", persona="work")):
         memory = SemanticMemory("", "tells of e1", scope=scope, metadata={"episodic_event_ids": ("e1",)})
         await stores.semantic.save(SaveSemantic(memory=memory))
@@ -121,7 +121,7 @@ async def test_demoting_lowers_the_importance_and_marks_the_statement(stores: Br
     assert (memory.importance, memory.metadata) == (0.8, {"episodic_event_ids": ("e2",)})
 
 
-async def test_many_events_are_pruned_at_once(stores: BridgedStores) -> None:
+async def test_many_events_can_be_pruned_at_once(stores: BridgedStores) -> None:
     stores.happen(*(happening(f"e{n}") for n in range(300)))
     await stores.run()
     stores.forget(*(f"e{n}" for n in range(280)))
@@ -136,7 +136,7 @@ async def test_a_merge_keeps_the_links_of_both(stores: BridgedStores) -> None:
 
 
 @pytest.mark.parametrize("pruned", ["e1", "e2"])
-async def test_a_merged_text_goes_with_either_event_and_the_other_is_known_again(
+async def test_a_merged_statement_goes_with_either_event_and_the_other_statement_returns(
     stores: BridgedStores, pruned: str
 ) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
@@ -149,7 +149,7 @@ async def test_a_merged_text_goes_with_either_event_and_the_other_is_known_again
     assert stores.vault.collection(DECISIONS).count_documents(RecordFilter(hidden=None)) == 0
 
 
-async def test_what_was_told_directly_outlives_what_it_was_merged_with(stores: BridgedStores) -> None:
+async def test_a_statement_saved_directly_survives_its_merge(stores: BridgedStores) -> None:
     await tell(stores, "Ada likes tea")
     await bridged(stores, e1="Ada plays chess")
     await merge(stores, "Ada likes tea", "Ada plays chess")
@@ -159,7 +159,7 @@ async def test_what_was_told_directly_outlives_what_it_was_merged_with(stores: B
     assert len(await stores.statements()) == 1
 
 
-async def test_a_merge_of_a_merge_falls_as_a_whole_and_gives_back_the_rest(stores: BridgedStores) -> None:
+async def test_a_merge_of_merges_is_undone_as_a_whole_and_the_rest_returns(stores: BridgedStores) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess", e3="Ada has a dog")
     await tell(stores, "Ada speaks Danish")
     merged = await merge(stores, "Ada likes tea", "Ada plays chess")
@@ -172,7 +172,7 @@ async def test_a_merge_of_a_merge_falls_as_a_whole_and_gives_back_the_rest(store
     assert len(await stores.statements()) == 3
 
 
-async def test_a_merged_text_that_an_event_said_as_a_whole_stands_until_that_is_gone(stores: BridgedStores) -> None:
+async def test_a_merged_text_that_events_also_said_stays_until_they_are_pruned(stores: BridgedStores) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
     merged = await merge(stores, "Ada likes tea", "Ada plays chess")
     stores.happen(happening("e3", merged.content), happening("e4", merged.content, event_type="reminder"))
@@ -188,7 +188,7 @@ async def test_a_merged_text_that_an_event_said_as_a_whole_stands_until_that_is_
     assert await stores.known() == {"Ada plays chess": ("e2",)}
 
 
-async def test_a_merged_text_that_was_told_directly_stays(stores: BridgedStores) -> None:
+async def test_a_merged_text_that_was_also_saved_directly_stays(stores: BridgedStores) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
     merged = await merge(stores, "Ada likes tea", "Ada plays chess")
     await tell(stores, merged.content)
@@ -198,7 +198,7 @@ async def test_a_merged_text_that_was_told_directly_stays(stores: BridgedStores)
     assert len(await stores.statements()) == 1
 
 
-async def test_a_merge_that_keeps_no_history_is_traced_all_the_same(stores: BridgedStores) -> None:
+async def test_a_merge_without_history_is_traced_too(stores: BridgedStores) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
     ids = [memory.memory_id for memory in await stores.statements()]
     await stores.conflicts.merge(
@@ -209,7 +209,7 @@ async def test_a_merge_that_keeps_no_history_is_traced_all_the_same(stores: Brid
     assert await stores.known() == {"Ada plays chess": ("e2",)}
 
 
-async def test_a_merged_text_falls_where_a_caller_deleted_one_of_its_parts(stores: BridgedStores) -> None:
+async def test_a_merged_text_goes_if_a_caller_deleted_one_of_its_parts(stores: BridgedStores) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
     await merge(stores, "Ada likes tea", "Ada plays chess")
     [tea] = [one for one in await stores.statements() if one.content == "Ada likes tea"]

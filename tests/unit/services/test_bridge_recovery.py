@@ -1,4 +1,4 @@
-"""However often the bridge is cut off, and whatever the log has lost, what is known is what the timeline tells."""
+"""However often the bridge is interrupted, and whatever the log has lost, the statements match the timeline."""
 
 import random
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 def live(stores: BridgedStores) -> None:
-    """A life of events of every kind, always the same."""
+    """A fixed history of events of every kind."""
     rng, there = random.Random(SEED), []
     for round_ in range(12):
         events = [
@@ -63,7 +63,7 @@ def live(stores: BridgedStores) -> None:
 
 
 def counts(status: BridgeStatus) -> dict[str, Any]:
-    """What was done so far."""
+    """Counts of what was done so far."""
     return {
         "routed": status.routed_count,
         "skipped": status.skipped_counts,
@@ -74,7 +74,7 @@ def counts(status: BridgeStatus) -> dict[str, Any]:
 
 
 async def outcome(stores: BridgedStores, status: BridgeStatus) -> tuple[Any, ...]:
-    """All that must be the same, whatever happened on the way."""
+    """Everything that must be the same whatever happened on the way."""
     audits = [(details(event)["event_ids"], event.record_id) for event in stores.changes(ChangeType.BRIDGE_RECONCILED)]
     notes = [event.type for event in stores.changes(ChangeType.BRIDGE_SUSPENDED, ChangeType.BRIDGE_RESUMED)]
     return await stores.known(), counts(status), audits, notes
@@ -82,21 +82,21 @@ async def outcome(stores: BridgedStores, status: BridgeStatus) -> tuple[Any, ...
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("transactions", [1, 2, 3])
-async def test_cut_off_with_every_transaction_it_does_what_it_would_have_done(
+async def test_a_bridge_interrupted_after_every_transaction_gets_the_same_result(
     stores: BridgedStores, transactions: int, *, commits: bool
 ) -> None:
     live(stores)
     async with open_bridged("in_memory") as undisturbed:
         live(undisturbed)
         wanted = await outcome(undisturbed, await undisturbed.run())
-    # What is cut off without a commit gets nowhere with its first transaction.
+    # If it is interrupted before a commit, it does not get past its first transaction.
     for _ in range(200 if commits or transactions > 1 else 3):
         await stores.run_cut_off(transactions, commits=commits)
     assert await outcome(stores, await stores.run()) == wanted
     assert wanted[0]
 
 
-async def test_what_is_known_is_what_the_events_that_are_there_say(stores: BridgedStores) -> None:
+async def test_the_statements_match_the_events_that_are_left(stores: BridgedStores) -> None:
     live(stores)
     await stores.run()
     there = stores.event_ids()
@@ -106,7 +106,7 @@ async def test_what_is_known_is_what_the_events_that_are_there_say(stores: Bridg
     assert len(linked) == len(set(linked))
 
 
-async def test_events_that_the_log_lost_are_taken_from_the_timeline(stores: BridgedStores) -> None:
+async def test_events_that_the_log_lost_are_read_from_the_timeline(stores: BridgedStores) -> None:
     stores.happen(*(happening(f"e{n}") for n in range(5)))
     status = await stores.run()
     stores.happen(*(happening(f"f{n}", importance=0.9 if n % 2 else 0.1) for n in range(600)))
@@ -130,7 +130,7 @@ async def test_events_that_the_log_lost_are_taken_from_the_timeline(stores: Brid
     assert sorted(details(audit)["event_ids"]) == ["e0", "e1"]
 
 
-async def test_a_gap_is_closed_however_often_that_is_cut_off(stores: BridgedStores) -> None:
+async def test_a_gap_is_closed_however_often_the_bridge_is_interrupted(stores: BridgedStores) -> None:
     stores.happen(*(happening(f"e{n}") for n in range(5)))
     await stores.run()
     stores.happen(*(happening(f"f{n}") for n in range(300)))
@@ -145,7 +145,7 @@ async def test_a_gap_is_closed_however_often_that_is_cut_off(stores: BridgedStor
     assert (status.routed_count, status.linked_count, status.deleted_count) == (305, 0, 1)
 
 
-async def test_a_position_beyond_the_log_is_one_of_another_log(stores: BridgedStores) -> None:
+async def test_a_position_beyond_the_log_belongs_to_another_log(stores: BridgedStores) -> None:
     stores.happen(happening("e1"), happening("e2"))
     await stores.run()
     beyond = replace(state_from_json(stores.vault.value(STATE_KEY)), position=10_000, timeline_sequence=1)
@@ -160,7 +160,7 @@ async def test_a_position_beyond_the_log_is_one_of_another_log(stores: BridgedSt
     assert set(await stores.known()) == {f"what happened in e{n}" for n in (1, 2, 3)}
 
 
-async def test_the_logs_retention_leaves_what_is_yet_to_be_handled(stores: BridgedStores) -> None:
+async def test_the_retention_of_the_log_keeps_what_the_bridge_has_not_read(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         stores.happen(*(happening(f"e{n}") for n in range(10)))
         await stores.settled(bridge)
@@ -182,7 +182,7 @@ async def test_the_logs_retention_leaves_what_is_yet_to_be_handled(stores: Bridg
         assert stores.vault.changes.state().count == 1
 
 
-async def test_a_bridge_that_is_closed_keeps_how_far_it_looked(stores: BridgedStores) -> None:
+async def test_a_closed_bridge_keeps_its_position(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         stores.happen(happening("e1"))
         await stores.settled(bridge)
@@ -191,7 +191,7 @@ async def test_a_bridge_that_is_closed_keeps_how_far_it_looked(stores: BridgedSt
     assert stores.kept_position() > kept
 
 
-def test_the_state_is_kept_as_it_is() -> None:
+def test_the_stored_form_of_the_state_is_stable() -> None:
     state = State(
         position=5,
         ahead=9,

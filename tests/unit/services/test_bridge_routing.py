@@ -1,4 +1,4 @@
-"""Which events become statements, and what of a long one is kept."""
+"""Which events become statements, and how long content is truncated."""
 
 from dataclasses import replace
 from typing import Any
@@ -60,12 +60,12 @@ def test_importance_and_type_decide_as_the_mode_says(
         ("\n\t one two three four five", "one two three…"),
     ],
 )
-def test_long_content_ends_with_a_word_and_an_ellipsis(content: str, kept: str) -> None:
+def test_truncated_content_ends_with_a_word_and_an_ellipsis(content: str, kept: str) -> None:
     assert shortened(content, 16) == kept
 
 
 @given(st.text(min_size=1).filter(str.strip), st.integers(16, 40))
-def test_what_is_kept_is_never_blank_nor_too_long_and_begins_as_the_content_does(content: str, most: int) -> None:
+def test_truncated_content_is_never_blank_nor_too_long_and_begins_like_the_original(content: str, most: int) -> None:
     kept = shortened(content, most)
     assert len(kept) <= most
     assert kept.strip()
@@ -75,7 +75,7 @@ def test_what_is_kept_is_never_blank_nor_too_long_and_begins_as_the_content_does
         assert kept == content
 
 
-def test_a_statement_says_what_the_event_did_and_where_it_came_from() -> None:
+def test_a_statement_has_the_content_of_its_event_and_names_its_source() -> None:
     event = happening("e1", "Ada moved to Oslo", source="diary")
     memory = statement_of(event, RoutingPolicy())
     assert (memory.content, memory.scope, memory.importance) == (event.content, event.scope, event.importance)
@@ -97,11 +97,11 @@ def test_a_statement_says_what_the_event_did_and_where_it_came_from() -> None:
         ({"event_types": frozenset({"t" * 129})}, "policy.event_types"),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_named(change: dict[str, Any], field: str) -> None:
+def test_errors_in_a_policy_are_named(change: dict[str, Any], field: str) -> None:
     assert [violation.field for violation in policy_violations(replace(RoutingPolicy(), **change))] == [field]
 
 
-def test_a_policy_is_kept_as_it_is() -> None:
+def test_the_stored_form_of_a_policy_is_stable() -> None:
     policy = RoutingPolicy(
         min_importance=0.25,
         event_types=frozenset({"b", "a"}),
@@ -116,7 +116,7 @@ def test_a_policy_is_kept_as_it_is() -> None:
     assert (kept, kept.revision) == (policy, 7)
 
 
-def test_a_policy_that_was_kept_before_there_were_revisions_has_the_first() -> None:
+def test_a_policy_stored_before_there_were_revisions_has_the_first() -> None:
     values = policy_values(RoutingPolicy(content_max=99))
     del values["revision"]
     assert (policy_of(values).content_max, policy_of(values).revision) == (99, 1)

@@ -1,4 +1,4 @@
-"""A warning of the timeline suspends the bridge, a call pauses it; what waits is handled afterwards, all of it."""
+"""A warning of the timeline suspends the bridge, and a call pauses it. Afterwards it handles all waiting events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def is_in(bridge: Bridge, state: BridgeActivity) -> None:
-    """Returns once the bridge is in this state."""
+    """Waits until the bridge is in this state."""
 
     async def holds() -> bool:
         return (await bridge.status()).activity is state
@@ -35,7 +35,7 @@ async def is_in(bridge: Bridge, state: BridgeActivity) -> None:
 
 
 async def looked_at(stores: BridgedStores, bridge: Bridge) -> None:
-    """Returns once the bridge that is suspended has looked at everything in the log."""
+    """Waits until the suspended bridge has read everything in the log."""
     head = stores.vault.changes.state().head
 
     async def holds() -> bool:
@@ -44,7 +44,7 @@ async def looked_at(stores: BridgedStores, bridge: Bridge) -> None:
     await eventually(holds)
 
 
-async def test_a_warning_is_passed_on_and_nothing_is_saved_until_the_timeline_is_well(stores: BridgedStores) -> None:
+async def test_a_warning_is_passed_on_and_nothing_is_saved_until_the_timeline_recovers(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         stores.happen(happening("e1"))
         await stores.settled(bridge)
@@ -70,7 +70,7 @@ async def test_a_warning_is_passed_on_and_nothing_is_saved_until_the_timeline_is
 
 
 @pytest.mark.parametrize(("lag_s", "ends"), [(10, True), (10.001, False)])
-async def test_an_event_that_is_young_enough_ends_it(stores: BridgedStores, lag_s: float, *, ends: bool) -> None:
+async def test_a_recent_event_ends_the_suspension(stores: BridgedStores, lag_s: float, *, ends: bool) -> None:
     async with stores.bridge() as bridge:
         stores.warn()
         stores.happen(happening("old", ago=LONG_AGO), happening("e1", importance=0.1, ago=timedelta(seconds=lag_s)))
@@ -83,7 +83,7 @@ async def test_an_event_that_is_young_enough_ends_it(stores: BridgedStores, lag_
             assert (await bridge.status()).routed_count == 0
 
 
-async def test_what_is_pruned_is_taken_back_at_once_and_once(stores: BridgedStores) -> None:
+async def test_pruned_events_are_reconciled_at_once_and_once_only(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         stores.happen(happening("e1"))
         await stores.settled(bridge)
@@ -104,7 +104,7 @@ async def test_what_is_pruned_is_taken_back_at_once_and_once(stores: BridgedStor
     assert len(stores.changes(ChangeType.BRIDGE_RECONCILED)) == 1
 
 
-async def test_every_warning_is_passed_on_and_none_twice(stores: BridgedStores) -> None:
+async def test_every_warning_is_passed_on_exactly_once(stores: BridgedStores) -> None:
     worse = TimelineWarning("critical", "the disk is full", "make room")
     stores.happen(happening("e1", ago=LONG_AGO))
     stores.warn()
@@ -134,7 +134,7 @@ async def test_a_suspension_survives_a_restart(stores: BridgedStores) -> None:
     assert len(stores.changes(ChangeType.BRIDGE_RESUMED)) == 1
 
 
-async def test_a_pause_holds_over_restarts_and_loses_nothing(stores: BridgedStores) -> None:
+async def test_a_pause_survives_restarts_and_loses_nothing(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         stores.happen(happening("e1"))
         await stores.settled(bridge)
@@ -158,7 +158,7 @@ async def test_a_pause_holds_over_restarts_and_loses_nothing(stores: BridgedStor
     assert (status.routed_count, status.deleted_count) == (2, 1)
 
 
-async def test_one_that_is_turned_off_says_so_and_heeds_what_it_is_told(stores: BridgedStores) -> None:
+async def test_a_disabled_bridge_says_so_and_accepts_calls(stores: BridgedStores) -> None:
     stores.happen(happening("e1"))
     off = stores.bridge()
     status = await off.status()
@@ -172,7 +172,7 @@ async def test_one_that_is_turned_off_says_so_and_heeds_what_it_is_told(stores: 
     assert (status.policy, status.skipped_counts) == (wanted, {"importance": 1})
 
 
-async def test_calls_at_the_same_time_as_events_are_all_heeded(stores: BridgedStores) -> None:
+async def test_calls_made_while_events_arrive_all_take_effect(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         for number in range(20):
             stores.happen(*(happening(f"e{number}-{n}") for n in range(10)))

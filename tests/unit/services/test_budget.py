@@ -1,4 +1,4 @@
-"""Slots that are shared: what one holder gets alone, and what is left for the others."""
+"""Shared slots: how many a single holder gets, and how many are left for the others."""
 
 import pytest
 from mnemon_server.domain.errors import TooManyRequestsError
@@ -19,14 +19,14 @@ def taken(budget: SharedBudget, holder: str) -> int:
     return budget.used - before
 
 
-def test_one_that_wants_all_leaves_room_for_those_who_come_later() -> None:
+def test_a_holder_that_takes_all_it_can_leaves_slots_for_later_ones() -> None:
     budget = SharedBudget(256, "streams")
     assert taken(budget, "greedy") == 224
     assert taken(budget, "second") == 28
     budget.take("third")
 
 
-def test_holders_that_all_want_more_end_up_with_the_same() -> None:
+def test_holders_that_all_want_more_end_up_with_equal_shares() -> None:
     budget = SharedBudget(256, "streams")
     held = dict.fromkeys("abc", 0)
     refused: set[str] = set()
@@ -41,7 +41,7 @@ def test_holders_that_all_want_more_end_up_with_the_same() -> None:
     assert 240 <= sum(held.values()) < 256
 
 
-def test_what_is_given_back_can_be_taken_again() -> None:
+def test_a_returned_slot_can_be_taken_again() -> None:
     budget = SharedBudget(3, "calls")
     assert taken(budget, "one") == 3
     budget.give_back("one")
@@ -54,7 +54,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     assert taken(budget, "two") == 3
 
 
-def test_a_plain_budget_refuses_what_is_beyond_it() -> None:
+def test_a_plain_budget_refuses_more_than_its_limit() -> None:
     budget = Budget(1, "calls of the tool 'slow'")
     with budget, pytest.raises(TooManyRequestsError, match="1 calls of the tool 'slow'"), budget:
         pass

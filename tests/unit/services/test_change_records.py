@@ -1,4 +1,4 @@
-"""Records of changes: no more of them are read than a message holds."""
+"""Records of changes: only as many are read as a message holds."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ def change(number: int, kind: ChangeType) -> Change:
     return Change(number, number, datetime(2026, 1, 1, tzinfo=UTC), kind, f"d{number}", 1)
 
 
-async def test_what_a_message_has_no_room_for_is_not_read() -> None:
+async def test_records_that_do_not_fit_into_the_message_are_not_read() -> None:
     read: list[str] = []
 
     def read_documents(ids: Sequence[str], *, fits: Fits) -> list[Document | None]:

@@ -1,4 +1,4 @@
-"""The log is trimmed by age and count; a clock that jumped does not empty it."""
+"""The log is trimmed by age and count. A clock that jumped does not empty it."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 
 @dataclass
 class Uptime:
-    """Seconds that pass when told to."""
+    """An uptime that a test moves forward."""
 
     now: float = 0.0
 
@@ -34,7 +34,7 @@ class Uptime:
 
 @dataclass
 class Kept:
-    """A log, and what moves its clocks."""
+    """A log and its clocks."""
 
     vault: InMemoryVault
     clock: ManualClock
@@ -62,7 +62,7 @@ class Kept:
             self.vault.collection(DOCUMENTS).put_document(write(name)).result()
 
     def pass_by(self, time: timedelta) -> None:
-        """Lets time pass, by both clocks."""
+        """Lets time pass on both clocks."""
         self.clock.now += time
         self.uptime.now += time.total_seconds()
 
@@ -83,7 +83,7 @@ async def kept() -> AsyncIterator[Kept]:
 
 @pytest.fixture
 def week(kept: Kept) -> Kept:
-    """Ten changes, a day apart; the first is nine days old."""
+    """Ten changes, one per day. The first is nine days old."""
     for name in "abcdefghij":
         kept.put(name)
         kept.clock.now += DAY
@@ -91,7 +91,7 @@ def week(kept: Kept) -> Kept:
     return kept
 
 
-async def test_events_older_than_the_age_go(week: Kept) -> None:
+async def test_events_older_than_the_maximum_age_are_removed(week: Kept) -> None:
     assert await week.retention(days=7).sweep() == 2
 
     assert week.names() == "cdefghij"
@@ -103,7 +103,7 @@ async def test_only_the_newest_are_kept_beyond_the_count(week: Kept) -> None:
     assert week.names() == "hij"
 
 
-async def test_many_events_go_in_one_sweep_though_each_step_is_bounded(kept: Kept) -> None:
+async def test_many_events_are_removed_in_one_sweep_of_bounded_steps(kept: Kept) -> None:
     for i in range(11_000):
         kept.vault.collection(DOCUMENTS).put_document(write(f"d{i % 5}", f"text {i}"))
 
@@ -112,7 +112,7 @@ async def test_many_events_go_in_one_sweep_though_each_step_is_bounded(kept: Kep
     assert kept.vault.changes.state().count == 10
 
 
-async def test_a_sweep_ends_though_every_event_that_goes_is_followed_by_the_next(kept: Kept) -> None:
+async def test_a_sweep_ends_even_if_each_removal_is_followed_by_a_new_event(kept: Kept) -> None:
     kept.put(*"abcdefghij")
     steps = 0
 
@@ -127,7 +127,7 @@ async def test_a_sweep_ends_though_every_event_that_goes_is_followed_by_the_next
     assert steps == 1
 
 
-async def test_nothing_goes_that_may_stay(week: Kept) -> None:
+async def test_nothing_is_removed_before_its_time(week: Kept) -> None:
     assert await week.retention(days=30).sweep() == 0
 
     assert week.names() == "abcdefghij"
@@ -156,7 +156,7 @@ async def test_a_clock_that_jumped_ahead_does_not_empty_the_log(week: Kept, capl
     assert week.names() == "abcdefghij"
 
 
-async def test_a_clock_that_jumps_while_the_server_runs_takes_not_even_a_few(week: Kept) -> None:
+async def test_a_clock_that_jumps_while_the_server_runs_removes_nothing(week: Kept) -> None:
     retention = week.retention(days=9)
     assert await retention.sweep() == 0
     week.clock.now += 3 * DAY
@@ -168,7 +168,7 @@ async def test_a_clock_that_jumps_while_the_server_runs_takes_not_even_a_few(wee
     assert week.names() == "bcdefghij"
 
 
-async def test_what_is_old_by_a_clock_that_stays_so_goes_after_a_day(week: Kept) -> None:
+async def test_after_a_day_a_changed_clock_is_trusted_and_old_events_are_removed(week: Kept) -> None:
     retention = week.retention(days=3)
     await retention.sweep()
     week.pass_by(timedelta(seconds=BELIEVED_AFTER_S - 1))
@@ -180,7 +180,7 @@ async def test_what_is_old_by_a_clock_that_stays_so_goes_after_a_day(week: Kept)
     assert week.names() == "hij"
 
 
-async def test_the_count_holds_whatever_the_clock_says(week: Kept) -> None:
+async def test_the_count_applies_whatever_the_clock_says(week: Kept) -> None:
     week.clock.now += timedelta(days=3650)
 
     assert await week.retention(keep_max=4).sweep() == 6
@@ -188,7 +188,7 @@ async def test_the_count_holds_whatever_the_clock_says(week: Kept) -> None:
     assert week.names() == "ghij"
 
 
-async def test_what_somebody_has_yet_to_read_stays_until_it_was_read(week: Kept) -> None:
+async def test_events_that_a_reader_still_needs_stay_until_it_read_them(week: Kept) -> None:
     position = 4
     retention = week.retention(days=1, keep_max=2, keep_after=lambda: position)
 
@@ -200,7 +200,7 @@ async def test_what_somebody_has_yet_to_read_stays_until_it_was_read(week: Kept)
     assert week.names() == "ij"
 
 
-async def test_it_sweeps_by_itself_for_as_long_as_it_is_open(week: Kept) -> None:
+async def test_it_sweeps_periodically_while_it_is_open(week: Kept) -> None:
     async with week.retention(keep_max=5, interval_s=0.01):
         await until(lambda: week.names() == "fghij")
         week.put("k")
@@ -211,7 +211,7 @@ async def test_it_sweeps_by_itself_for_as_long_as_it_is_open(week: Kept) -> None
 
 
 @pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
-async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(week: Kept, failure: Exception) -> None:
+async def test_a_failing_sweep_is_retried_whatever_the_error(week: Kept, failure: Exception) -> None:
     failures = [failure]
 
     def keep_after() -> None:

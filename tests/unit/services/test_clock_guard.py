@@ -1,4 +1,4 @@
-"""A clock that jumps is doubted, over restarts too, until it is put right or has stayed so for a day."""
+"""A clock that jumps is distrusted, also after restarts, until it is corrected or has kept the new time for a day."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,26 +17,26 @@ class Times:
         self.wall, self.up = MovingClock(datetime(2026, 1, 1, tzinfo=UTC)), 50.0
 
     def uptime(self) -> float:
-        """Seconds that pass when they are told to."""
+        """An uptime that a test moves forward."""
         return self.up
 
     def guard(self, doubt: str = "") -> JumpDetector:
-        """A guard that looks at them."""
+        """A guard that reads these clocks."""
         return JumpDetector(doubt, clock=self.wall, uptime=self.uptime)
 
     def pass_by(self, time: timedelta) -> None:
-        """Lets time pass, by both."""
+        """Lets time pass on both clocks."""
         self.wall.time += time
         self.up += time.total_seconds()
 
 
 @pytest.fixture
 def times() -> Times:
-    """The times of the test."""
+    """The clocks of the test."""
     return Times()
 
 
-def test_a_clock_that_goes_as_it_should_is_believed_however_long_nobody_looks(times: Times) -> None:
+def test_a_steady_clock_is_trusted_however_rarely_it_is_checked(times: Times) -> None:
     guard = times.guard()
     for days in (0, 1, 30, 365):
         times.pass_by(timedelta(days=days))
@@ -44,7 +44,7 @@ def test_a_clock_that_goes_as_it_should_is_believed_however_long_nobody_looks(ti
     assert guard.doubt == ""
 
 
-def test_a_clock_that_is_slewed_a_little_at_a_time_is_believed(times: Times) -> None:
+def test_a_slewed_clock_is_trusted(times: Times) -> None:
     guard = times.guard()
     for _ in range(10):
         times.pass_by(5 * MINUTE)
@@ -53,7 +53,7 @@ def test_a_clock_that_is_slewed_a_little_at_a_time_is_believed(times: Times) -> 
 
 
 @pytest.mark.parametrize("jump", [2 * HOUR, -2 * HOUR, timedelta(days=3650)])
-def test_a_clock_that_jumped_is_doubted_until_it_is_put_right(times: Times, jump: timedelta) -> None:
+def test_a_clock_that_jumped_is_distrusted_until_it_is_corrected(times: Times, jump: timedelta) -> None:
     guard = times.guard()
     times.wall.time += jump
     assert guard.look() == jump
@@ -65,7 +65,7 @@ def test_a_clock_that_jumped_is_doubted_until_it_is_put_right(times: Times, jump
     assert guard.doubt == ""
 
 
-def test_a_clock_that_stays_so_is_believed_after_a_day(times: Times) -> None:
+def test_a_clock_that_keeps_the_new_time_is_trusted_after_a_day(times: Times) -> None:
     guard = times.guard()
     times.wall.time += 5 * HOUR
     guard.look()
@@ -78,7 +78,7 @@ def test_a_clock_that_stays_so_is_believed_after_a_day(times: Times) -> None:
     assert not guard.look()
 
 
-def test_a_clock_that_jumps_again_is_doubted_anew(times: Times) -> None:
+def test_a_clock_that_jumps_again_is_distrusted_again(times: Times) -> None:
     guard = times.guard()
     times.wall.time += 5 * HOUR
     guard.look()
@@ -90,7 +90,7 @@ def test_a_clock_that_jumps_again_is_doubted_anew(times: Times) -> None:
     assert guard.look() == 10 * HOUR
 
 
-def test_a_doubt_outlives_a_restart(times: Times) -> None:
+def test_distrust_survives_a_restart(times: Times) -> None:
     guard = times.guard()
     times.wall.time += timedelta(days=365)
     guard.look()
@@ -107,7 +107,7 @@ def test_a_doubt_outlives_a_restart(times: Times) -> None:
     assert restarted.doubt == ""
 
 
-def test_a_clock_that_was_put_right_before_the_restart_is_believed(times: Times) -> None:
+def test_a_clock_corrected_before_the_restart_is_trusted(times: Times) -> None:
     guard = times.guard()
     times.wall.time += timedelta(days=365)
     guard.look()

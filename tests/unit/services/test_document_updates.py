@@ -1,4 +1,4 @@
-"""Changes of a document in part: what is embedded anew, what is told, and what a call made again gets."""
+"""Partial updates of a document: what is embedded again, what is reported, and what a repeated call returns."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ class Opened:
         return (await self.store.update(request)).outcome
 
     async def nearest(self, text: str) -> SearchResult:
-        """The document that fits best."""
+        """The best match."""
         [found] = (await self.store.search(SearchQuery(text=text, top_k=1))).results
         return found
 
@@ -74,7 +74,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield found
 
 
-async def test_only_what_is_named_changes(opened: Opened) -> None:
+async def test_only_named_fields_change(opened: Opened) -> None:
     other = Document("note", "ignored", {"c": 3}, scope=Scope(user="bob", agent="claude"))
     await opened.update(other, "scope.agent", set_metadata={"b": "three", "d": True}, remove_metadata=("a", "nobody"))
     stored = await opened.stored()
@@ -86,7 +86,7 @@ async def test_only_what_is_named_changes(opened: Opened) -> None:
     assert (stored.metadata, stored.scope, stored.revision) == (other.metadata, other.scope, 3)
 
 
-async def test_a_document_is_embedded_anew_only_where_its_content_changes(opened: Opened) -> None:
+async def test_a_document_is_embedded_again_only_if_its_content_changes(opened: Opened) -> None:
     await opened.update(replace(NOTE, scope=Scope(user="bob")), "scope", set_metadata={"c": 1})
     await opened.update(NOTE, "content", set_metadata={"c": 2})
     assert opened.embedder.threads == set()
@@ -96,7 +96,7 @@ async def test_a_document_is_embedded_anew_only_where_its_content_changes(opened
     assert (found.doc_id, found.score) == ("note", pytest.approx(1, abs=1e-6))
 
 
-async def test_a_content_that_another_write_replaced_meanwhile_is_embedded_after_all(opened: Opened) -> None:
+async def test_content_that_another_write_replaced_in_the_meantime_is_embedded(opened: Opened) -> None:
     records = opened.vault.collection(DOCUMENTS)
 
     def read_and_be_overtaken(doc_ids: Sequence[str], *, fits: Fits) -> list[Document | None]:
@@ -119,7 +119,7 @@ async def test_a_content_that_another_write_replaced_meanwhile_is_embedded_after
     offload.close()
 
 
-async def test_a_change_that_changes_nothing_is_no_news(opened: Opened) -> None:
+async def test_an_update_that_changes_nothing_is_not_in_the_log(opened: Opened) -> None:
     outcome = await opened.update(NOTE, "content", "scope", set_metadata={"a": 1}, remove_metadata=("nobody",))
     assert (outcome, (await opened.stored()).revision) == (WriteOutcome.UNCHANGED, 1)
     await opened.update(NOTE, set_metadata={"a": 2}, remove_metadata=("b",))
@@ -128,7 +128,7 @@ async def test_a_change_that_changes_nothing_is_no_news(opened: Opened) -> None:
     assert events[1].changed == ("metadata.a", "metadata.b")
 
 
-async def test_a_call_made_again_gets_the_first_answer_also_after_the_document_is_gone(opened: Opened) -> None:
+async def test_a_repeated_call_gets_the_first_answer_even_after_the_document_is_deleted(opened: Opened) -> None:
     request = UpdateDocument(document=NOTE, set_metadata={"n": 1}, request_id="once")
     first = await opened.store.update(request)
     await opened.store.delete("note")
@@ -144,13 +144,13 @@ async def test_a_call_made_again_gets_the_first_answer_also_after_the_document_i
             await opened.store.update(other)
 
 
-async def test_what_is_not_there_is_not_found_whatever_revision_is_expected(opened: Opened) -> None:
+async def test_a_missing_document_is_not_found_whatever_revision_is_expected(opened: Opened) -> None:
     for expected in (None, 1):
         with pytest.raises(DocumentNotFoundError, match="nowhere"):
             await opened.update(replace(NOTE, doc_id="nowhere"), "content", expected_revision=expected)
 
 
-async def test_metadata_that_becomes_too_much_is_refused(opened: Opened) -> None:
+async def test_an_update_that_makes_the_metadata_too_large_is_refused(opened: Opened) -> None:
     keys = {f"k{number}": number for number in range(METADATA_KEYS_MAX - 1)}
     with pytest.raises(InvalidArgumentError, match="set_metadata: must have at most 64 keys"):
         await opened.update(NOTE, set_metadata=keys)

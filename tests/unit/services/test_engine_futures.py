@@ -1,4 +1,4 @@
-"""Results of engines on the event loop: together, each to its own, whatever becomes of the others."""
+"""Results of engines reach the event loop in batches, each its own caller, whatever happens to the others."""
 
 import asyncio
 import threading
@@ -11,14 +11,14 @@ TIMEOUT_S = 60.0
 
 
 async def waiting_for(*futures: "Future[int]") -> "list[asyncio.Task[int]]":
-    """Tasks that wait for the futures already."""
+    """Tasks that already wait for the futures."""
     tasks = [asyncio.create_task(completion(future)) for future in futures]
     await asyncio.sleep(0)
     return tasks
 
 
 def count_up(futures: "list[Future[int]]") -> None:
-    """Gives the futures their numbers, without a pause, in another thread."""
+    """Completes the futures with their numbers, without a pause, in another thread."""
 
     def resolve() -> None:
         for number, future in enumerate(futures):
@@ -30,7 +30,7 @@ def count_up(futures: "list[Future[int]]") -> None:
     assert not thread.is_alive()
 
 
-async def test_results_that_are_there_together_come_in_one_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_that_are_ready_together_come_in_one_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     wake_ups: list[object] = []
     wake = loop.call_soon_threadsafe
@@ -48,7 +48,7 @@ async def test_results_that_are_there_together_come_in_one_wake_up(monkeypatch: 
     assert len(wake_ups) == 1
 
 
-async def test_results_that_come_one_after_the_other_all_arrive() -> None:
+async def test_results_that_arrive_one_after_the_other_all_arrive() -> None:
     for number in range(50):
         future: Future[int] = Future()
         [task] = await waiting_for(future)
@@ -56,7 +56,7 @@ async def test_results_that_come_one_after_the_other_all_arrive() -> None:
         assert await asyncio.wait_for(task, TIMEOUT_S) == number
 
 
-async def test_an_error_is_raised_where_it_belongs() -> None:
+async def test_an_error_is_raised_for_its_own_caller() -> None:
     good, bad = Future[int](), Future[int]()
     tasks = await waiting_for(good, bad)
     bad.set_exception(ValueError("bad"))
@@ -67,13 +67,13 @@ async def test_an_error_is_raised_where_it_belongs() -> None:
         await tasks[1]
 
 
-async def test_a_result_that_is_there_already_needs_no_wake_up() -> None:
+async def test_a_result_that_is_already_there_needs_no_wake_up() -> None:
     future: Future[int] = Future()
     future.set_result(7)
     assert await completion(future) == 7
 
 
-async def test_a_caller_that_left_leaves_the_write_and_the_others_alone() -> None:
+async def test_a_cancelled_caller_affects_neither_the_write_nor_the_others() -> None:
     left, stays = Future[int](), Future[int]()
     tasks = await waiting_for(left, stays)
     tasks[0].cancel()
@@ -86,7 +86,7 @@ async def test_a_caller_that_left_leaves_the_write_and_the_others_alone() -> Non
     assert not left.cancelled()
 
 
-def test_a_result_that_comes_after_its_loop_has_ended_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_comes_after_its_loop_has_ended_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     future: Future[int] = Future()
 
     async def begin() -> None:

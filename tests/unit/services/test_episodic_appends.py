@@ -1,4 +1,4 @@
-"""Events that are gathered: none waits for company, their order is kept, and none suffers for another."""
+"""Appends are gathered: none waits for others to join it, their order is kept, and failures stay separate."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 
 class Ledger:
-    """Writes down ids in the order in which they come, and answers when it is told to."""
+    """Records ids in the order in which they arrive, and answers when told to."""
 
     def __init__(self) -> None:
         self.appends: list[list[str]] = []
@@ -44,7 +44,7 @@ class Ledger:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """What is written to."""
+    """The ledger that is written to."""
     return Ledger()
 
 
@@ -65,7 +65,7 @@ def bulk(name: str, count: int) -> list[EventWrite]:
 
 
 async def turn() -> None:
-    """Lets everything run that can."""
+    """Runs everything that is ready to run."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -76,7 +76,7 @@ async def ids_of(future: "asyncio.Future[Appended]") -> list[str]:
     return [result.event_id for result in results if isinstance(result, EventReceipt)]
 
 
-async def test_a_lone_event_does_not_wait_for_others(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_single_event_does_not_wait_for_others(appends: AppendBatcher, ledger: Ledger) -> None:
     first = appends.start(writes("a"))
     await turn()
     ledger.answer()
@@ -85,7 +85,7 @@ async def test_a_lone_event_does_not_wait_for_others(appends: AppendBatcher, led
     assert ledger.appends == [["a"]]
 
 
-async def test_what_comes_while_an_append_is_under_way_goes_together_after_it(
+async def test_events_that_arrive_during_an_append_are_appended_together_after_it(
     appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
@@ -102,7 +102,7 @@ async def test_what_comes_while_an_append_is_under_way_goes_together_after_it(
     assert ledger.appends == [["held"], ["a", "b", "c"]]
 
 
-async def test_whoever_was_answered_may_join_the_next_append(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_caller_that_was_answered_may_join_the_next_append(appends: AppendBatcher, ledger: Ledger) -> None:
     async def record_twice() -> None:
         await appends.start(writes("first"))
         await appends.start(writes("second"))
@@ -120,7 +120,7 @@ async def test_whoever_was_answered_may_join_the_next_append(appends: AppendBatc
     assert await ids_of(other) == ["other"]
 
 
-async def test_no_more_than_a_thousand_events_go_together_and_each_call_stays_whole(
+async def test_at_most_a_thousand_events_are_appended_together_and_each_call_stays_whole(
     appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
@@ -139,7 +139,7 @@ async def test_no_more_than_a_thousand_events_go_together_and_each_call_stays_wh
     assert await ids_of(held) == ["held"]
 
 
-async def test_many_events_at_once_wait_for_nobody_and_overtake_nobody(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_large_call_neither_waits_for_nor_overtakes_others(appends: AppendBatcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     before = appends.start(writes("before"))
@@ -159,9 +159,7 @@ async def test_many_events_at_once_wait_for_nobody_and_overtake_nobody(appends: 
     assert await ids_of(after) == ["after"]
 
 
-async def test_cancelling_a_caller_takes_no_event_back_and_harms_no_other(
-    appends: AppendBatcher, ledger: Ledger
-) -> None:
+async def test_cancelling_a_caller_undoes_no_event_and_affects_no_other(appends: AppendBatcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     gone, stays = appends.start(writes("gone")), appends.start(writes("stays"))
@@ -176,7 +174,7 @@ async def test_cancelling_a_caller_takes_no_event_back_and_harms_no_other(
     assert ledger.appends == [["held"], ["gone", "stays"]]
 
 
-async def test_a_failed_append_gives_every_event_an_error_of_its_own(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_failed_append_gives_each_event_its_own_error(appends: AppendBatcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     both = [appends.start(writes("a")), appends.start(writes("b", "c"))]
@@ -194,7 +192,7 @@ async def test_a_failed_append_gives_every_event_an_error_of_its_own(appends: Ap
     assert await ids_of(later) == ["later"]
 
 
-async def test_an_event_that_the_engine_cannot_take_leaves_those_beside_it_their_results(
+async def test_an_event_that_the_engine_refuses_does_not_affect_its_neighbours(
     appends: AppendBatcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))

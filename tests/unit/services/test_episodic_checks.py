@@ -1,4 +1,4 @@
-"""Every problem of an event, a query and a pruning is named with its field, and what is fine is let through."""
+"""Every error in an event, a query or a pruning is reported with its field, and valid ones are accepted."""
 
 import math
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ def requested(request_id: str = "", **fields: Any) -> RecordEvent:
 
 
 def fields(violations: Iterable[FieldViolation]) -> list[str]:
-    """The fields that are wrong."""
+    """The invalid fields."""
     return [violation.field for violation in violations]
 
 
@@ -63,7 +63,7 @@ def fields(violations: Iterable[FieldViolation]) -> list[str]:
         ("request_id", requested("r" * 129)),
     ],
 )
-def test_what_is_wrong_with_an_event_is_named(field: str, wrong: RecordEvent) -> None:
+def test_errors_in_an_event_are_named(field: str, wrong: RecordEvent) -> None:
     assert fields(record_violations(wrong)) == [field]
     assert not is_sound(wrong)
 
@@ -80,12 +80,12 @@ def test_what_is_wrong_with_an_event_is_named(field: str, wrong: RecordEvent) ->
         requested("r" * 128, metadata={"k": NOON, "l": ("a", "b")}),
     ],
 )
-def test_what_is_at_its_limit_is_fine(fine: RecordEvent) -> None:
+def test_values_at_their_limits_are_accepted(fine: RecordEvent) -> None:
     assert fields(record_violations(fine)) == []
     assert is_sound(fine)
 
 
-def test_every_problem_of_an_event_is_named_at_once() -> None:
+def test_all_errors_of_an_event_are_named_at_once() -> None:
     wrong = requested("r" * 200, scope=Scope(), event_type="", importance=2.0)
 
     assert fields(record_violations(wrong)) == [
@@ -111,7 +111,7 @@ texts = st.sampled_from(["", "a", "é", "\0", "\ud800", "x" * 128, "x" * 129, "x
     metadata=st.dictionaries(texts, texts, max_size=2),
     request_id=texts,
 )
-def test_the_quick_look_and_the_words_agree_about_every_event(request_id: str, **given_fields: Any) -> None:
+def test_the_fast_check_and_the_detailed_check_agree_about_every_event(request_id: str, **given_fields: Any) -> None:
     request = requested(request_id, **given_fields)
 
     assert is_sound(request) == (fields(record_violations(request)) == [])
@@ -146,11 +146,11 @@ def test_the_quick_look_and_the_words_agree_about_every_event(request_id: str, *
         ),
     ],
 )
-def test_what_is_wrong_with_a_query_is_named(field: str, query: WindowQuery) -> None:
+def test_errors_in_a_query_are_named(field: str, query: WindowQuery) -> None:
     assert fields(window_violations(query)) == [field]
 
 
-def test_a_window_of_one_moment_and_the_most_of_everything_are_fine() -> None:
+def test_a_window_of_one_moment_and_the_largest_values_are_accepted() -> None:
     moment = EventSelection(start=NOON, end=NOON, event_types=frozenset(map(str, range(64))), min_importance=1.0)
 
     assert fields(window_violations(WindowQuery(has_range=True, where=moment, limit=1_000))) == []
@@ -171,5 +171,5 @@ def test_a_window_of_one_moment_and_the_most_of_everything_are_fine() -> None:
         ([], (None, EventSelection(), ["a"] * 1_000)),
     ],
 )
-def test_a_pruning_says_what_is_meant_and_never_everything(wrong: list[str], pruning: tuple[Any, ...]) -> None:
+def test_a_pruning_must_be_limited_and_never_means_everything(wrong: list[str], pruning: tuple[Any, ...]) -> None:
     assert fields(pruning_violations(*pruning, "")) == wrong

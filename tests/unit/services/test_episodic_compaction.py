@@ -1,4 +1,4 @@
-"""A compaction is shared by all who follow it, reports while it lasts, and goes on without them."""
+"""A compaction is shared by all its callers, reports while it runs, and continues without them."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ NO_READS: Any = None
 
 @pytest.fixture
 async def opened() -> AsyncIterator[OpenedEpisodic]:
-    """A store whose compaction comes half the way, and then waits for its gate."""
+    """A store whose compaction gets half way and then waits for its gate."""
     async with open_episodic() as opened:
         await opened.happened("a", "b")
         opened.timeline.progress = [HALF]
@@ -45,7 +45,7 @@ async def all_of(progress: AsyncIterator[CompactionProgress]) -> list[Compaction
     return [one async for one in progress]
 
 
-async def test_it_says_how_far_it_is_and_at_the_end_that_it_is_done(opened: OpenedEpisodic) -> None:
+async def test_it_reports_its_progress_and_finally_that_it_is_done(opened: OpenedEpisodic) -> None:
     seen = []
     async for progress in opened.store.compact():
         seen.append(progress)
@@ -56,7 +56,7 @@ async def test_it_says_how_far_it_is_and_at_the_end_that_it_is_done(opened: Open
     assert [progress.done for progress in seen] == [False] * (len(seen) - 1) + [True]
 
 
-async def test_it_reports_again_and_again_where_nothing_is_new(opened: OpenedEpisodic) -> None:
+async def test_it_reports_repeatedly_even_if_nothing_is_new(opened: OpenedEpisodic) -> None:
     assert REPORT_EVERY_S <= 1.0
 
     class Held:
@@ -78,7 +78,7 @@ async def test_it_reports_again_and_again_where_nothing_is_new(opened: OpenedEpi
 
 
 def as_timeline(compacting: object) -> Timeline:
-    """It is asked for nothing but its compaction."""
+    """Used for its compaction only."""
     return compacting  # type: ignore[return-value]
 
 
@@ -95,7 +95,7 @@ async def test_two_callers_share_one_run(opened: OpenedEpisodic) -> None:
     assert opened.timeline.compactions == 2
 
 
-async def test_a_repeated_request_follows_the_run_that_it_asked_for_or_has_its_end(opened: OpenedEpisodic) -> None:
+async def test_a_repeated_request_follows_its_run_or_gets_its_result(opened: OpenedEpisodic) -> None:
     call = opened.store.compact("once")
     await anext(call)
     await call.aclose()
@@ -111,7 +111,7 @@ async def test_a_repeated_request_follows_the_run_that_it_asked_for_or_has_its_e
     assert opened.timeline.compactions == 2
 
 
-async def test_the_end_of_a_run_is_kept_although_nobody_waited_for_it(opened: OpenedEpisodic) -> None:
+async def test_the_result_of_a_run_is_stored_even_if_no_caller_waited(opened: OpenedEpisodic) -> None:
     call = opened.store.compact("once")
     await anext(call)
     await call.aclose()
@@ -139,7 +139,7 @@ async def test_a_run_that_ends_while_its_request_is_looked_up_is_not_run_again(o
     assert opened.timeline.compactions == 1
 
 
-async def test_a_request_id_of_a_compaction_is_no_other_requests(opened: OpenedEpisodic) -> None:
+async def test_a_request_id_of_a_compaction_cannot_be_used_for_another_request(opened: OpenedEpisodic) -> None:
     opened.timeline.compact_gate.set()
     await opened.store.prune(event_ids=["nothing"], allow_missing=True, request_id="pruning")
     await all_of(opened.store.compact("compaction"))
@@ -152,7 +152,7 @@ async def test_a_request_id_of_a_compaction_is_no_other_requests(opened: OpenedE
     assert opened.timeline.compactions == 1
 
 
-async def test_ending_the_call_does_not_end_the_run(opened: OpenedEpisodic) -> None:
+async def test_cancelling_the_call_does_not_stop_the_run(opened: OpenedEpisodic) -> None:
     call = opened.store.compact()
     await anext(call)
     await call.aclose()
@@ -177,7 +177,7 @@ async def test_events_are_recorded_while_it_runs(opened: OpenedEpisodic) -> None
     ("error", "said"),
     [(NotServingError("the timeline is being closed"), []), (StorageFullError("full"), ["full"])],
 )
-async def test_the_log_takes_the_end_of_a_vault_for_no_failure(
+async def test_the_log_does_not_report_the_closing_of_a_vault_as_a_failure(
     error: MnemonError, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ended:
@@ -197,7 +197,7 @@ async def test_the_log_takes_the_end_of_a_vault_for_no_failure(
     assert told == [f"the timeline could not be compacted: {message}" for message in said]
 
 
-async def test_a_run_that_fails_tells_all_who_follow_it_and_the_next_is_a_new_one(opened: OpenedEpisodic) -> None:
+async def test_a_failed_run_is_reported_to_all_callers_and_the_next_run_is_new(opened: OpenedEpisodic) -> None:
     compact = opened.timeline.compact
 
     def fail(report: object) -> CompactionProgress:

@@ -1,4 +1,4 @@
-"""What is pruned is what was meant, is counted once wherever the call was cut off, and is named in the feed."""
+"""Pruning removes what was asked for, counts it once even after an interruption, and names it in the feed."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def vault(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def opened(vault: Vault) -> AsyncIterator[OpenedEpisodic]:
-    """Ten events of Ada's, "0" an hour old and "9" ten hours, and one of Bob's, in segments of three."""
+    """Ten events of Ada's, from "0", one hour old, to "9", ten hours old, and one of Bob's, in segments of three."""
     async with open_episodic(vault) as opened:
         await fill(opened)
         yield opened
@@ -72,17 +72,17 @@ async def fill(opened: OpenedEpisodic) -> None:
 
 
 async def left(opened: OpenedEpisodic, count: int) -> bool:
-    """Whether there are so many events."""
+    """Whether this many events are stored."""
     return len(await opened.contents()) == count
 
 
 def pruned_in_feed(opened: OpenedEpisodic) -> list[str]:
-    """The ids of all events of which the feed says that they were pruned."""
+    """The ids of all events that the feed reports as pruned."""
     events = opened.feed(ChangeType.EPISODIC_PRUNED)
     return sorted(event_id for event in events for event_id, _ in json.loads(event.details)["events"])
 
 
-async def test_what_happened_before_a_time_goes(opened: OpenedEpisodic) -> None:
+async def test_events_before_a_time_are_pruned(opened: OpenedEpisodic) -> None:
     pruned = await opened.store.prune(before=NOON - 8 * HOUR)
 
     assert pruned == PrunedEvents(2, ("8", "9"), NOON - 10 * HOUR, NOON - 9 * HOUR, segment_count=2)
@@ -90,7 +90,7 @@ async def test_what_happened_before_a_time_goes(opened: OpenedEpisodic) -> None:
     assert pruned_in_feed(opened) == ["8", "9"]
 
 
-async def test_what_matches_a_filter_goes_and_a_time_beside_it_holds_as_well(opened: OpenedEpisodic) -> None:
+async def test_events_matching_a_filter_and_a_time_are_pruned(opened: OpenedEpisodic) -> None:
     by_content = EventSelection(scope=ADA, expression=Condition("content", Operator.IN, ("1", "5")))
 
     assert (await opened.store.prune(where=by_content, before=(NOON - 3 * HOUR).replace(tzinfo=None))).event_ids == (
@@ -100,7 +100,7 @@ async def test_what_matches_a_filter_goes_and_a_time_beside_it_holds_as_well(ope
     assert sorted(await opened.contents()) == ["0", "1", "2", "3", "4", "6", "7", "8", "9"]
 
 
-async def test_ids_go_once_and_those_that_are_not_there_are_passed_over_where_that_is_wanted(
+async def test_ids_are_pruned_once_and_missing_ones_are_skipped_on_request(
     opened: OpenedEpisodic,
 ) -> None:
     pruned = await opened.store.prune(event_ids=["3", "unknown", "3", "bob"], allow_missing=True)
@@ -110,7 +110,7 @@ async def test_ids_go_once_and_those_that_are_not_there_are_passed_over_where_th
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_ids_that_are_not_there_are_named_and_nothing_goes(opened: OpenedEpisodic, *, dry_run: bool) -> None:
+async def test_missing_ids_are_named_and_nothing_is_pruned(opened: OpenedEpisodic, *, dry_run: bool) -> None:
     with pytest.raises(EventNotFoundError, match=r"^no event has the id 'unknown'$"):
         await opened.store.prune(event_ids=["3", "unknown", "bob"], dry_run=dry_run)
     with pytest.raises(EventNotFoundError) as several:
@@ -122,7 +122,7 @@ async def test_ids_that_are_not_there_are_named_and_nothing_goes(opened: OpenedE
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_ids_that_went_with_the_first_try_of_a_call_are_not_missing_in_the_second(
+async def test_ids_pruned_by_the_first_attempt_of_a_call_are_not_missing_in_the_second(
     opened: OpenedEpisodic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [str(n) for n in range(10)]
@@ -139,7 +139,7 @@ async def test_ids_that_went_with_the_first_try_of_a_call_are_not_missing_in_the
         await opened.store.prune(event_ids=ids, request_id="ids", allow_missing=True)
 
 
-async def test_nothing_happened_before_the_first_of_all_times(opened: OpenedEpisodic) -> None:
+async def test_no_event_is_before_the_earliest_time(opened: OpenedEpisodic) -> None:
     assert await opened.store.prune(before=datetime(1, 1, 1)) == PrunedEvents(0)
     assert len(await opened.contents()) == 11
 
@@ -153,7 +153,7 @@ async def test_nothing_happened_before_the_first_of_all_times(opened: OpenedEpis
         ("request_id", {"before": NOON, "request_id": "x" * 129}),
     ],
 )
-async def test_a_request_that_names_nothing_or_is_wrong_removes_nothing(
+async def test_an_empty_or_invalid_request_removes_nothing(
     opened: OpenedEpisodic, field: str, asked: dict[str, Any]
 ) -> None:
     for dry_run in (True, False):
@@ -164,7 +164,7 @@ async def test_a_request_that_names_nothing_or_is_wrong_removes_nothing(
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_a_dry_run_says_what_would_go_and_removes_nothing(opened: OpenedEpisodic) -> None:
+async def test_a_dry_run_counts_and_removes_nothing(opened: OpenedEpisodic) -> None:
     would = await opened.store.prune(where=EventSelection(scope=ADA), dry_run=True, request_id="r")
     assert len(await opened.contents()) == 11
     did = await opened.store.prune(where=EventSelection(scope=ADA), request_id="r")
@@ -173,7 +173,7 @@ async def test_a_dry_run_says_what_would_go_and_removes_nothing(opened: OpenedEp
     assert await opened.contents() == ["bob's"]
 
 
-async def test_many_events_go_in_bounded_steps_and_the_first_thousand_are_named(opened: OpenedEpisodic) -> None:
+async def test_many_events_are_pruned_in_bounded_steps_and_the_first_thousand_are_named(opened: OpenedEpisodic) -> None:
     many = [happening("x", NOON - DAY - n * MINUTE, event_id=f"m{n:04}") for n in range(4_100)]
     receipts(await opened.store.record(many))
     pruned = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
@@ -196,10 +196,10 @@ async def test_a_step_of_large_events_ends_early(opened: OpenedEpisodic, monkeyp
     assert opened.timeline.pruned == [4, 2]
 
 
-# Repeated
+# Repeated requests
 
 
-async def test_a_repeated_request_is_answered_as_the_first_and_removes_nothing_more(opened: OpenedEpisodic) -> None:
+async def test_a_repeated_request_gets_the_first_answer_and_removes_nothing_more(opened: OpenedEpisodic) -> None:
     first = await opened.store.prune(where=BOBS, request_id="r")
     await opened.happened("bob again", scope=BOB)
     again = await opened.store.prune(where=BOBS, request_id="r")
@@ -210,7 +210,7 @@ async def test_a_repeated_request_is_answered_as_the_first_and_removes_nothing_m
         await opened.store.prune(where=EventSelection(scope=ADA), request_id="r")
 
 
-async def test_a_request_that_found_nothing_finds_nothing_when_it_is_repeated(opened: OpenedEpisodic) -> None:
+async def test_a_request_that_found_nothing_finds_nothing_when_repeated(opened: OpenedEpisodic) -> None:
     nobody = EventSelection(event_types=frozenset({"task"}))
     assert await opened.store.prune(where=nobody, request_id="r") == PrunedEvents(0)
     await opened.happened("a task", event_type="task")
@@ -221,9 +221,7 @@ async def test_a_request_that_found_nothing_finds_nothing_when_it_is_repeated(op
 
 @pytest.mark.usefixtures("short_steps")
 @pytest.mark.parametrize("steps", [0, 1, 2])
-async def test_a_request_that_is_repeated_after_a_crash_in_the_middle_goes_on_and_counts_every_event_once(
-    vault: Vault, steps: int
-) -> None:
+async def test_a_request_repeated_after_a_crash_continues_and_counts_every_event_once(vault: Vault, steps: int) -> None:
     asked = EventSelection(scope=ADA, event_types=frozenset({"conversation", "task"}))
     async with open_episodic(vault) as opened:
         await fill(opened)
@@ -246,7 +244,7 @@ async def test_a_request_that_is_repeated_after_a_crash_in_the_middle_goes_on_an
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_a_request_that_is_repeated_while_the_first_call_is_at_work_waits_for_its_answer(
+async def test_a_request_repeated_during_the_first_call_waits_for_its_answer(
     opened: OpenedEpisodic,
 ) -> None:
     everything = EventSelection(scope=ADA)
@@ -259,7 +257,7 @@ async def test_a_request_that_is_repeated_while_the_first_call_is_at_work_waits_
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_prunings_at_the_same_time_count_no_event_twice(opened: OpenedEpisodic) -> None:
+async def test_concurrent_prunings_count_no_event_twice(opened: OpenedEpisodic) -> None:
     calls = [opened.store.prune(where=EventSelection(scope=ADA), request_id=name) for name in ("r", "s", "")]
     found = await asyncio.gather(*calls)
 
@@ -269,7 +267,7 @@ async def test_prunings_at_the_same_time_count_no_event_twice(opened: OpenedEpis
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_a_caller_who_goes_away_ends_it_after_a_step_and_can_go_on_later(opened: OpenedEpisodic) -> None:
+async def test_a_cancelled_call_ends_after_a_step_and_can_be_continued_later(opened: OpenedEpisodic) -> None:
     everything = EventSelection(scope=ADA)
     prune = opened.timeline.prune
 
@@ -291,7 +289,7 @@ async def test_a_caller_who_goes_away_ends_it_after_a_step_and_can_go_on_later(o
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_a_step_that_its_caller_left_is_over_before_another_pruning_looks(opened: OpenedEpisodic) -> None:
+async def test_a_step_of_a_cancelled_call_finishes_before_another_pruning_reads(opened: OpenedEpisodic) -> None:
     prune, held = opened.timeline.prune, []
 
     def prune_late(*given: Any, **options: Any) -> "Future[int]":
@@ -306,7 +304,7 @@ async def test_a_step_that_its_caller_left_is_over_before_another_pruning_looks(
     await asyncio.wait([gone])
     del opened.timeline.__dict__["prune"]
     later = asyncio.create_task(opened.store.prune(where=EventSelection(scope=ADA)))
-    # Where nothing held it back, it would be done by then.
+    # If nothing held it back, it would be done by then.
     await asyncio.wait([later], timeout=0.5)
     [go_on] = held
     go_on()
@@ -315,7 +313,7 @@ async def test_a_step_that_its_caller_left_is_over_before_another_pruning_looks(
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_what_is_recorded_while_it_is_pruned_stays(opened: OpenedEpisodic) -> None:
+async def test_events_recorded_during_a_pruning_stay(opened: OpenedEpisodic) -> None:
     read = opened.timeline.read
     said = []
 

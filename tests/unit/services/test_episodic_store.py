@@ -1,4 +1,4 @@
-"""Events are stored once and whole, each with its own result; nothing but the status is answered before it is warm."""
+"""Events are stored once and whole, each with its own result. Until the store is warm, only the status answers."""
 
 import asyncio
 import uuid
@@ -36,7 +36,7 @@ from tests.support.server import until
 
 @pytest.fixture(params=ENGINES)
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
-    """A store with nothing in it."""
+    """An empty store."""
     vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
     async with open_episodic(vault, clock=clock) as opened:
         yield opened
@@ -44,7 +44,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def stored(opened: OpenedEpisodic, request: RecordEvent) -> EpisodicEvent:
-    """The event as it is kept."""
+    """The stored event."""
     [receipt] = receipts(await opened.store.record([request]))
     return decode((await opened.store.get(receipt.event_id)).body)
 
@@ -71,7 +71,7 @@ async def test_an_event_comes_back_as_it_was_given(opened: OpenedEpisodic) -> No
     assert kept == given
 
 
-async def test_the_server_draws_an_id_where_none_is_given(opened: OpenedEpisodic) -> None:
+async def test_the_server_assigns_an_id_if_none_is_given(opened: OpenedEpisodic) -> None:
     results = receipts(await opened.store.record([happening(f"event {number}", NOON) for number in range(300)]))
 
     ids = {uuid.UUID(result.event_id) for result in results}
@@ -80,7 +80,7 @@ async def test_the_server_draws_an_id_where_none_is_given(opened: OpenedEpisodic
     assert all(str(uuid.UUID(result.event_id)) == result.event_id for result in results)
 
 
-async def test_a_naive_time_is_utc_and_any_other_is_turned_into_it(opened: OpenedEpisodic) -> None:
+async def test_a_naive_time_is_utc_and_any_other_is_converted_to_it(opened: OpenedEpisodic) -> None:
     naive, east = datetime(2026, 2, 1, 10), datetime(2026, 2, 1, 10, tzinfo=timezone(timedelta(hours=5)))
     event = await stored(opened, happening("naive", naive, metadata={"at": naive}))
     elsewhere = await stored(opened, happening("elsewhere", east))
@@ -100,7 +100,7 @@ async def test_a_bad_event_fails_alone(opened: OpenedEpisodic) -> None:
     assert sorted(await opened.contents()) == ["also good", "good"]
 
 
-async def test_where_all_are_bad_nothing_is_asked_of_the_engine(opened: OpenedEpisodic) -> None:
+async def test_if_all_events_are_bad_the_engine_is_not_called(opened: OpenedEpisodic) -> None:
     results = await opened.store.record([happening("bad", NOON, scope=Scope())] * 3)
 
     assert all(isinstance(result, InvalidArgumentError) for result in results)
@@ -122,7 +122,7 @@ async def test_the_same_event_is_stored_once(opened: OpenedEpisodic) -> None:
     assert len(opened.feed(ChangeType.EPISODIC_SAVED)) == 2
 
 
-async def test_a_repeated_request_gets_the_first_answer_and_another_one_is_refused(opened: OpenedEpisodic) -> None:
+async def test_a_repeated_request_gets_the_first_answer_and_a_different_one_is_refused(opened: OpenedEpisodic) -> None:
     lunch = happening("lunch", NOON, request_id="r", metadata={"a": 1, "b": 2})
     [first] = receipts(await opened.store.record([lunch]))
     opened.clock.pass_hours(1)
@@ -146,7 +146,7 @@ async def test_many_events_keep_their_order_over_several_appends(opened: OpenedE
     assert opened.timeline.appended == [1_000, 999, 500]
 
 
-async def test_events_that_come_at_the_same_time_are_stored_together(opened: OpenedEpisodic) -> None:
+async def test_events_that_arrive_at_the_same_time_are_stored_together(opened: OpenedEpisodic) -> None:
     opened.timeline.held = []
     first = asyncio.create_task(opened.happened("first"))
     await until(lambda: opened.timeline.appended)
@@ -160,7 +160,7 @@ async def test_events_that_come_at_the_same_time_are_stored_together(opened: Ope
     assert [receipt.sequence for receipt in found] == list(range(1, 65))
 
 
-async def test_what_a_caller_who_went_away_has_said_is_stored(opened: OpenedEpisodic) -> None:
+async def test_an_event_of_a_cancelled_caller_is_stored(opened: OpenedEpisodic) -> None:
     opened.timeline.held = []
     first = asyncio.create_task(opened.happened("first"))
     gone = asyncio.create_task(opened.happened("gone"))
@@ -178,7 +178,7 @@ async def test_what_a_caller_who_went_away_has_said_is_stored(opened: OpenedEpis
 # Reading
 
 
-async def test_an_unknown_event_is_not_found_and_an_id_that_can_be_none_is_refused(opened: OpenedEpisodic) -> None:
+async def test_an_unknown_event_is_not_found_and_an_invalid_id_is_refused(opened: OpenedEpisodic) -> None:
     with pytest.raises(EventNotFoundError):
         await opened.store.get("unknown")
     for wrong in ("", "x" * 257, "a\0b"):
@@ -186,17 +186,17 @@ async def test_an_unknown_event_is_not_found_and_an_id_that_can_be_none_is_refus
             await opened.store.get(wrong)
 
 
-async def test_reads_at_the_same_time_get_their_own_events(opened: OpenedEpisodic) -> None:
+async def test_concurrent_reads_get_their_own_events(opened: OpenedEpisodic) -> None:
     found = await opened.happened(*map(str, range(100)))
     events = await asyncio.gather(*(opened.store.get(receipt.event_id) for receipt in found))
 
     assert said(events) == list(map(str, range(100)))
 
 
-# How it is
+# Status
 
 
-async def test_until_it_is_warm_nothing_but_the_status_is_answered(opened: OpenedEpisodic) -> None:
+async def test_until_it_is_warm_only_the_status_answers(opened: OpenedEpisodic) -> None:
     await opened.happened("before")
     opened.timeline.is_warm = False
     store = opened.store
@@ -242,7 +242,7 @@ async def test_the_status_never_raises(opened: OpenedEpisodic) -> None:
     assert status.message == "the timeline cannot be read; the log says why"
 
 
-async def test_the_scope_of_an_event_is_needed(opened: OpenedEpisodic) -> None:
+async def test_the_scope_of_an_event_is_required(opened: OpenedEpisodic) -> None:
     [result] = await opened.store.record([happening("x", NOON, scope=Scope(persona="cook"))])
 
     assert isinstance(result, InvalidArgumentError)

@@ -1,4 +1,4 @@
-"""Windows of time: what lies in them, newest first or best first, page by page, and what was left out by what."""
+"""Windows of time: which events they hold, in which order, page by page, and how many events were left out."""
 
 import asyncio
 import random
@@ -48,7 +48,7 @@ BY_CONTENT = Condition("content", Operator.NE, ("a",))
 
 @pytest.fixture(params=ENGINES)
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
-    """A store with nothing in it."""
+    """An empty store."""
     vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
     async with open_episodic(vault, clock=clock) as opened:
         yield opened
@@ -57,7 +57,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 async def quarter(opened: OpenedEpisodic) -> OpenedEpisodic:
-    """Events of Ada and Bob up to 90 days ago, and one that is yet to come."""
+    """Events of Ada and Bob from the last 90 days, and one in the future."""
     for content, days in (("a", 1), ("b", 29), ("c", 31), ("d", 90)):
         await opened.happened(content, ago=days * DAY)
         await opened.happened(f"bob's {content}", ago=days * DAY, scope=BOB, importance=0.5)
@@ -66,30 +66,30 @@ async def quarter(opened: OpenedEpisodic) -> OpenedEpisodic:
 
 
 async def window(opened: OpenedEpisodic, *, where: EventSelection = ADAS, **query: Any) -> WindowPage:
-    """Ada's events of a window."""
+    """Ada's events in a window."""
     return await opened.store.window(WindowQuery(where=where, **query))
 
 
 def between(start: datetime | None, end: datetime | None) -> dict[str, Any]:
-    """A query of a range."""
+    """A query for a range."""
     return {"where": EventSelection(scope=ADA, start=start, end=end), "has_range": True}
 
 
-# What lies in a window
+# What a window holds
 
 
-async def test_without_a_window_the_last_thirty_days_are_meant(quarter: OpenedEpisodic) -> None:
+async def test_the_default_window_is_the_last_thirty_days(quarter: OpenedEpisodic) -> None:
     assert said((await window(quarter)).events) == ["a", "b"]
 
 
-async def test_the_last_days_go_up_to_now_by_the_clock(quarter: OpenedEpisodic) -> None:
+async def test_the_last_days_end_at_the_current_time(quarter: OpenedEpisodic) -> None:
     assert said((await window(quarter, last_days=31)).events) == ["a", "b", "c"]
     assert said((await window(quarter, last_days=1)).events) == ["a"]
     quarter.clock.pass_hours(48)
     assert said((await window(quarter, last_days=31)).events) == ["tomorrow", "a", "b"]
 
 
-async def test_both_ends_of_a_range_belong_to_it_and_an_end_may_be_open(quarter: OpenedEpisodic) -> None:
+async def test_a_range_includes_both_ends_and_either_may_be_open(quarter: OpenedEpisodic) -> None:
     first, last = NOON - 31 * DAY, NOON - 29 * DAY
     moment = timedelta(microseconds=1)
 
@@ -102,7 +102,7 @@ async def test_both_ends_of_a_range_belong_to_it_and_an_end_may_be_open(quarter:
     assert said((await window(quarter, **between(naive, last))).events) == ["b", "c"]
 
 
-async def test_events_that_come_late_are_found_in_their_place(opened: OpenedEpisodic) -> None:
+async def test_events_recorded_late_are_found_at_their_time(opened: OpenedEpisodic) -> None:
     hours = list(range(100))
     random.Random(3).shuffle(hours)
     for hour in hours:
@@ -111,7 +111,7 @@ async def test_events_that_come_late_are_found_in_their_place(opened: OpenedEpis
     assert said((await window(opened, limit=100)).events) == list(map(str, range(100)))
 
 
-async def test_the_diagnostics_say_what_was_left_out_by_what(quarter: OpenedEpisodic) -> None:
+async def test_the_diagnostics_count_what_each_condition_left_out(quarter: OpenedEpisodic) -> None:
     found = (await window(quarter, limit=1)).diagnostics
     assert (found.total_scanned, found.filtered_by_context, found.filtered_by_window, found.returned) == (9, 4, 3, 1)
     filtered = (await window(quarter, where=EventSelection(scope=ADA, expression=BY_CONTENT))).diagnostics
@@ -120,7 +120,7 @@ async def test_the_diagnostics_say_what_was_left_out_by_what(quarter: OpenedEpis
     assert found.mode is None
 
 
-async def test_pages_go_on_where_the_last_one_ended_and_hold_everything_once(opened: OpenedEpisodic) -> None:
+async def test_pages_continue_where_the_last_one_ended_and_hold_every_event_once(opened: OpenedEpisodic) -> None:
     requests = [happening(str(number), NOON - (number // 10) * MINUTE) for number in range(95)]
     receipts(await opened.store.record(requests))
     seen: list[str] = []
@@ -130,14 +130,14 @@ async def test_pages_go_on_where_the_last_one_ended_and_hold_everything_once(ope
         seen += said(page.events)
         after = page.next_position
         if page_number == 3:
-            # What comes late, and what is new, moves no page.
+            # Events that are recorded late or are new do not shift any page.
             await opened.happened("new", ago=timedelta(0))
     assert after is None
     assert sorted(seen, key=int) == list(map(str, range(95)))
     assert [int(content) // 10 for content in seen] == sorted(int(content) // 10 for content in seen)
 
 
-async def test_recent_events_are_those_of_all_times(quarter: OpenedEpisodic) -> None:
+async def test_recent_events_are_not_limited_to_a_window(quarter: OpenedEpisodic) -> None:
     bobs = EventSelection(scope=BOB, min_importance=0.5)
     first = await quarter.store.recent(bobs, None, 3)
     rest = await quarter.store.recent(bobs, first.next_position, 3)
@@ -163,12 +163,12 @@ async def test_a_range_is_summarized_by_type_and_day(opened: OpenedEpisodic) -> 
         await opened.store.summarize(EventSelection(start=NOON, end=NOON - DAY))
 
 
-async def test_a_query_that_is_wrong_is_refused_with_its_field(opened: OpenedEpisodic) -> None:
+async def test_an_invalid_query_is_refused_and_the_field_is_named(opened: OpenedEpisodic) -> None:
     with pytest.raises(InvalidArgumentError, match="limit: must be 1 to 1,000"):
         await window(opened, limit=1_001)
 
 
-# By a text
+# Search by text
 
 
 async def test_a_text_finds_events_of_the_window_by_word_best_first(opened: OpenedEpisodic) -> None:
@@ -189,7 +189,7 @@ async def test_a_text_finds_events_of_the_window_by_word_best_first(opened: Open
     assert found.diagnostics.mode is SearchMode.KEYWORD
 
 
-async def test_of_events_that_fit_equally_well_the_newest_come_first_and_limit_is_applied_last(
+async def test_events_that_match_equally_well_come_newest_first_and_the_limit_is_applied_last(
     opened: OpenedEpisodic,
 ) -> None:
     for number in range(120):
@@ -202,7 +202,7 @@ async def test_of_events_that_fit_equally_well_the_newest_come_first_and_limit_i
     assert len(found.scores) == 70
 
 
-async def test_a_text_has_the_diagnostics_of_its_window(quarter: OpenedEpisodic) -> None:
+async def test_a_text_query_has_the_diagnostics_of_its_window(quarter: OpenedEpisodic) -> None:
     await quarter.indexed()
     found = (await window(quarter, text="b")).diagnostics
     assert (found.total_scanned, found.filtered_by_context, found.filtered_by_window, found.returned) == (9, 4, 3, 1)
@@ -218,7 +218,7 @@ async def test_a_blank_text_finds_nothing(quarter: OpenedEpisodic) -> None:
     assert page.diagnostics.mode is SearchMode.KEYWORD
 
 
-async def test_a_page_of_large_events_ends_before_it_outgrows_a_message(opened: OpenedEpisodic) -> None:
+async def test_a_page_of_large_events_ends_before_the_message_limit(opened: OpenedEpisodic) -> None:
     for number in range(6):
         await opened.happened(f"tomatoes {number} " + "x" * 900_000)
 
@@ -228,7 +228,7 @@ async def test_a_page_of_large_events_ends_before_it_outgrows_a_message(opened: 
 
 
 def with_embeddings(opened: OpenedEpisodic) -> list[Vector | None]:
-    """Lets the timeline have an embedding of each event; returns the vectors that it is asked with."""
+    """Makes the timeline compute an embedding of each event. Returns the query vectors that it receives."""
     asked: list[Vector | None] = []
 
     def search_text(_query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
@@ -242,7 +242,7 @@ def with_embeddings(opened: OpenedEpisodic) -> list[Vector | None]:
 
 
 @pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.VECTOR])
-async def test_where_events_have_embeddings_a_text_is_embedded(mode: SearchMode) -> None:
+async def test_a_text_is_embedded_if_events_have_embeddings(mode: SearchMode) -> None:
     async with open_episodic(embedder=HashingEmbedder(DIMENSION)) as opened:
         await opened.happened("a", "b")
         asked = with_embeddings(opened)
@@ -256,7 +256,7 @@ async def test_where_events_have_embeddings_a_text_is_embedded(mode: SearchMode)
         assert (found.diagnostics.mode, found.diagnostics.pending) == (mode, 2)
 
 
-async def test_a_text_is_not_embedded_where_words_are_all_that_counts() -> None:
+async def test_a_text_is_not_embedded_if_only_words_count() -> None:
     embedder = GatedEmbedder()
     async with open_episodic(embedder=embedder) as opened:
         await opened.happened("poison")
@@ -270,7 +270,7 @@ async def test_a_text_is_not_embedded_where_words_are_all_that_counts() -> None:
             await window(opened, text="poison", mode=SearchMode.HYBRID)
 
 
-async def test_what_was_pruned_while_it_was_searched_makes_room_for_the_next(opened: OpenedEpisodic) -> None:
+async def test_events_pruned_during_a_search_make_room_for_the_next(opened: OpenedEpisodic) -> None:
     found = await opened.happened("a", "b", "c", scope=Scope("ada"))
     asked = with_embeddings(opened)
     searched = opened.timeline.__dict__["search_text"]

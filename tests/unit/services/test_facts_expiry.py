@@ -1,4 +1,4 @@
-"""Facts that live for a time: gone for whoever reads at once, renewed where that is asked for, swept for good."""
+"""Facts with a lifetime: invisible to reads as soon as it ends, renewed on request, and finally swept."""
 
 import asyncio
 from datetime import timedelta
@@ -30,7 +30,7 @@ def document_count(facts: OpenedFacts) -> int:
 
 
 def steady(facts: OpenedFacts) -> ClockGuard:
-    """A guard whose uptime goes with the clock."""
+    """A guard whose uptime follows the clock."""
 
     def uptime() -> float:
         return (facts.clock.time - NOON).total_seconds()
@@ -38,7 +38,7 @@ def steady(facts: OpenedFacts) -> ClockGuard:
     return ClockGuard(facts.vault, clock=facts.clock, uptime=uptime)
 
 
-async def test_what_has_expired_is_gone_for_every_read_at_once(facts: OpenedFacts) -> None:
+async def test_an_expired_fact_is_gone_for_every_read_at_once(facts: OpenedFacts) -> None:
     await facts.put("ends", "zebra", ttl=HOUR)
     await facts.put("stays", "zebra")
     facts.clock.time = NOON + HOUR - timedelta(microseconds=1)
@@ -59,11 +59,11 @@ async def test_what_has_expired_is_gone_for_every_read_at_once(facts: OpenedFact
         await facts.store.delete(HERE, "ends")
     assert (await facts.store.delete(HERE, "ends", allow_missing=True)).outcome is WriteOutcome.MISSING
     assert (await facts.store.delete_many(ALL, dry_run=True)).deleted_count == 1
-    # It is still on the disk, and nothing was said of it.
+    # It is still on disk, and its end is not yet in the log.
     assert (document_count(facts), facts.told()) == (2, [("created", "ends", ""), ("created", "stays", "")])
 
 
-async def test_a_fact_in_the_place_of_one_that_expired_is_a_new_one(facts: OpenedFacts) -> None:
+async def test_a_fact_that_replaces_an_expired_one_is_new(facts: OpenedFacts) -> None:
     put = PutFact(namespace=HERE, key="k", value={"content": "new"}, mode=PutMode.CREATE)
     await facts.put("k", "old")
     await facts.put("k", "ends", ttl=HOUR)
@@ -81,7 +81,7 @@ async def test_a_fact_in_the_place_of_one_that_expired_is_a_new_one(facts: Opene
     assert facts.told()[-2:] == [("deleted", "k", "expired"), ("created", "k", "")]
 
 
-async def test_a_renewal_lets_the_time_begin_anew_and_says_what_is_missing(facts: OpenedFacts) -> None:
+async def test_a_renewal_restarts_the_lifetime_and_reports_missing_facts(facts: OpenedFacts) -> None:
     for key in ("kept", "too", "only read"):
         await facts.put(key, key, ttl=HOUR)
     await facts.put("never ends", "x")
@@ -98,7 +98,7 @@ async def test_a_renewal_lets_the_time_begin_anew_and_says_what_is_missing(facts
     assert set(await facts.keys()) == {"kept", "too", "never ends"}
 
 
-async def test_a_renewal_that_is_asked_for_again_is_answered_again_and_renews_nothing(facts: OpenedFacts) -> None:
+async def test_a_repeated_renewal_gets_the_first_answer_and_renews_nothing(facts: OpenedFacts) -> None:
     await facts.put("k", "zebra", ttl=HOUR)
     names = [(HERE, "k"), (HERE, "gone")]
     first = await facts.store.renew(names, request_id="once")
@@ -113,7 +113,7 @@ async def test_a_renewal_that_is_asked_for_again_is_answered_again_and_renews_no
         await facts.store.renew(names[:1], request_id="once")
 
 
-async def test_a_renewal_is_no_change(facts: OpenedFacts) -> None:
+async def test_a_renewal_is_not_a_change(facts: OpenedFacts) -> None:
     await facts.put("k", "zebra", ttl=HOUR)
     before = await facts.store.get(HERE, "k", versions=True)
     facts.clock.pass_hours(0.5)
@@ -134,9 +134,7 @@ async def test_many_renewals_at_once_renew_all_that_they_name(facts: OpenedFacts
     assert await facts.keys() == keys[:30]
 
 
-async def test_a_sweep_removes_what_has_expired_and_says_so_of_each(
-    facts: OpenedFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sweep_removes_expired_facts_and_logs_each(facts: OpenedFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "SWEEP_STEP", 3)
     for number in range(8):
         await facts.put(f"k{number}", "x", ttl=HOUR if number != 4 else None)
@@ -151,7 +149,7 @@ async def test_a_sweep_removes_what_has_expired_and_says_so_of_each(
     assert swept == [("deleted", f"k{number}", "expired") for number in range(8) if number != 4]
 
 
-async def test_a_deletion_of_all_takes_what_has_expired_along_uncounted(facts: OpenedFacts) -> None:
+async def test_deleting_everything_removes_expired_facts_without_counting_them(facts: OpenedFacts) -> None:
     await facts.put("ended", {"kind": "x"}, ttl=HOUR)
     await facts.put("other", {"kind": "y"}, ttl=HOUR)
     facts.clock.pass_hours(1)
@@ -162,7 +160,7 @@ async def test_a_deletion_of_all_takes_what_has_expired_along_uncounted(facts: O
     assert [reason for kind, _, reason in facts.told() if kind == "deleted"] == ["requested", "expired"]
 
 
-async def test_the_sweeper_sweeps_again_and_again_until_it_is_left(facts: OpenedFacts) -> None:
+async def test_the_sweeper_sweeps_periodically_until_it_is_closed(facts: OpenedFacts) -> None:
     async with FactExpiry(facts.store, steady(facts), interval_s=0.01):
         for _ in range(2):
             await facts.put("k", "x", ttl=HOUR)
@@ -175,7 +173,7 @@ async def test_the_sweeper_sweeps_again_and_again_until_it_is_left(facts: Opened
 
 
 @pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
-async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(facts: OpenedFacts, failure: Exception) -> None:
+async def test_a_failing_sweep_is_retried_whatever_the_error(facts: OpenedFacts, failure: Exception) -> None:
     await facts.put("k", "x", ttl=HOUR)
     facts.clock.pass_hours(1)
     facts.clock.failures.append(failure)
@@ -183,7 +181,7 @@ async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(facts: O
         await until(lambda: not document_count(facts))
 
 
-async def test_a_clock_that_jumped_ahead_removes_no_fact_that_is_young(facts: OpenedFacts) -> None:
+async def test_a_clock_that_jumped_ahead_removes_no_fact_before_its_time(facts: OpenedFacts) -> None:
     guard = ClockGuard(facts.vault, clock=facts.clock, uptime=lambda: 0.0)
     await guard.jump()
     await facts.put("young", "x", ttl=24 * HOUR)

@@ -1,4 +1,4 @@
-"""Which texts of a fact are searched, and that each counts by itself."""
+"""Which texts of a fact are searched. Each text counts by itself."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def texts(value: dict[str, Any], index: FactIndex = DEFAULT) -> list[str]:
         ({"content": "Ada"}, OFF, []),
     ],
 )
-def test_without_paths_the_content_counts_or_else_every_text(
+def test_without_paths_the_content_is_indexed_or_else_every_text(
     value: dict[str, Any], index: FactIndex, expected: list[str]
 ) -> None:
     assert texts(value, index) == expected
@@ -69,11 +69,11 @@ def test_without_paths_the_content_counts_or_else_every_text(
         (["$"], ["lion", "a0", "a1", "b0", "tiger", "bear", "wolf", "loose", "red", "green", "blue", "zebra"]),
     ],
 )
-def test_paths_lead_to_texts_and_to_all_below_them(paths: list[str], expected: list[str]) -> None:
+def test_a_path_selects_a_text_and_all_texts_below_it(paths: list[str], expected: list[str]) -> None:
     assert texts(VALUE, FactIndex(paths=tuple(paths))) == expected
 
 
-def test_a_great_many_texts_are_cut_as_one_from_some_point_on() -> None:
+def test_beyond_a_maximum_number_texts_are_split_as_one() -> None:
     many = [f"text {number}" for number in range(10_000)]
     found = texts({"list": many})
     assert len(found) == TEXTS_MAX
@@ -87,7 +87,7 @@ async def found_by_word(facts: OpenedFacts, word: str) -> list[str]:
     return keys_of((await facts.store.search(query)).matches)
 
 
-async def test_what_is_not_indexed_is_not_searched_and_is_listed(facts: OpenedFacts) -> None:
+async def test_unindexed_facts_are_not_searched_but_listed(facts: OpenedFacts) -> None:
     await facts.put("off", {"content": "zebra"}, index=OFF)
     await facts.put("title", {"content": "zebra", "title": "lion"}, index=FactIndex(paths=("title",)))
     await facts.put("default", {"content": "zebra", "title": "lion"})
@@ -96,7 +96,7 @@ async def test_what_is_not_indexed_is_not_searched_and_is_listed(facts: OpenedFa
     assert await facts.keys() == ["off", "title", "default"]
 
 
-async def test_what_is_no_longer_indexed_is_no_longer_found(facts: OpenedFacts) -> None:
+async def test_texts_no_longer_indexed_are_no_longer_found(facts: OpenedFacts) -> None:
     await facts.put("k", {"content": "zebra", "title": "lion"})
     await facts.put("k", {"content": "zebra", "title": "lion"}, index=FactIndex(paths=("title",)))
     assert (await found_by_word(facts, "zebra"), await found_by_word(facts, "lion")) == ([], ["k"])
@@ -104,7 +104,7 @@ async def test_what_is_no_longer_indexed_is_no_longer_found(facts: OpenedFacts) 
     assert await found_by_word(facts, "lion") == []
 
 
-async def test_a_new_content_is_searched_as_the_old_one_was(facts: OpenedFacts) -> None:
+async def test_new_content_is_indexed_like_the_old(facts: OpenedFacts) -> None:
     await facts.put("off", "zebra", index=OFF)
     await facts.put("both", {"content": "zebra", "title": "lion"}, index=FactIndex(paths=("content", "title")))
     await facts.put("title", {"content": "zebra", "title": "lion"}, index=FactIndex(paths=("title",)))
@@ -115,7 +115,7 @@ async def test_a_new_content_is_searched_as_the_old_one_was(facts: OpenedFacts) 
     assert sorted(await found_by_word(facts, "lion")) == ["both", "title"]
 
 
-async def test_the_text_that_fits_best_decides(facts: OpenedFacts) -> None:
+async def test_the_best_matching_text_decides(facts: OpenedFacts) -> None:
     filler = "nothing of what is looked for is said by any of these words at all"
     await facts.put("one long text", {"content": f"{filler} zebra crossing {filler}"})
     await facts.put("many texts", {"list": [filler, "zebra crossing", filler + " either"]})
@@ -124,7 +124,7 @@ async def test_the_text_that_fits_best_decides(facts: OpenedFacts) -> None:
     assert answer.matches[0].score == pytest.approx(1.0, abs=1e-6)
 
 
-async def test_a_long_text_is_cut_and_its_end_is_found(facts: OpenedFacts) -> None:
+async def test_a_long_text_is_split_and_its_end_is_found(facts: OpenedFacts) -> None:
     await facts.put("long", {"title": "short", "text": " ".join(["word"] * 2_000) + " zebra crossing"})
     [document] = facts.vault.collection(FACTS).get_documents([record_id(HERE, "long")])
     assert document is not None
@@ -136,7 +136,7 @@ async def test_a_long_text_is_cut_and_its_end_is_found(facts: OpenedFacts) -> No
     assert (answer.matches[0].keyword_score or 0.0) > 0.0
 
 
-async def test_a_given_vector_stands_for_the_whole(facts: OpenedFacts) -> None:
+async def test_a_given_vector_stands_for_the_whole_fact(facts: OpenedFacts) -> None:
     near = tuple(1.0 if i == 3 else 0.0 for i in range(DIMENSION))
     far = tuple(1.0 if i == 4 else 0.0 for i in range(DIMENSION))
     await facts.put("far", {"a": "zebra", "b": "lion"}, embedding=far)
@@ -151,7 +151,7 @@ async def test_a_given_vector_stands_for_the_whole(facts: OpenedFacts) -> None:
     assert await found_by_word(facts, "lion") == ["far", "near"]
 
 
-async def test_a_run_with_more_texts_than_may_wait_is_embedded(tmp_path: Path) -> None:
+async def test_a_run_with_more_texts_than_the_queue_allows_is_embedded(tmp_path: Path) -> None:
     async with open_facts("in_memory", tmp_path, waiting_texts_max=TOGETHER_MAX) as facts:
         count = TOGETHER_MAX // TEXTS_MAX + 2
         value = [{"list": [f"zebra{number} lion{i}" for number in range(TEXTS_MAX)]} for i in range(count)]

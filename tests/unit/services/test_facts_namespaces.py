@@ -1,4 +1,4 @@
-"""Namespaces: how they are listed, and that nothing crosses from one into another by any operation."""
+"""Namespaces: how they are listed, and that no operation on one affects another."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -33,7 +33,7 @@ async def listed(facts: OpenedFacts, *, page: int = 1_000, **asked: Sequence[str
 
 
 async def fill(facts: OpenedFacts) -> None:
-    """A fact under the same key in each of the fifty, whose texts are distinct words of the same length."""
+    """Stores a fact under the same key in each of the fifty. Their texts are distinct words of the same length."""
     puts = [
         PutFact(namespace=Namespace(labels), key=KEY, value={"content": word(number)}, ttl=timedelta(hours=1))
         for number, labels in enumerate(COLLIDING)
@@ -47,7 +47,7 @@ def word(number: int) -> str:
 
 
 async def contents(facts: OpenedFacts) -> dict[tuple[str, ...], str]:
-    """What is stored, by namespace."""
+    """The stored contents by namespace."""
     page = await facts.store.list(FactFilter(namespace=None, subtree=True), limit=1_000)
     return {fact.namespace: fact.value["content"] for fact in page.facts}
 
@@ -74,14 +74,14 @@ async def test_reads_stay_within_their_namespace(facts: OpenedFacts) -> None:
         assert (await facts.store.search(other)).matches == ()
 
 
-async def test_many_are_read_each_from_its_own_namespace(facts: OpenedFacts) -> None:
+async def test_many_facts_are_read_each_from_its_own_namespace(facts: OpenedFacts) -> None:
     await fill(facts)
     names = [(Namespace(labels), KEY) for labels in reversed(COLLIDING)]
     found = (await facts.store.get_many(names)).facts
     assert [(fact.namespace, fact.value["content"]) for fact in found] == list(reversed(UNTOUCHED.items()))
 
 
-async def test_subtrees_hold_what_begins_with_their_labels_alone(facts: OpenedFacts) -> None:
+async def test_a_subtree_holds_only_namespaces_that_begin_with_its_labels(facts: OpenedFacts) -> None:
     await fill(facts)
     for labels in COLLIDING:
         meant = FactFilter(namespace=Namespace(labels), subtree=True)
@@ -92,8 +92,8 @@ async def test_subtrees_hold_what_begins_with_their_labels_alone(facts: OpenedFa
         assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == len(expected)
 
 
-async def test_the_names_of_one_namespace_are_unknown_in_all_others(facts: OpenedFacts) -> None:
-    """Each stores a fact under a key of its own, and all others ask for it by every operation."""
+async def test_the_keys_of_one_namespace_are_unknown_in_all_others(facts: OpenedFacts) -> None:
+    """Each namespace has a fact under its own key, and all others request it with every operation."""
     for number, labels in enumerate(COLLIDING):
         await facts.put(f"own {number}", word(number), namespace=labels)
     before = len(facts.changes())
@@ -117,7 +117,7 @@ async def test_the_names_of_one_namespace_are_unknown_in_all_others(facts: Opene
     assert len(facts.changes()) == before
 
 
-async def test_a_change_in_one_namespace_leaves_all_others_alone(facts: OpenedFacts) -> None:
+async def test_a_change_in_one_namespace_leaves_the_others_alone(facts: OpenedFacts) -> None:
     await fill(facts)
     expected = dict(UNTOUCHED)
     for number, labels in enumerate(COLLIDING):
@@ -130,7 +130,7 @@ async def test_a_change_in_one_namespace_leaves_all_others_alone(facts: OpenedFa
         assert await contents(facts) == expected
 
 
-async def test_a_deletion_in_one_namespace_leaves_all_others_alone(facts: OpenedFacts) -> None:
+async def test_a_deletion_in_one_namespace_leaves_the_others_alone(facts: OpenedFacts) -> None:
     await fill(facts)
     expected = dict(UNTOUCHED)
     for number, labels in enumerate(COLLIDING):
@@ -144,7 +144,7 @@ async def test_a_deletion_in_one_namespace_leaves_all_others_alone(facts: Opened
         assert set(await listed(facts)) == set(expected)
 
 
-async def test_a_renewal_in_one_namespace_leaves_all_others_to_their_end(facts: OpenedFacts) -> None:
+async def test_a_renewal_in_one_namespace_does_not_extend_facts_of_the_others(facts: OpenedFacts) -> None:
     await fill(facts)
     facts.clock.pass_hours(0.5)
     renewed = COLLIDING[::3]
@@ -156,7 +156,7 @@ async def test_a_renewal_in_one_namespace_leaves_all_others_to_their_end(facts: 
     assert set(await contents(facts)) == set(renewed)
 
 
-async def test_all_namespaces_come_once_whatever_the_page(facts: OpenedFacts) -> None:
+async def test_all_namespaces_are_listed_once_whatever_the_page_size(facts: OpenedFacts) -> None:
     await fill(facts)
     for labels in COLLIDING[:10]:
         await facts.put("another key", "x", namespace=labels)
@@ -168,7 +168,7 @@ async def test_all_namespaces_come_once_whatever_the_page(facts: OpenedFacts) ->
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("step", [2, 256])
-async def test_namespaces_are_chosen_by_first_and_last_labels_and_cut(
+async def test_namespaces_are_selected_by_their_first_and_last_labels_and_truncated(
     engine: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts_namespaces, "STEP", step)
@@ -186,7 +186,7 @@ async def test_namespaces_are_chosen_by_first_and_last_labels_and_cut(
 
 
 def chosen(labels: tuple[str, ...], prefix: tuple[str, ...], suffix: tuple[str, ...]) -> bool:
-    """Whether a namespace begins and ends as is asked for."""
+    """Whether a namespace has the requested first and last labels."""
     if len(labels) < max(len(prefix), len(suffix)):
         return False
     first, last = labels[: len(prefix)], labels[len(labels) - len(suffix) :]
@@ -194,7 +194,7 @@ def chosen(labels: tuple[str, ...], prefix: tuple[str, ...], suffix: tuple[str, 
     return all(wanted in ("*", label) for label, wanted in pairs)
 
 
-async def test_a_namespace_of_expired_facts_alone_is_not_there(facts: OpenedFacts) -> None:
+async def test_a_namespace_with_only_expired_facts_is_not_listed(facts: OpenedFacts) -> None:
     await facts.put("ends", "x", ttl=timedelta(hours=1))
     await facts.put("ends", "x", namespace=("org", "mixed"), ttl=timedelta(hours=1))
     await facts.put("stays", "x", namespace=("org", "mixed"))
@@ -206,7 +206,7 @@ async def test_a_namespace_of_expired_facts_alone_is_not_there(facts: OpenedFact
     assert await listed(facts, max_depth=1) == [("org",)]
 
 
-async def test_what_is_wrong_with_a_pattern_is_named(facts: OpenedFacts) -> None:
+async def test_errors_in_a_pattern_are_named(facts: OpenedFacts) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await facts.store.namespaces(prefix=("a.b",), suffix=("ok", ""), max_depth=-1, limit=9)
     assert fields_of(caught.value) == ["prefix[0]", "suffix[1]", "max_depth"]

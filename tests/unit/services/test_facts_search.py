@@ -1,4 +1,4 @@
-"""How facts are found and listed: by meaning and word, by filters, in pages, and never too few of them."""
+"""How facts are found and listed: by meaning and word, by filters, in pages, and without omissions."""
 
 import random
 from typing import Any
@@ -61,7 +61,7 @@ def where(conditions: dict[str, Any]) -> FactFilter:
         ({}, "abcdef"),
     ],
 )
-async def test_filters_mean_what_their_operators_say(
+async def test_each_operator_selects_the_right_facts(
     facts: OpenedFacts, conditions: dict[str, Any], expected: str
 ) -> None:
     await fill(facts)
@@ -69,7 +69,7 @@ async def test_filters_mean_what_their_operators_say(
     assert await facts.keys(where=meant.where) == list(expected)
     assert keys_of((await facts.store.search(FactQuery(filter=meant))).matches) == list(expected)
     near = FactQuery(filter=meant, vector=(1.0,) * DIMENSION)
-    # Those without a text have no vector.
+    # Facts without a text have no vector.
     assert set(keys_of((await facts.store.search(near)).matches)) == set(expected) - {"f"}
     assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == len(expected)
 
@@ -101,7 +101,7 @@ async def test_random_filters_find_what_their_meaning_says(facts: OpenedFacts) -
         assert await facts.keys(where=expression) == expected, conditions
 
 
-async def test_a_filter_before_a_limit_leaves_none_out(facts: OpenedFacts) -> None:
+async def test_a_filter_before_a_limit_omits_no_match(facts: OpenedFacts) -> None:
     puts = [
         PutFact(namespace=HERE, key=f"k{number}", value={"content": "zebra crossing", "rare": number % 50 == 49})
         for number in range(200)
@@ -131,7 +131,7 @@ async def test_results_come_best_first_with_their_scores(facts: OpenedFacts) -> 
     assert words.matches[0].similarity is None
 
 
-async def test_an_offset_goes_on_where_the_last_page_ended(facts: OpenedFacts) -> None:
+async def test_an_offset_continues_where_the_last_page_ended(facts: OpenedFacts) -> None:
     for number in range(9):
         await facts.put(f"k{number}", f"zebra {' filler' * number}")
     everything = keys_of((await facts.store.search(FactQuery(filter=ALL, text="zebra", limit=9))).matches)
@@ -145,7 +145,7 @@ async def test_an_offset_goes_on_where_the_last_page_ended(facts: OpenedFacts) -
         assert found == whole
 
 
-async def test_without_a_query_facts_come_in_the_order_of_a_list_without_scores(facts: OpenedFacts) -> None:
+async def test_without_a_query_facts_come_in_list_order_without_scores(facts: OpenedFacts) -> None:
     await fill(facts)
     for text in ("", " \n"):
         answer = await facts.store.search(FactQuery(filter=ALL, text=text, limit=3))
@@ -153,7 +153,7 @@ async def test_without_a_query_facts_come_in_the_order_of_a_list_without_scores(
         assert {match.score for match in answer.matches} == {None}
 
 
-async def test_a_namespace_is_meant_exactly_or_with_all_below_it(facts: OpenedFacts) -> None:
+async def test_a_search_covers_one_namespace_or_the_whole_subtree(facts: OpenedFacts) -> None:
     for key, labels in (("here", HERE), ("below", BELOW), ("above", HERE[:1]), ("beside", ("org", "acme-team"))):
         await facts.put(key, "zebra", namespace=labels)
     for namespace, subtree, expected in (
@@ -172,7 +172,7 @@ async def test_a_namespace_is_meant_exactly_or_with_all_below_it(facts: OpenedFa
         assert {fact.key for fact in (await facts.store.list(meant, limit=9)).facts} == expected
 
 
-async def test_beyond_the_bound_of_exact_comparison_the_same_facts_are_found(tmp_path: Any) -> None:
+async def test_beyond_the_limit_of_exact_comparison_the_same_facts_are_found(tmp_path: Any) -> None:
     async with open_facts("sqlite", tmp_path / "vault", search=SearchSettings(exact_scan_max=20)) as facts:
         puts = [
             PutFact(
@@ -196,7 +196,7 @@ async def test_beyond_the_bound_of_exact_comparison_the_same_facts_are_found(tmp
         assert len((await facts.store.search(expired)).matches) == 20
 
 
-async def test_pages_neither_repeat_nor_skip_and_end_where_they_are_full(facts: OpenedFacts) -> None:
+async def test_pages_neither_repeat_nor_skip_and_end_when_they_are_full(facts: OpenedFacts) -> None:
     for number in range(7):
         await facts.put(f"k{number}", {"text": "x" * 900_000})
     position, found, sizes = 0, list[str](), list[int]()
@@ -221,7 +221,7 @@ async def test_pages_neither_repeat_nor_skip_and_end_where_they_are_full(facts: 
         (FactQuery(filter=ALL, text="x" * 65_537, vector=(1.0,)), ["query", "vector"]),
     ],
 )
-async def test_what_is_wrong_with_a_search_is_named(facts: OpenedFacts, query: FactQuery, fields: list[str]) -> None:
+async def test_errors_in_a_search_are_named(facts: OpenedFacts, query: FactQuery, fields: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await facts.store.search(query)
     assert fields_of(caught.value) == fields

@@ -1,4 +1,4 @@
-"""The fact service over both kinds of vault: what is stored, replaced and removed, and what a repeated call does."""
+"""The fact service over both kinds of vault: storing, replacing, deleting and repeated calls."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ async def versions_of(facts: OpenedFacts, key: str) -> list[tuple[int, Any]]:
     return [(version.revision, version.value) for version in fact.versions]
 
 
-async def test_a_fact_is_read_back_as_it_was_answered(facts: OpenedFacts) -> None:
+async def test_a_fact_is_read_back_as_it_was_returned(facts: OpenedFacts) -> None:
     answer = await facts.store.put(FULL)
     assert answer.receipt == WriteReceipt("k", WriteOutcome.CREATED, 1, NOON, sequence=answer.receipt.sequence)
     assert answer.fact == Fact(
@@ -78,14 +78,14 @@ async def test_a_fact_is_read_back_as_it_was_answered(facts: OpenedFacts) -> Non
     assert [type(value) for value in (read.value["count"], read.value["share"])] == [int, float]
 
 
-async def test_a_key_is_chosen_where_none_is_given(facts: OpenedFacts) -> None:
+async def test_a_key_is_chosen_if_none_is_given(facts: OpenedFacts) -> None:
     first, second = [await facts.store.put(PutFact(namespace=HERE, value={"content": "x"})) for _ in range(2)]
     assert first.receipt.id != second.receipt.id
     assert (await facts.store.get(HERE, first.receipt.id)).key == first.receipt.id
     assert await facts.keys() == [first.receipt.id, second.receipt.id]
 
 
-async def test_what_takes_the_place_of_a_fact_keeps_its_beginning_and_nothing_else(facts: OpenedFacts) -> None:
+async def test_a_replaced_fact_keeps_only_its_creation_time(facts: OpenedFacts) -> None:
     await facts.store.put(FULL)
     facts.clock.pass_hours(1)
     fact = await facts.put("k", {"title": "other"})
@@ -94,7 +94,7 @@ async def test_what_takes_the_place_of_a_fact_keeps_its_beginning_and_nothing_el
     assert await facts.store.get(HERE, "k") == fact
 
 
-async def test_times_may_be_those_of_an_import(facts: OpenedFacts) -> None:
+async def test_an_import_may_set_the_times(facts: OpenedFacts) -> None:
     made, changed = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1)
     fact = await facts.put("k", "x", created_at=made, updated_at=changed)
     assert (fact.created_at, fact.updated_at) == (made, changed.replace(tzinfo=UTC))
@@ -105,7 +105,7 @@ async def test_times_may_be_those_of_an_import(facts: OpenedFacts) -> None:
     assert (moved.created_at, moved.revision) == (changed.replace(tzinfo=UTC), 3)
 
 
-async def test_the_same_again_changes_nothing_but_how_long_it_lives(facts: OpenedFacts) -> None:
+async def test_putting_the_same_again_only_restarts_the_lifetime(facts: OpenedFacts) -> None:
     first = await facts.store.put(FULL)
     assert first.fact is not None
     facts.clock.pass_hours(1)
@@ -131,7 +131,7 @@ async def test_the_same_again_changes_nothing_but_how_long_it_lives(facts: Opene
         ({"updated_at": NOON - timedelta(days=1)}, "update_time"),
     ],
 )
-async def test_whatever_differs_is_a_change_and_the_log_names_it(
+async def test_any_difference_is_a_change_and_the_log_names_it(
     facts: OpenedFacts, change: dict[str, Any], name: str
 ) -> None:
     await facts.store.put(FULL)
@@ -142,7 +142,7 @@ async def test_whatever_differs_is_a_change_and_the_log_names_it(
     assert (await facts.store.put(changed)).receipt.outcome is WriteOutcome.UNCHANGED
 
 
-async def test_modes_say_what_must_be_there(facts: OpenedFacts) -> None:
+async def test_modes_say_whether_the_fact_must_exist(facts: OpenedFacts) -> None:
     create = PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.CREATE)
     with pytest.raises(FactNotFoundError):
         await facts.store.put(replace(create, mode=PutMode.UPDATE))
@@ -157,7 +157,7 @@ async def test_modes_say_what_must_be_there(facts: OpenedFacts) -> None:
     await facts.store.put(replace(create, namespace=THERE))
 
 
-async def test_an_expected_revision_is_the_facts_own(facts: OpenedFacts) -> None:
+async def test_an_expected_revision_is_compared_with_the_facts_own(facts: OpenedFacts) -> None:
     put = PutFact(namespace=HERE, key="k", value={"content": "x"}, ttl=timedelta(hours=1))
     with pytest.raises(FactNotFoundError):
         await facts.store.put(replace(put, expected_revision=1))
@@ -176,7 +176,7 @@ async def test_an_expected_revision_is_the_facts_own(facts: OpenedFacts) -> None
         assert missing.outcome is WriteOutcome.MISSING
 
 
-async def test_earlier_versions_come_newest_first_and_only_where_asked_for(facts: OpenedFacts) -> None:
+async def test_earlier_versions_come_newest_first_and_only_on_request(facts: OpenedFacts) -> None:
     for number in range(VERSIONS_MAX + 3):
         await facts.put("k", {"content": f"version {number}\u2028\n"})
     last = VERSIONS_MAX + 3
@@ -192,7 +192,7 @@ async def test_earlier_versions_come_newest_first_and_only_where_asked_for(facts
     assert listed.versions == ()
 
 
-async def test_earlier_versions_have_a_size_together(facts: OpenedFacts) -> None:
+async def test_earlier_versions_have_a_total_size_limit(facts: OpenedFacts) -> None:
     size = VERSIONS_BYTES_MAX // 3
     for letter in "abcdef":
         await facts.put("k", {"content": letter * size})
@@ -222,7 +222,7 @@ async def test_a_deleted_fact_is_gone_with_its_history(facts: OpenedFacts) -> No
     ]
 
 
-async def test_the_log_says_which_fact_and_holds_no_text_of_it(facts: OpenedFacts) -> None:
+async def test_the_log_names_the_fact_and_holds_no_text_of_it(facts: OpenedFacts) -> None:
     await facts.put("k", "zebra", namespace=THERE, metadata={"m": "zebra"})
     await facts.put("k", "zebra crossing", namespace=THERE)
     await facts.store.delete(THERE, "k")
@@ -233,7 +233,7 @@ async def test_the_log_says_which_fact_and_holds_no_text_of_it(facts: OpenedFact
     assert "zebra" not in repr(changes)
 
 
-async def test_a_repeated_put_gives_the_first_answer_and_the_fact_as_it_is_now(facts: OpenedFacts) -> None:
+async def test_a_repeated_put_gets_the_first_answer_and_the_current_fact(facts: OpenedFacts) -> None:
     put = replace(FULL, key="", request_id="r")
     first = await facts.store.put(put)
     await facts.put(first.receipt.id, "changed")
@@ -259,7 +259,7 @@ async def test_a_repeated_put_gives_the_first_answer_and_the_fact_as_it_is_now(f
     assert await facts.keys() == []
 
 
-async def test_a_put_that_failed_leaves_its_request_id_unused(facts: OpenedFacts) -> None:
+async def test_a_failed_put_leaves_its_request_id_unused(facts: OpenedFacts) -> None:
     put = PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.UPDATE, request_id="r")
     with pytest.raises(FactNotFoundError):
         await facts.store.put(put)
@@ -267,7 +267,7 @@ async def test_a_put_that_failed_leaves_its_request_id_unused(facts: OpenedFacts
     assert not (await facts.store.put(put)).receipt.replayed
 
 
-async def test_repeated_deletions_give_the_first_answer(facts: OpenedFacts) -> None:
+async def test_repeated_deletions_get_the_first_answer(facts: OpenedFacts) -> None:
     for key in ("a", "b"):
         await facts.put(key, "x")
     first = await facts.store.delete(HERE, "a", request_id="one")
@@ -329,7 +329,7 @@ async def test_a_run_is_one_commit_of_the_log(facts: OpenedFacts) -> None:
     assert await facts.store.put_many([]) == []
 
 
-async def test_what_is_wrong_with_a_fact_is_all_named(facts: OpenedFacts) -> None:
+async def test_all_errors_of_a_fact_are_named(facts: OpenedFacts) -> None:
     put = PutFact(
         namespace=HERE,
         key="a\0",
@@ -382,7 +382,7 @@ async def test_limits_are_named(facts: OpenedFacts, change: dict[str, Any], fiel
     assert fields_of(caught.value) == [field]
 
 
-async def test_other_calls_are_served_while_a_large_value_is_looked_through(facts: OpenedFacts) -> None:
+async def test_other_calls_are_served_while_a_large_value_is_checked(facts: OpenedFacts) -> None:
     value = {"numbers": [0] * 100_000, "wrong": float("inf")}
     async with Turns() as turns:
         with pytest.raises(InvalidArgumentError, match="finite"):
@@ -390,7 +390,7 @@ async def test_other_calls_are_served_while_a_large_value_is_looked_through(fact
     assert turns.count > 3
 
 
-async def test_many_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> None:
+async def test_many_facts_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> None:
     for key in "abc":
         await facts.put(key, key)
     names = [(HERE, "c"), (HERE, "missing"), (THERE, "a"), (HERE, "a"), (HERE, "c")]
@@ -401,7 +401,7 @@ async def test_many_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> 
         assert fields_of(caught.value) == [field]
 
 
-async def test_a_new_content_leaves_all_else_as_it_was(facts: OpenedFacts) -> None:
+async def test_new_content_leaves_everything_else_as_it_was(facts: OpenedFacts) -> None:
     await facts.store.put(FULL)
     facts.clock.pass_hours(1)
     answer = await facts.store.update_content(HERE, "k", "Ada drinks coffee")
@@ -414,7 +414,7 @@ async def test_a_new_content_leaves_all_else_as_it_was(facts: OpenedFacts) -> No
     assert facts.changes()[-1].changed == ("value",)
 
 
-async def test_a_new_content_needs_a_fact_of_this_namespace_and_a_text(facts: OpenedFacts) -> None:
+async def test_new_content_needs_a_text_and_a_fact_of_this_namespace(facts: OpenedFacts) -> None:
     await facts.put("k", "x")
     for namespace, key in ((THERE, "k"), (HERE, "other")):
         with pytest.raises(FactNotFoundError):
@@ -430,7 +430,7 @@ async def test_a_new_content_needs_a_fact_of_this_namespace_and_a_text(facts: Op
     assert (await facts.store.get(HERE, "k")).revision == 1
 
 
-async def test_a_repeated_new_content_gives_the_first_answer_even_where_the_fact_is_gone(facts: OpenedFacts) -> None:
+async def test_a_repeated_change_of_content_gets_the_first_answer_even_if_the_fact_is_gone(facts: OpenedFacts) -> None:
     await facts.put("k", "x")
     first = await facts.store.update_content(HERE, "k", "y", request_id="r")
     await facts.put("k", "z")
@@ -445,7 +445,7 @@ async def test_a_repeated_new_content_gives_the_first_answer_even_where_the_fact
     assert gone == FactReceipt(replace(first.receipt, replayed=True), None)
 
 
-async def test_new_contents_at_the_same_time_all_count(facts: OpenedFacts) -> None:
+async def test_concurrent_changes_of_content_all_count(facts: OpenedFacts) -> None:
     await facts.put("k", {"content": "x", "title": "stays"}, index=FactIndex(paths=("content", "title")))
     texts = [f"text {number}" for number in range(40)]
     await asyncio.gather(*(facts.store.update_content(HERE, "k", text) for text in texts))
@@ -456,7 +456,7 @@ async def test_new_contents_at_the_same_time_all_count(facts: OpenedFacts) -> No
     assert len(contents) == 11
 
 
-async def test_a_new_content_is_searched_with_what_changed_while_it_was_embedded(tmp_path: Path) -> None:
+async def test_new_content_is_indexed_with_what_changed_while_it_was_embedded(tmp_path: Path) -> None:
     embedder = GatedEmbedder(parallelism=2)
     async with open_facts("sqlite", tmp_path / "vault", embedder=embedder) as facts:
         both = FactIndex(paths=("content", "title"))

@@ -1,4 +1,4 @@
-"""Fusion: what the score of a hybrid search says."""
+"""Fusion: how the score of a hybrid search is computed."""
 
 import numpy as np
 import pytest
@@ -31,14 +31,14 @@ def test_a_score_does_not_depend_on_the_other_results() -> None:
     assert alone == beside == pytest.approx(0.35)
 
 
-def test_a_passage_that_both_halves_find_beats_one_that_only_one_finds() -> None:
+def test_a_passage_found_by_both_halves_beats_one_found_by_one() -> None:
     both, meaning, word = by_id(fused({1: 0.6, 2: 0.7}, {1: 0.6, 3: 0.7})).values()
     assert both > meaning
     assert both > word
 
 
 @pytest.mark.parametrize("vector", [{3: 0.25, 9: 0.5}, {9: 0.5, 3: 0.25}])
-def test_every_passage_of_either_half_is_there_with_its_parts(vector: dict[int, float]) -> None:
+def test_every_passage_of_either_half_is_in_the_result_with_its_parts(vector: dict[int, float]) -> None:
     answer = fused(vector, {9: 0.125, 12: 1.0, 1: 0.75})
     parts = zip(answer.vector_scores.tolist(), answer.keyword_scores.tolist(), strict=True)
     assert dict(zip(answer.passage_ids.tolist(), parts, strict=True)) == {
@@ -49,17 +49,17 @@ def test_every_passage_of_either_half_is_there_with_its_parts(vector: dict[int, 
     }
 
 
-def test_an_opposite_meaning_counts_as_none() -> None:
+def test_an_opposite_meaning_counts_as_zero() -> None:
     answer = fused({1: -0.8}, {1: 0.5})
     assert answer.vector_scores.tolist() == [0.0]
     assert answer.scores.tolist() == [0.25]
 
 
-def test_scores_stay_within_0_and_1_in_spite_of_rounding() -> None:
+def test_scores_stay_between_0_and_1_despite_rounding() -> None:
     assert fused({1: 1.0000001, 2: -1e-9}, {1: 1.0000001}).scores.tolist() == [1.0, 0.0]
 
 
-def test_a_query_without_a_word_is_found_by_meaning_alone() -> None:
+def test_a_query_without_words_is_matched_by_meaning_only() -> None:
     assert fused({1: 1.0, 2: 0.25}, {}, query="🎉!").scores.tolist() == [1.0, 0.25]
 
 
@@ -67,7 +67,7 @@ def test_the_weight_is_the_share_of_meaning() -> None:
     assert by_id(fused({1: 1.0}, {2: 1.0}, weight=0.75)) == {1: 0.75, 2: 0.25}
 
 
-def test_nothing_found_is_an_answer() -> None:
+def test_an_empty_result_is_an_answer() -> None:
     assert fused({}, {}).scores.size == 0
 
 
@@ -84,10 +84,10 @@ def test_gaps_between_the_ids_change_no_score(first: int) -> None:
     assert len(by_id(whole)) == len(whole.passage_ids) == 43
 
 
-def test_weighted_scales_each_half_by_what_was_compared() -> None:
+def test_weighted_scales_each_half_by_the_compared_scores() -> None:
     fusion = Fusion(FusionMethod.WEIGHTED)
     answer = fuse("two words", scores({1: 0.5, 2: 0.3, 3: 0.1, 4: -0.7}), scores({2: 0.2, 3: 0.1}), fusion=fusion)
-    # Scaled: meaning 1, 0.6, 0.2, 0; words 0, 1, 0.5, 0; meaning has 0.6.
+    # Scaled: meaning 1, 0.6, 0.2, 0 and words 0, 1, 0.5, 0. The weight of meaning is 0.6.
     assert by_id(answer) == pytest.approx({1: 0.6, 2: 0.76, 3: 0.32, 4: 0.0})
     assert answer.cosines.tolist() == [0.5, 0.3, 0.1, -0.7]
 
@@ -95,12 +95,12 @@ def test_weighted_scales_each_half_by_what_was_compared() -> None:
 def test_ranks_are_fused_whatever_the_scores_are() -> None:
     fusion = Fusion(FusionMethod.RRF, rrf_k=1)
     answer = fuse("two words", scores({1: 0.9, 2: 0.2, 3: 0.2, 4: 0.0}), scores({2: 0.01, 5: 1.0}), fusion=fusion)
-    # A rank counts 2 / (1 + rank); equals share theirs; what has nothing in common has none.
+    # A rank counts 2 / (1 + rank). Equal scores share their rank. A score of zero has no rank.
     assert by_id(answer) == pytest.approx({1: 0.5, 2: 2 / 3, 3: 1 / 3, 4: 0.0, 5: 0.5})
 
 
 @pytest.mark.parametrize("method", FusionMethod)
-def test_the_best_of_both_halves_scores_1_and_what_has_nothing_in_common_0(method: FusionMethod) -> None:
+def test_the_best_in_both_halves_scores_1_and_one_with_nothing_in_common_0(method: FusionMethod) -> None:
     answer = fuse("two words", scores({1: 1.0, 2: 0.0}), scores({1: 1.0}), fusion=Fusion(method))
     assert answer.scores.tolist() == [1.0, 0.0]
     nothing = fuse("two words", scores({1: 0.0, 2: -0.5}), scores({}), fusion=Fusion(method))
@@ -109,7 +109,7 @@ def test_the_best_of_both_halves_scores_1_and_what_has_nothing_in_common_0(metho
 
 
 @pytest.mark.parametrize("method", FusionMethod)
-def test_what_was_left_out_scores_no_higher_than_is_said_beside_what_was_compared(method: FusionMethod) -> None:
+def test_omitted_passages_score_no_higher_than_the_stated_bound(method: FusionMethod) -> None:
     rng = np.random.default_rng(3)
     below = 0
     for _ in range(50):

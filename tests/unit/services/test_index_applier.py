@@ -1,4 +1,4 @@
-"""What feeds a vector index behind the records goes on, and comes to an end, whatever is written meanwhile."""
+"""The applier keeps feeding a vector index, and finishes whatever is written in the meantime."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ WRITES = 200
 
 
 class FarIndex:
-    """An index that may be out of reach, and what happens in the world whenever it takes something."""
+    """An index that can be out of reach, and that calls a hook whenever it receives something."""
 
     name, host, belongs_to_records = "far", "far", True
 
@@ -66,7 +66,7 @@ def records() -> Iterator[RecordEngine]:
     vault.close()
 
 
-def test_an_index_that_is_away_is_not_tried_again_with_every_write(
+def test_an_unreachable_index_is_not_retried_with_every_write(
     records: RecordEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_applier, "RETRY_FIRST_S", 0.2)
@@ -75,7 +75,7 @@ def test_an_index_that_is_away_is_not_tried_again_with_every_write(
     applier = IndexApplier(records, index)
     wait_until(lambda: bool(applier.failure))
     for number in range(WRITES):
-        # Another thread may go on with what the commit woke it for.
+        # Another thread may continue with the work for which the commit woke it.
         records.put_document(write(f"d{number}")).result()
         threading.Event().wait(0.001)
     assert index.opens < WRITES / 10
@@ -84,7 +84,7 @@ def test_an_index_that_is_away_is_not_tried_again_with_every_write(
     applier.close()
 
 
-def test_who_waits_for_an_index_that_is_away_has_it_tried_at_once(
+def test_a_caller_waiting_for_an_unreachable_index_triggers_a_retry(
     records: RecordEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_applier, "RETRY_FIRST_S", 3_600.0)
@@ -99,7 +99,7 @@ def test_who_waits_for_an_index_that_is_away_has_it_tried_at_once(
     applier.close()
 
 
-def test_a_rebuild_is_done_though_documents_keep_coming(records: RecordEngine) -> None:
+def test_a_rebuild_finishes_although_documents_keep_coming(records: RecordEngine) -> None:
     index, number = FarIndex(), 0
     for name in "abc":
         records.put_document(write(name)).result()

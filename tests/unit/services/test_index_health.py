@@ -1,4 +1,4 @@
-"""What is said of the stores while a vector database starts, which none of their calls waits for."""
+"""What the stores report while a vector database starts. None of their calls waits for it."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ NO_GRAPHS = VaultSettings(VectorSettings(graphs_of=()))
 
 
 class SlowDatabase:
-    """A vector database whose start takes until `started`, and which then answers, or does not."""
+    """A vector database that starts only after `started` is set, and then answers or not."""
 
     name, host, belongs_to_records = "slow", "db.example:8000", True
 
@@ -82,7 +82,9 @@ async def stores(folder: Path, database: SlowDatabase) -> AsyncIterator[tuple[Do
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_a_vector_database_that_starts_is_starting_and_not_unwell(tmp_path: Path, *, answers: bool) -> None:
+async def test_a_starting_vector_database_is_reported_as_starting_and_not_as_failed(
+    tmp_path: Path, *, answers: bool
+) -> None:
     database = SlowDatabase(answers=answers)
     async with stores(tmp_path / "vault", database) as (documents, memories):
         assert await documents.index(IndexRequest(document=Document("d", "Cats sleep all day")))
@@ -111,4 +113,6 @@ async def test_a_vector_database_that_starts_is_starting_and_not_unwell(tmp_path
             assert (health.status, status.status) == ("degraded", "degraded")
             assert health.message == status.error == "the vector database does not answer"
         assert health.is_serving is answers
-        assert seen <= {"starting", health.status, status.status}, "it is starting once, and before anything else"
+        assert seen <= {"starting", health.status, status.status}, (
+            "it must report starting once, before any other status"
+        )

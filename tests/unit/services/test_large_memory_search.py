@@ -1,4 +1,4 @@
-"""Searches among more memories than are compared one by one: they find what comparing everything would."""
+"""Searches among more memories than are compared one by one find what comparing all of them would find."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -35,18 +35,18 @@ BEYOND_500 = SearchSettings(exact_scan_max=500)
 
 
 class Large:
-    """Many memories, in a store that asks the graph first, and in one over the same records that compares them all."""
+    """Many memories, in a store that asks the graph first and in one over the same records that compares them all."""
 
     def __init__(self, opened: Opened, exact: MemoryStore) -> None:
         self.opened, self.store, self.exact = opened, opened.store, exact
 
     async def both(self, query: MemoryQuery) -> tuple[MemorySearchAnswer, MemorySearchAnswer]:
-        """What the store answers, and what comparing everything would."""
+        """The store's answer and that of comparing everything."""
         return await self.store.search(query), await self.exact.search(query)
 
 
 def vectors(count: int, seed: int) -> list[tuple[float, ...]]:
-    """Vectors that lie as those of texts do: around topics, which are the same for every seed."""
+    """Vectors distributed like those of texts: around topics, which are the same for every seed."""
     rng = np.random.default_rng(seed)
     topics = np.random.default_rng(1).normal(size=(40, DIMENSION))
     scattered = topics[rng.integers(40, size=count)] + 0.4 * rng.normal(size=(count, DIMENSION))
@@ -54,7 +54,7 @@ def vectors(count: int, seed: int) -> list[tuple[float, ...]]:
 
 
 async def fill(opened: Opened) -> None:
-    """Memories around 40 topics; every 8th fades, and of those every other one has."""
+    """Stores memories around 40 topics. Every 8th can fade, and half of those have faded."""
     rng = np.random.default_rng(11)
     embeddings = vectors(COUNT, seed=11)
     texts = [" ".join(rng.choice(WORDS, 5)) for _ in range(COUNT)]
@@ -84,7 +84,7 @@ async def fill(opened: Opened) -> None:
 
 
 def wait_for_graph(opened: Opened, count: int) -> None:
-    """Returns once the graph holds so many vectors."""
+    """Waits until the graph holds this many vectors."""
     deadline = time.monotonic() + WAIT_S
     while opened.vault.collection(MEMORIES).vector_usage().graph_count < count:
         assert time.monotonic() < deadline, "no graph was built"
@@ -110,7 +110,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def recall(found: MemorySearchAnswer, wanted: MemorySearchAnswer) -> float:
-    """The share of what was wanted that was found."""
+    """The share of the wanted results that were found."""
     if not wanted.results:
         return 1.0
     there = {match.memory.memory_id for match in found.results}
@@ -129,7 +129,9 @@ def recall(found: MemorySearchAnswer, wanted: MemorySearchAnswer) -> float:
     ],
 )
 @pytest.mark.parametrize("limit", [1, 10, 200])
-async def test_a_vector_finds_what_comparing_everything_finds(large: Large, where: MemoryFilter, limit: int) -> None:
+async def test_a_vector_search_finds_what_comparing_everything_finds(
+    large: Large, where: MemoryFilter, limit: int
+) -> None:
     recalls = []
     for vector in vectors(10, seed=limit):
         answer, exact = await large.both(MemoryQuery(vector=vector, limit=limit, where=where))
@@ -141,14 +143,14 @@ async def test_a_vector_finds_what_comparing_everything_finds(large: Large, wher
     assert np.mean(recalls) >= 0.99
 
 
-async def test_few_results_are_no_reason_to_compare_everything(large: Large) -> None:
+async def test_a_small_result_does_not_cause_a_full_comparison(large: Large) -> None:
     [vector] = vectors(1, seed=3)
     answer = await large.store.search(MemoryQuery(vector=vector))
     assert not answer.diagnostics.exact
     assert answer.diagnostics.scanned == 0
 
 
-async def test_what_a_filter_leaves_over_is_found_by_comparing_it(large: Large) -> None:
+async def test_a_selective_filter_is_answered_by_comparing_its_matches(large: Large) -> None:
     [vector] = vectors(1, seed=4)
     query = MemoryQuery(vector=vector, where=MemoryFilter(metadata={"rare": True}, min_confidence=0.0))
     answer = await large.store.search(query)
@@ -156,7 +158,7 @@ async def test_what_a_filter_leaves_over_is_found_by_comparing_it(large: Large) 
     assert (len(answer.results), answer.diagnostics.scanned, answer.diagnostics.total_candidates) == (4, 4, 4)
 
 
-async def test_what_has_faded_is_never_found_and_always_replaced(large: Large) -> None:
+async def test_faded_memories_are_never_found_and_always_replaced(large: Large) -> None:
     for vector in vectors(5, seed=5):
         answer, exact = await large.both(MemoryQuery(vector=vector, limit=300))
         assert len(answer.results) == 300
@@ -164,7 +166,7 @@ async def test_what_has_faded_is_never_found_and_always_replaced(large: Large) -
         assert recall(answer, exact) >= 0.99
 
 
-async def test_everything_can_be_asked_for(large: Large) -> None:
+async def test_everything_can_be_requested(large: Large) -> None:
     [vector] = vectors(1, seed=6)
     where = MemoryFilter(metadata={"twentieth": 8})
     answer = await large.store.search(MemoryQuery(vector=vector, limit=1000, where=where))
@@ -174,16 +176,18 @@ async def test_everything_can_be_asked_for(large: Large) -> None:
 
 @pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
 @pytest.mark.parametrize("where", [MemoryFilter(), MemoryFilter(type="t1"), MemoryFilter(metadata={"rare": True})])
-async def test_words_find_what_comparing_everything_finds(large: Large, mode: SearchMode, where: MemoryFilter) -> None:
+async def test_a_keyword_search_finds_what_comparing_everything_finds(
+    large: Large, mode: SearchMode, where: MemoryFilter
+) -> None:
     for i, vector in enumerate(vectors(8, seed=7)):
         text = f"{WORDS[i]} {WORDS[i + 2]} {100 * i}"
         query = MemoryQuery(text=text, vector=vector, mode=mode, where=replace(where, min_confidence=0.0))
         answer, exact = await large.both(query)
         assert [match.score for match in answer.results] == pytest.approx([match.score for match in exact.results])
-        assert recall(answer, exact) >= 0.9  # equals may stand in for each other
+        assert recall(answer, exact) >= 0.9  # results with equal scores may replace each other
 
 
-async def test_words_find_nothing_that_has_faded(large: Large) -> None:
+async def test_a_keyword_search_finds_no_faded_memory(large: Large) -> None:
     for mode in (SearchMode.HYBRID, SearchMode.KEYWORD):
         for text in ("amber 16", "birch cedar 32 64 160", "meadow"):
             answer = await large.store.search(MemoryQuery(text=text, mode=mode, limit=50))
@@ -191,7 +195,7 @@ async def test_words_find_nothing_that_has_faded(large: Large) -> None:
             assert all(match.memory.confidence >= 0.3 for match in answer.results)
 
 
-async def test_a_least_score_ends_a_search_early(large: Large) -> None:
+async def test_a_minimum_score_ends_a_search_early(large: Large) -> None:
     [vector] = vectors(1, seed=9)
     best = (await large.store.search(MemoryQuery(vector=vector, limit=3))).results
     least = (best[1].score + best[2].score) / 2
@@ -200,8 +204,8 @@ async def test_a_least_score_ends_a_search_early(large: Large) -> None:
     assert not answer.diagnostics.exact
 
 
-async def test_what_is_second_in_both_meaning_and_words_may_be_best_in_all(tmp_path: Path) -> None:
-    """It stands behind all that the graph and the words propose at first."""
+async def test_second_place_in_both_meaning_and_words_may_be_the_best_overall(tmp_path: Path) -> None:
+    """At first it ranks behind everything that the graph and the words propose."""
     rng = np.random.default_rng(12)
 
     def toward_first_axis(cosine: float) -> tuple[float, ...]:

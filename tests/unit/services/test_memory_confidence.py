@@ -1,4 +1,4 @@
-"""Confidence: what a memory of a policy and an age has, and that a filter by it agrees to the last microsecond."""
+"""Confidence: its value for each policy and age. A filter by confidence agrees with it to the microsecond."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ LINEAR = {policy: Decay(decay.half_life, DecayCurve.LINEAR) for policy, decay in
 
 
 def memory(policy: DecayPolicy, *, created: float, reinforced: float | None = None) -> Memory:
-    """A memory that was created, and reinforced, so many hours ago."""
+    """A memory that was created and reinforced this many hours ago."""
     return Memory(
         "m",
         "text",
@@ -80,7 +80,7 @@ def test_confidence_halves_with_every_half_life(
         (CONTEXTUAL, -84, 1.0),
     ],
 )
-def test_linear_confidence_passes_one_half_at_the_half_life_and_ends_at_nothing(
+def test_linear_confidence_is_one_half_at_the_half_life_and_ends_at_zero(
     policy: DecayPolicy, created: float, confidence: float
 ) -> None:
     assert ConfidenceModel(LINEAR).at(memory(policy, created=created), NOW) == pytest.approx(confidence, abs=1e-15)
@@ -94,7 +94,7 @@ def test_naive_times_are_utc() -> None:
 
 
 @pytest.mark.parametrize("half_life", [timedelta(0), -HOUR])
-def test_a_half_life_must_be_more_than_nothing(half_life: timedelta) -> None:
+def test_a_half_life_must_be_positive(half_life: timedelta) -> None:
     with pytest.raises(ConfigurationError, match="half-life"):
         Decay(half_life)
 
@@ -131,7 +131,7 @@ def test_the_oldest_age_is_the_last_with_the_confidence(decay: Decay, bound: flo
     off=st.integers(-3, 3),
     other=st.none() | st.timedeltas(min_value=timedelta(days=-30), max_value=timedelta(days=3000)),
 )
-def test_a_filter_by_confidence_keeps_what_has_it_and_nothing_else(
+def test_a_filter_by_confidence_keeps_exactly_the_right_memories(
     reinforceable: Decay,
     contextual: Decay,
     policy: DecayPolicy,
@@ -149,7 +149,7 @@ def test_a_filter_by_confidence_keeps_what_has_it_and_nothing_else(
 
 
 @given(decay=decays, bound=st.floats(0.001, 1.0))
-def test_a_memory_is_below_the_bound_from_its_fade_time_on(decay: Decay, bound: float) -> None:
+def test_a_memory_is_below_the_threshold_from_its_fade_time_on(decay: Decay, bound: float) -> None:
     model = ConfidenceModel({REINFORCEABLE: decay, CONTEXTUAL: decay})
     remembered = memory(CONTEXTUAL, created=0)
     fades = model.fade_time(remembered, bound)
@@ -157,7 +157,7 @@ def test_a_memory_is_below_the_bound_from_its_fade_time_on(decay: Decay, bound: 
     assert model.at(remembered, fades) < bound <= model.at(remembered, fades - MICROSECOND)
 
 
-def test_what_is_stable_never_fades() -> None:
+def test_a_stable_memory_never_fades() -> None:
     assert ConfidenceModel(DEFAULT_DECAY).fade_time(memory(STABLE, created=9e5), 1.0) is None
 
 

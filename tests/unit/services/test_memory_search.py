@@ -1,4 +1,4 @@
-"""Searching memories: limit and confidence together, filters first, modes, and why a result scored as it did."""
+"""Searching memories: limit and confidence together, filters first, modes, and explanations of scores."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ async def test_results_come_best_first_with_similarity_and_distance(opened: Open
     assert (answer.diagnostics.exact, answer.diagnostics.total_candidates) == (True, 4)
 
 
-async def test_what_has_faded_makes_room_for_the_next(opened: Opened) -> None:
+async def test_faded_memories_make_room_for_the_next(opened: Opened) -> None:
     for i in range(20):
         await remember_at(opened, 0.99 - i / 1000, f"faded {i}", decay_policy=CONTEXTUAL)
     opened.clock.pass_hours(400)
@@ -51,7 +51,7 @@ async def test_what_has_faded_makes_room_for_the_next(opened: Opened) -> None:
     assert everything.results[0].memory.confidence == pytest.approx(0.5 ** (400 / 168))
 
 
-async def test_a_confidence_equal_to_the_bound_is_kept(opened: Opened) -> None:
+async def test_a_confidence_equal_to_the_threshold_is_kept(opened: Opened) -> None:
     await opened.remember("half a life", decay_policy=CONTEXTUAL)
     opened.clock.pass_hours(168)
     for bound, found in [(0.5, 1), (np.nextafter(0.5, 1), 0)]:
@@ -59,7 +59,7 @@ async def test_a_confidence_equal_to_the_bound_is_kept(opened: Opened) -> None:
         assert len((await opened.store.search(query)).results) == found
 
 
-async def test_filters_hold_before_anything_is_ranked(opened: Opened) -> None:
+async def test_filters_apply_before_ranking(opened: Opened) -> None:
     for i in range(40):
         await remember_at(opened, 0.9, f"others {i}", scope=Scope(agent="gemini", project="apollo"))
     await remember_at(opened, 0.1, "mine", scope=Scope(agent="claude", project="apollo"), is_global=True)
@@ -73,7 +73,7 @@ async def test_filters_hold_before_anything_is_ranked(opened: Opened) -> None:
     assert (await opened.store.search(MemoryQuery(vector=toward(1.0), where=quoted))).results == ()
 
 
-async def test_the_least_confidence_is_the_filter_s_and_else_the_default(opened: Opened) -> None:
+async def test_the_minimum_confidence_is_the_filters_or_else_the_default(opened: Opened) -> None:
     await opened.remember("fades", decay_policy=CONTEXTUAL)
     opened.clock.pass_hours(200)
     for least, found in ((None, ["fades"]), (0.3, ["fades"]), (0.9, [])):
@@ -83,7 +83,7 @@ async def test_the_least_confidence_is_the_filter_s_and_else_the_default(opened:
     assert (await opened.store.search(MemoryQuery(text="fades"))).results == ()
 
 
-async def test_modes_are_as_asked_or_as_the_query_allows(opened: Opened) -> None:
+async def test_the_mode_is_the_requested_one_or_follows_from_the_query(opened: Opened) -> None:
     await opened.remember("zebra crossing ahead")
     text, vector = "zebra", toward(1.0)
     cases = [
@@ -103,7 +103,7 @@ async def test_modes_are_as_asked_or_as_the_query_allows(opened: Opened) -> None
         assert (match.distance is None) == (match.similarity is None)
 
 
-async def test_keywords_find_only_what_holds_a_word(opened: Opened) -> None:
+async def test_keyword_search_finds_only_memories_with_a_word_of_the_query(opened: Opened) -> None:
     await opened.remember("zebras graze")
     await opened.remember("lions hunt")
     answer = await opened.store.search(MemoryQuery(text="a grazing zebra", mode=SearchMode.KEYWORD))
@@ -119,7 +119,7 @@ async def test_a_blank_query_finds_nothing(opened: Opened, query: MemoryQuery) -
     assert (await opened.store.search(query)).results == ()
 
 
-async def test_each_memory_is_there_once_through_its_best_passage(opened: Opened) -> None:
+async def test_each_memory_is_returned_once_by_its_best_passage(opened: Opened) -> None:
     long = " ".join(["filler"] * 500 + ["zebra"] * 50 + ["filler"] * 500)
     await opened.remember(long)
     await opened.remember("lions")
@@ -130,7 +130,7 @@ async def test_each_memory_is_there_once_through_its_best_passage(opened: Opened
     assert "zebra" in long[best.passage.start : best.passage.end]
 
 
-async def test_min_score_leaves_out_what_is_less_relevant(opened: Opened) -> None:
+async def test_min_score_leaves_out_less_relevant_memories(opened: Opened) -> None:
     for cosine in (0.9, 0.5, 0.1):
         await remember_at(opened, cosine, f"at {cosine}")
     answer = await opened.store.search(MemoryQuery(vector=toward(1.0), min_score=0.5 - 1e-6))
@@ -151,7 +151,7 @@ async def test_min_score_leaves_out_what_is_less_relevant(opened: Opened) -> Non
         (MemoryQuery(text="x", where=MemoryFilter(type="t" * 257)), "filter.type"),
     ],
 )
-async def test_a_bad_search_is_refused_by_name(opened: Opened, query: MemoryQuery, field: str) -> None:
+async def test_a_bad_search_is_refused_and_the_field_is_named(opened: Opened, query: MemoryQuery, field: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await opened.store.search(query)
     assert [violation.field for violation in caught.value.violations] == [field]
@@ -174,7 +174,7 @@ async def test_an_explanation_adds_up_to_the_score(opened: Opened, mode: SearchM
     assert (await opened.store.search(MemoryQuery(text="zebras"))).results[0].explanation is None
 
 
-async def test_a_query_without_a_word_is_explained_by_meaning_alone(opened: Opened) -> None:
+async def test_a_query_without_words_is_explained_by_meaning_only(opened: Opened) -> None:
     await opened.remember("party 🎉")
     [match] = (await opened.store.search(MemoryQuery(text="🎉", explain=True))).results
     assert match.explanation is not None

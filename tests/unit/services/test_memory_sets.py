@@ -1,4 +1,4 @@
-"""Which memories a filter means, over both kinds of vault: purges, pages, forecasts and counts."""
+"""Which memories a filter selects, over both kinds of vault: purges, pages, forecasts and counts."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def condition(field: str, operator: Operator, *values: Any) -> Condition:
     return Condition(field, operator, values)
 
 
-async def test_a_purge_takes_what_matches_deleted_or_not_and_a_dry_run_takes_nothing(opened: Opened) -> None:
+async def test_a_purge_deletes_matching_memories_deleted_or_not_and_a_dry_run_none(opened: Opened) -> None:
     kept = await opened.remember("kept", type="fact")
     gone = [await opened.remember(text, type="note") for text in ("one", "two")]
     await opened.store.delete(gone[0].memory_id)
@@ -58,7 +58,7 @@ async def test_a_purge_takes_what_matches_deleted_or_not_and_a_dry_run_takes_not
     assert await opened.store.count(show_deleted=True) == 1
 
 
-async def test_a_purge_by_confidence_is_repeated_as_the_same_request(opened: Opened) -> None:
+async def test_a_purge_by_confidence_can_be_repeated(opened: Opened) -> None:
     await opened.remember("fades", decay_policy=CONTEXTUAL)
     where = MemoryFilter(min_confidence=0.4)
     assert (await opened.store.purge(where, request_id="p")).deleted_count == 1
@@ -80,12 +80,12 @@ async def test_pages_are_in_the_order_of_creation_and_neither_skip_nor_repeat(op
     assert odd.next_position is None
 
 
-async def test_a_page_ends_before_it_outgrows_a_message(opened: Opened) -> None:
+async def test_a_page_ends_before_the_message_limit(opened: Opened) -> None:
     vector = (1.0,) * DIMENSION
     large = [CreateMemory(memory=Memory("", "x" * (1 << 20)), embedding=vector) for _ in range(4)]
     assert not any(isinstance(result, MnemonError) for result in await opened.store.create_many(large))
     page = await opened.store.list(limit=100)
-    assert len(page.memories) == 2  # with what else is said of them, three would be more than three mebibytes
+    assert len(page.memories) == 2  # with their other fields, three would exceed three mebibytes
     assert page.next_position is not None
     assert len((await opened.store.list(after=page.next_position, limit=100)).memories) == 2
 
@@ -127,7 +127,7 @@ FILTERS: list[tuple[MemoryFilter, set[str]]] = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_filters_mean_what_they_say(engine: str, tmp_path: Path) -> None:
+async def test_each_filter_selects_the_right_memories(engine: str, tmp_path: Path) -> None:
     async with open_memories(engine, tmp_path / "vault") as opened:
         opened.clock.pass_hours(-336)
         old = await opened.remember("old", type="fact", scope=Scope(agent="claude"), decay_policy=REINFORCEABLE)
@@ -156,7 +156,7 @@ async def test_filters_mean_what_they_say(engine: str, tmp_path: Path) -> None:
         (MemoryFilter(expression=condition("id", Operator.EQ, "x")), "filter.filter.id"),
     ],
 )
-async def test_a_bad_filter_is_refused_by_name(opened: Opened, where: MemoryFilter, field: str) -> None:
+async def test_a_bad_filter_is_refused_and_the_field_is_named(opened: Opened, where: MemoryFilter, field: str) -> None:
     for call in (opened.store.count(where), opened.store.list(where, limit=1), opened.store.purge(where)):
         with pytest.raises(InvalidArgumentError) as caught:
             await call
@@ -166,7 +166,7 @@ async def test_a_bad_filter_is_refused_by_name(opened: Opened, where: MemoryFilt
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("curve", DecayCurve)
 @pytest.mark.parametrize("bound", [0.05, 1 / 3, 0.5, 0.7, 0.999999, 1.0])
-async def test_a_bound_on_confidence_agrees_with_the_confidence_that_is_read(
+async def test_a_confidence_threshold_agrees_with_the_confidence_that_is_read(
     engine: str, curve: DecayCurve, bound: float, tmp_path: Path
 ) -> None:
     decays = {policy: Decay(decay.half_life, curve) for policy, decay in DEFAULT_DECAY.items()}
@@ -189,7 +189,7 @@ async def test_a_bound_on_confidence_agrees_with_the_confidence_that_is_read(
                 assert len(fading.forecasts) == (not has_it)
 
 
-async def test_a_forecast_names_what_fades_and_when(opened: Opened) -> None:
+async def test_a_forecast_lists_the_memories_that_will_fade_and_when(opened: Opened) -> None:
     await opened.remember("stays")
     week = await opened.remember("week", decay_policy=CONTEXTUAL)
     month = await opened.remember("month", decay_policy=REINFORCEABLE)
@@ -217,13 +217,13 @@ async def test_a_forecast_names_what_fades_and_when(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("bound", [0.0, -0.1, 1.01, float("nan")])
-async def test_a_forecast_needs_a_bound_that_can_be_fallen_below(opened: Opened, bound: float) -> None:
+async def test_a_forecast_needs_a_positive_threshold(opened: Opened, bound: float) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await opened.store.forecast(min_confidence=bound, by=NOON, limit=1)
     assert fields_of(caught.value) == ["min_confidence"]
 
 
-async def test_the_status_counts_what_is_there_and_what_is_deleted(opened: Opened) -> None:
+async def test_the_status_counts_stored_and_deleted_memories(opened: Opened) -> None:
     for text in ("one", "two", "three"):
         memory = await opened.remember(text)
     await opened.store.delete(memory.memory_id)
@@ -232,7 +232,7 @@ async def test_the_status_counts_what_is_there_and_what_is_deleted(opened: Opene
     assert (status.memory_count, status.deleted_count, status.flat_count) == (2, 1, 2)
 
 
-async def test_the_status_of_records_that_cannot_be_read_says_so_and_does_not_raise(tmp_path: Path) -> None:
+async def test_the_status_of_unreadable_records_reports_it_and_does_not_raise(tmp_path: Path) -> None:
     async with open_memories("sqlite", tmp_path / "vault", backend=VectorBackend(collection="facts")) as opened:
         opened.vault.close()
         status = await opened.store.status()

@@ -1,4 +1,4 @@
-"""The memory service over both kinds of vault: what each operation does, refuses, and says when it is repeated."""
+"""The memory service over both kinds of vault: what each operation does, refuses, and answers when repeated."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -34,7 +34,7 @@ def change_types(opened: Opened) -> list[ChangeType]:
     return [change.type for change in opened.vault.changes.read(0, limit=100, where=ChangeFilter()).changes]
 
 
-async def test_a_created_memory_is_read_back_as_it_was_answered(opened: Opened) -> None:
+async def test_a_created_memory_is_read_back_as_it_was_returned(opened: Opened) -> None:
     answer = await opened.store.create(CreateMemory(memory=replace(ADA, memory_id="", confidence=0.1, revision=9)))
     memory = answer.memory
     assert memory is not None
@@ -48,13 +48,13 @@ async def test_a_created_memory_is_read_back_as_it_was_answered(opened: Opened) 
     assert await opened.store.get(memory.memory_id) == memory
 
 
-async def test_defaults_are_plain(opened: Opened) -> None:
+async def test_defaults_are_set(opened: Opened) -> None:
     memory = await opened.remember("test")
     assert (memory.scope, memory.personality, memory.type) == (Scope(), "", "")
     assert (memory.is_global, memory.decay_policy, memory.metadata) == (False, STABLE, {})
 
 
-async def test_confidence_is_of_the_moment_of_reading(opened: Opened) -> None:
+async def test_confidence_is_computed_at_the_time_of_reading(opened: Opened) -> None:
     memory = await opened.remember("fades", decay_policy=CONTEXTUAL)
     opened.clock.pass_hours(168)
     assert (await opened.store.get(memory.memory_id)).confidence == 0.5
@@ -63,7 +63,7 @@ async def test_confidence_is_of_the_moment_of_reading(opened: Opened) -> None:
     assert (await opened.store.get(memory.memory_id)).revision == 1
 
 
-async def test_a_repeated_create_gives_the_first_memory_as_it_is_now(opened: Opened) -> None:
+async def test_a_repeated_create_returns_the_first_memory_in_its_current_state(opened: Opened) -> None:
     request = CreateMemory(memory=ADA, request_id="r1")
     first = await opened.store.create(request)
     await opened.store.update(
@@ -115,7 +115,7 @@ async def test_a_bad_memory_of_many_fails_alone(opened: Opened) -> None:
         (Memory("", "x"), (), "embedding"),
     ],
 )
-async def test_what_is_wrong_with_a_memory_is_named(
+async def test_errors_in_a_memory_are_named(
     opened: Opened, memory: Memory, embedding: tuple[float, ...] | None, field: str
 ) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
@@ -186,7 +186,7 @@ async def test_a_deleted_memory_is_gone_until_it_is_undeleted(opened: Opened) ->
     assert (again.receipt.replayed, again.memory) == (True, undeleted.memory)
 
 
-async def test_what_was_never_there_is_not_found(opened: Opened) -> None:
+async def test_an_unknown_memory_is_not_found(opened: Opened) -> None:
     store = opened.store
     for call in (store.get, store.reinforce, store.delete, store.undelete):
         with pytest.raises(MemoryNotFoundError, match=UNKNOWN):
@@ -229,7 +229,7 @@ CHANGE = Memory(
         (("metadata",), {"metadata": {"topic": "tea", "new": True}}),
     ],
 )
-async def test_an_update_changes_what_its_mask_names_and_nothing_else(
+async def test_an_update_changes_only_what_its_mask_names(
     opened: Opened, mask: tuple[str, ...], expected: dict[str, Any]
 ) -> None:
     stored = replace(ADA, metadata={"topic": "code", "rank": 5})
@@ -259,7 +259,7 @@ async def test_an_update_of_single_keys_leaves_the_others(
     assert answer.memory == replace(created, metadata=expected, revision=2)
 
 
-async def test_a_new_content_is_found_and_the_old_one_is_not(opened: Opened) -> None:
+async def test_new_content_is_found_and_the_old_is_not(opened: Opened) -> None:
     memory = await opened.remember("Ada likes tea")
     await opened.store.update(UpdateMemory(memory=replace(memory, content="zebras graze"), mask=("content",)))
     [match] = (await opened.store.search(MemoryQuery(text="zebras graze"))).results
@@ -285,7 +285,7 @@ async def test_a_new_content_is_found_and_the_old_one_is_not(opened: Opened) -> 
         (replace(CHANGE, scope=Scope(agent="a" * 257)), ("type", "scope.agent"), "memory.scope.agent", "256"),
     ],
 )
-async def test_a_bad_update_is_refused_by_name(
+async def test_a_bad_update_is_refused_and_the_field_is_named(
     opened: Opened, memory: Memory, mask: tuple[str, ...], field: str, sentence: str
 ) -> None:
     created = await opened.remember("text")
@@ -295,7 +295,7 @@ async def test_a_bad_update_is_refused_by_name(
     assert await opened.store.get(created.memory_id) == created
 
 
-async def test_an_update_judges_only_what_its_mask_names(opened: Opened) -> None:
+async def test_an_update_checks_only_what_its_mask_names(opened: Opened) -> None:
     created = await opened.remember("text")
     bad = Memory(created.memory_id, "", type="t" * 300, personality="poet")
     answer = await opened.store.update(UpdateMemory(memory=bad, mask=("personality",)))
@@ -303,14 +303,14 @@ async def test_an_update_judges_only_what_its_mask_names(opened: Opened) -> None
     assert (answer.memory.personality, answer.memory.content) == ("poet", "text")
 
 
-async def test_an_embedding_needs_a_new_content(opened: Opened) -> None:
+async def test_an_embedding_needs_new_content(opened: Opened) -> None:
     created = await opened.remember("text")
     with pytest.raises(InvalidArgumentError) as caught:
         await opened.store.update(UpdateMemory(memory=created, mask=("type",), embedding=(1.0,) * DIMENSION))
     assert fields_of(caught.value) == ["embedding"]
 
 
-async def test_metadata_keys_may_not_grow_past_their_limit_one_by_one(opened: Opened) -> None:
+async def test_metadata_cannot_exceed_its_limit_key_by_key(opened: Opened) -> None:
     created = await opened.remember("text", metadata={f"k{i}": i for i in range(64)})
     with pytest.raises(InvalidArgumentError, match="64 keys") as caught:
         await opened.store.update(UpdateMemory(memory=created, set_metadata={"one-more": 1}))
@@ -325,7 +325,7 @@ async def test_an_update_that_changes_nothing_writes_nothing(opened: Opened) -> 
     assert change_types(opened) == [ChangeType.MEMORY_CREATED]
 
 
-async def test_every_change_is_told_once(opened: Opened) -> None:
+async def test_every_change_is_in_the_log_once(opened: Opened) -> None:
     memory = await opened.remember("text", decay_policy=REINFORCEABLE)
     await opened.store.update(UpdateMemory(memory=replace(memory, type="fact"), mask=("type",)))
     opened.clock.pass_hours(1)

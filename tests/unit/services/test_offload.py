@@ -1,4 +1,4 @@
-"""Blocking work on threads: results and errors reach the caller, and what is cancelled before it began never runs."""
+"""Blocking work on threads: results and errors reach the caller, and work cancelled before its start never runs."""
 
 import asyncio
 import threading
@@ -17,14 +17,14 @@ def offload() -> Iterator[Offload]:
     offload.close()
 
 
-async def test_a_call_gives_what_the_function_returns_or_raises(offload: Offload) -> None:
+async def test_a_call_returns_or_raises_what_the_function_does(offload: Offload) -> None:
     assert await offload(divmod, 7, 2) == (3, 1)
     assert await offload(int, "11", base=2) == 3
     with pytest.raises(ValueError, match="invalid literal"):
         await offload(int, "x")
 
 
-async def test_a_call_that_is_cancelled_before_it_begins_never_runs(offload: Offload) -> None:
+async def test_a_call_cancelled_before_it_begins_never_runs(offload: Offload) -> None:
     free, calls = threading.Event(), list[str]()
     first = asyncio.create_task(offload(free.wait, DEADLINE_S))
     second = asyncio.create_task(offload(calls.append, "second"))

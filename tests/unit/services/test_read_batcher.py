@@ -1,4 +1,4 @@
-"""Reads that are gathered: none waits for company, and none suffers for another."""
+"""Reads are gathered: none waits for others to join it, and failures stay separate."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ TIMEOUT_S = 60.0
 
 
 class Shelf:
-    """Gives each id in upper case; can be held, and fails wherever "bad" is among the ids."""
+    """Returns each id in upper case. It can be held, and fails if "bad" is among the ids."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
@@ -33,7 +33,7 @@ class Shelf:
         return [record_id.upper() if record_id in there else "" for record_id in ids]
 
     async def hold(self, reads: ReadBatcher[str]) -> "asyncio.Task[str]":
-        """A read that is under way, and stays so until the gate is opened."""
+        """A read that stays in progress until the gate is opened."""
         self.gate.clear()
         self.entered.clear()
         held = asyncio.create_task(reads.get("held"))
@@ -43,7 +43,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf() -> Shelf:
-    """What is read from."""
+    """The shelf that is read from."""
     return Shelf()
 
 
@@ -63,18 +63,18 @@ def reads(shelf: Shelf, offload: Offload) -> ReadBatcher[str]:
 
 
 async def begun(*ids: str, of: ReadBatcher[str]) -> "list[asyncio.Task[str]]":
-    """Reads that wait for their turn."""
+    """Starts reads, which wait for their turn."""
     tasks = [asyncio.create_task(of.get(record_id)) for record_id in ids]
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_a_lone_read_does_not_wait_for_others(reads: ReadBatcher[str], shelf: Shelf) -> None:
+async def test_a_single_read_does_not_wait_for_others(reads: ReadBatcher[str], shelf: Shelf) -> None:
     assert await asyncio.wait_for(reads.get("one"), TIMEOUT_S) == "ONE"
     assert shelf.asked == [["one"]]
 
 
-async def test_what_comes_while_a_read_is_under_way_is_read_together_after_it(
+async def test_reads_that_arrive_during_a_read_are_made_together_after_it(
     reads: ReadBatcher[str], shelf: Shelf
 ) -> None:
     held = await shelf.hold(reads)
@@ -85,7 +85,7 @@ async def test_what_comes_while_a_read_is_under_way_is_read_together_after_it(
     assert shelf.asked == [["held"], ["a", "b", "a"]]
 
 
-async def test_a_read_that_fails_leaves_those_beside_it_their_results(reads: ReadBatcher[str], shelf: Shelf) -> None:
+async def test_a_failing_read_does_not_affect_its_neighbours(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     tasks = await begun("a", "bad", "b", of=reads)
     shelf.gate.set()
@@ -96,7 +96,7 @@ async def test_a_read_that_fails_leaves_those_beside_it_their_results(reads: Rea
     assert await reads.get("later") == "LATER"
 
 
-async def test_a_read_that_nobody_waits_for_any_more_is_not_made(reads: ReadBatcher[str], shelf: Shelf) -> None:
+async def test_a_read_that_no_caller_waits_for_is_not_made(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     left, stays = await begun("left", "stays", of=reads)
     left.cancel()
@@ -109,7 +109,7 @@ async def test_a_read_that_nobody_waits_for_any_more_is_not_made(reads: ReadBatc
     assert shelf.asked == [["held"], ["stays"]]
 
 
-async def test_cancelling_the_first_reader_takes_nothing_from_the_others(reads: ReadBatcher[str], shelf: Shelf) -> None:
+async def test_cancelling_the_first_reader_does_not_affect_the_others(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     [other] = await begun("other", of=reads)
     held.cancel()
@@ -119,7 +119,7 @@ async def test_cancelling_the_first_reader_takes_nothing_from_the_others(reads: 
     assert await asyncio.wait_for(other, TIMEOUT_S) == "OTHER"
 
 
-async def test_many_readers_are_served_in_bounded_parts(reads: ReadBatcher[str], shelf: Shelf) -> None:
+async def test_many_readers_are_served_in_bounded_batches(reads: ReadBatcher[str], shelf: Shelf) -> None:
     held = await shelf.hold(reads)
     ids = [f"id-{number}" for number in range(TOGETHER_MAX + 1)]
     tasks = await begun(*ids, of=reads)
@@ -130,7 +130,7 @@ async def test_many_readers_are_served_in_bounded_parts(reads: ReadBatcher[str],
     assert [len(asked) for asked in shelf.asked] == [1, TOGETHER_MAX, 1]
 
 
-async def test_after_the_threads_were_closed_a_read_fails_rather_than_hangs(
+async def test_after_the_threads_are_closed_a_read_fails_instead_of_hanging(
     reads: ReadBatcher[str], offload: Offload
 ) -> None:
     await asyncio.to_thread(offload.close)
@@ -139,7 +139,7 @@ async def test_after_the_threads_were_closed_a_read_fails_rather_than_hangs(
         await asyncio.wait_for(reads.get("late"), TIMEOUT_S)
 
 
-async def test_reads_that_wait_when_the_threads_are_closed_end(shelf: Shelf) -> None:
+async def test_waiting_reads_end_when_the_threads_are_closed(shelf: Shelf) -> None:
     offload = Offload(1, "test-reader")
     reads = ReadBatcher(shelf.read_many, offload)
     held = await shelf.hold(reads)

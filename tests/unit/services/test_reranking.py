@@ -1,4 +1,4 @@
-"""Reranking: what moves a result, how far, and what a second look must not change."""
+"""Reranking: what moves a result and how far, and what it must not change."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def signs(query: str, text: str) -> dict[str, float]:
 
 
 def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: object) -> list[SearchResult]:
-    """Documents in the scope of a user each, all of the same meaning, found by word."""
+    """Finds documents by word. Each is in the scope of its own user, and all have the same meaning."""
     records = InMemoryVault().collection(DOCUMENTS)
     for i, text in enumerate(texts):
         document = Document(f"d{i}", text, passages=(Passage(0, 0, len(text)),), scope=Scope(user=f"u{i % 2}"))
@@ -63,12 +63,12 @@ def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: obje
     return list(answer.results)
 
 
-def test_an_answer_by_the_one_who_is_named_passes_a_question_about_it() -> None:
+def test_an_answer_by_the_named_person_beats_a_question_about_them() -> None:
     assert [result.content for result in found([ASKED, TOLD], QUERY, None)] == [ASKED, TOLD]
     assert [result.content for result in found([ASKED, TOLD], QUERY, default_ranker())] == [TOLD, ASKED]
 
 
-def test_the_signs_are_read_off_the_text() -> None:
+def test_the_features_are_read_from_the_text() -> None:
     assert signs(QUERY, ASKED) | {"length": 0} == {
         "by_named": 0,
         "by_other": 0,
@@ -84,7 +84,7 @@ def test_the_signs_are_read_off_the_text() -> None:
     assert signs("Which dogs?", "Anna: two dogs, last week")["times_if_when"] == 0
 
 
-def test_another_author_counts_only_where_somebody_is_named() -> None:
+def test_the_author_counts_only_if_the_query_names_someone() -> None:
     both = [candidate(ASKED), candidate(TOLD)]
     by_other = FEATURES.index("by_other")
     assert features(QUERY, both)[:, by_other].tolist() == [1, 0]
@@ -103,13 +103,13 @@ def test_another_author_counts_only_where_somebody_is_named() -> None:
         ("", {"author": 7}, ""),
     ],
 )
-def test_the_author_is_what_the_metadata_or_the_first_words_say(
+def test_the_author_comes_from_the_metadata_or_the_first_words(
     text: str, metadata: dict[str, object], author: str
 ) -> None:
     assert author_of(text, metadata) == author
 
 
-def test_scores_stay_scores_and_move_by_a_bounded_amount() -> None:
+def test_scores_stay_in_range_and_move_by_a_bounded_amount() -> None:
     ranker = Ranker(weights=np.full(len(FEATURES), 100.0), means=np.zeros(len(FEATURES)))
     texts = [candidate(TOLD)] * 4
     scores = ranker.scores(QUERY, texts, np.array([0.0, 0.5, 0.9, 1.0]))
@@ -118,14 +118,14 @@ def test_scores_stay_scores_and_move_by_a_bounded_amount() -> None:
     assert 0.9 < scores[2] < 1.0
 
 
-def test_min_score_holds_for_the_new_scores() -> None:
+def test_min_score_applies_to_the_new_scores() -> None:
     ranker = default_ranker()
     scores = {result.content: result.score for result in found([ASKED, TOLD], QUERY, ranker)}
     bound = (scores[ASKED] + scores[TOLD]) / 2
     assert [result.content for result in found([ASKED, TOLD], QUERY, ranker, min_score=bound)] == [TOLD]
 
 
-def test_limits_filters_and_the_other_modes_stay_as_they_are() -> None:
+def test_limits_filters_and_the_other_modes_are_unchanged() -> None:
     texts = [ASKED, TOLD] * 3
     ranker = default_ranker()
     assert len(found(texts, QUERY, ranker, top_k=2)) == 2
@@ -136,11 +136,11 @@ def test_limits_filters_and_the_other_modes_stay_as_they_are() -> None:
         assert [(result.doc_id, result.score) for result in found(texts, QUERY, ranker, mode=mode)] == plain
 
 
-def test_nothing_found_is_an_answer() -> None:
+def test_an_empty_result_is_an_answer() -> None:
     assert found([], QUERY, default_ranker()) == []
 
 
-async def test_what_the_ranker_adds_or_takes_is_part_of_the_explanation(tmp_path: Path) -> None:
+async def test_the_change_by_the_ranker_is_part_of_the_explanation(tmp_path: Path) -> None:
     async with open_memories("in_memory", tmp_path, search=SearchSettings(ranker=default_ranker())) as opened:
         await opened.remember(ASKED)
         await opened.remember(TOLD)

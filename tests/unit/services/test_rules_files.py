@@ -1,4 +1,4 @@
-"""Rules come from JSON and YAML files; what is wrong with a file is said with the rule and the field."""
+"""Rules are loaded from JSON and YAML files. An error in a file is reported with the rule and the field."""
 
 import json
 from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ async def test_rules_are_read_from_json_and_yaml(rules: RuleStore, tmp_path: Pat
     assert (await rules.export())[0] == ({"name": "default"}, *RULES)
 
 
-async def test_only_what_differs_is_changed_and_other_rules_stay(rules: RuleStore, tmp_path: Path) -> None:
+async def test_only_differing_rules_are_changed_and_others_stay(rules: RuleStore, tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text(json.dumps(RULES))
     await rules.load([{"name": "mine"}, RULES[0], {"name": "home", "priority": 9}])
@@ -103,7 +103,7 @@ async def test_only_what_differs_is_changed_and_other_rules_stay(rules: RuleStor
         ("r.json", " " * (FILE_BYTES_MAX + 1), r"at most 1,048,576 bytes"),
     ],
 )
-async def test_a_broken_file_is_refused_with_what_is_wrong_and_changes_nothing(
+async def test_a_broken_file_is_refused_with_its_error_and_changes_nothing(
     rules: RuleStore, tmp_path: Path, name: str, content: str, problem: str
 ) -> None:
     file = tmp_path / name
@@ -122,7 +122,7 @@ async def test_a_file_in_another_encoding_is_refused(rules: RuleStore, tmp_path:
         await apply_rules_file(rules, file)
 
 
-async def test_a_file_that_is_not_there_is_refused(rules: RuleStore, tmp_path: Path) -> None:
+async def test_a_missing_file_is_refused(rules: RuleStore, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"rules file r\.json: it cannot be read: No such file"):
         await apply_rules_file(rules, tmp_path / "r.json")
     with pytest.raises(ConfigurationError, match="cannot be read"):

@@ -1,4 +1,4 @@
-"""Merge rules are kept in the vault: every change at once, with its changes, and never twice for one request."""
+"""Merge rules are stored in the vault, each change together with its log entry, and once per request."""
 
 import asyncio
 import json
@@ -58,17 +58,17 @@ async def rules(vault: Vault) -> AsyncIterator[RuleStore]:
 
 
 def changes_of(vault: Vault) -> list[Change]:
-    """Everything that happened."""
+    """All changes."""
     return list(vault.changes.read(0, limit=1_000, where=ChangeFilter()).changes)
 
 
 def told(vault: Vault) -> list[tuple[str, str, Any]]:
-    """What the changes say: type, record and details."""
+    """The type, record and details of each change."""
     return [(change.type.value, change.record_id, json.loads(change.details)) for change in changes_of(vault)]
 
 
 async def names(rules: RuleStore) -> list[str]:
-    """The names of all rules, in their order."""
+    """The names of all rules, in order."""
     return [rule["name"] for rule in (await rules.export())[0]]
 
 
@@ -80,7 +80,7 @@ async def test_a_registered_rule_is_found_by_name(rules: RuleStore) -> None:
         await rules.get("nowhere")
 
 
-async def test_every_change_is_told_once_with_the_configuration(rules: RuleStore, vault: Vault) -> None:
+async def test_every_change_is_in_the_log_once_with_the_configuration(rules: RuleStore, vault: Vault) -> None:
     await rules.register(BASE)
     await rules.update({"name": "base", "arbitration": {"allow_merge": False}})
     await rules.update({"name": "default", "priority": 1})
@@ -94,7 +94,7 @@ async def test_every_change_is_told_once_with_the_configuration(rules: RuleStore
     ]
 
 
-async def test_what_changes_nothing_is_not_told(rules: RuleStore, vault: Vault) -> None:
+async def test_a_call_that_changes_nothing_is_not_in_the_log(rules: RuleStore, vault: Vault) -> None:
     await rules.register(BASE)
     assert (await rules.update(BASE)).version == 2
     assert await rules.load([BASE]) == LoadedRules(0, 0, 0, 2)
@@ -125,7 +125,7 @@ async def test_what_changes_nothing_is_not_told(rules: RuleStore, vault: Vault) 
         (lambda rules: rules.register({"name": "x"}, request_id="i" * 129), InvalidArgumentError),
     ],
 )
-async def test_a_refused_change_leaves_rules_and_log_alone(
+async def test_a_refused_change_affects_neither_rules_nor_log(
     rules: RuleStore, vault: Vault, change: Callable[[RuleStore], Any], error: type[Exception]
 ) -> None:
     await rules.load([BASE, CHILD])
@@ -136,7 +136,7 @@ async def test_a_refused_change_leaves_rules_and_log_alone(
     assert (await rules.export(), changes_of(vault)) == (before, happened)
 
 
-async def test_a_rule_has_a_revision_that_grows_with_its_own_changes_alone(rules: RuleStore, vault: Vault) -> None:
+async def test_the_revision_of_a_rule_grows_only_with_its_own_changes(rules: RuleStore, vault: Vault) -> None:
     revision = (await rules.register(BASE)).revision
     await rules.register(CHILD)
     assert (await rules.update({"name": "base", "priority": 9}, expected_revision=revision)).revision == revision + 1
@@ -151,7 +151,7 @@ async def test_a_rule_has_a_revision_that_grows_with_its_own_changes_alone(rules
     async def revisions(store: RuleStore) -> dict[str, int]:
         return {each.rule["name"]: each.revision for each in (await store.list(limit=10)).rules}
 
-    # What is kept in memory is what the vault says.
+    # The rules in memory match those in the vault.
     elsewhere = RuleStore(vault)
     assert await revisions(rules) == await revisions(elsewhere) == {"default": 2, "base": 1}
     deleted = await rules.delete("base", expected_revision=1)
@@ -159,7 +159,7 @@ async def test_a_rule_has_a_revision_that_grows_with_its_own_changes_alone(rules
     await elsewhere.aclose()
 
 
-async def test_forcing_a_base_away_is_one_commit_that_tells_of_its_children(rules: RuleStore, vault: Vault) -> None:
+async def test_deleting_a_base_by_force_is_one_commit_that_names_its_children(rules: RuleStore, vault: Vault) -> None:
     await rules.load([BASE, CHILD])
     assert (await rules.delete("base", force=True)).version == 3
     frozen = {"name": "child", "priority": 2, "conditions": CHILD["conditions"], "arbitration": BASE["arbitration"]}
@@ -183,19 +183,19 @@ async def test_loading_is_one_commit(rules: RuleStore, vault: Vault) -> None:
     ]
 
 
-async def test_loading_leniently_takes_an_unknown_base_as_default(rules: RuleStore) -> None:
+async def test_lenient_loading_replaces_an_unknown_base_with_the_default(rules: RuleStore) -> None:
     await rules.load([{"name": "orphan", "extends": "nowhere"}], lenient=True)
     assert (await rules.resolve("orphan")).ancestors == ("default",)
 
 
-async def test_resetting_leaves_only_the_first_default(rules: RuleStore, vault: Vault) -> None:
+async def test_a_reset_leaves_only_the_original_default(rules: RuleStore, vault: Vault) -> None:
     await rules.load([BASE, {"name": "default", "priority": 3}])
     assert await rules.reset() == 3
     assert await rules.export() == (({"name": "default"},), 3)
     assert {change[:2] for change in told(vault)[-2:]} == {("rule:deleted", "base"), ("rule:updated", "default")}
 
 
-async def test_a_repeated_request_is_done_once_and_gets_its_first_answer(rules: RuleStore, vault: Vault) -> None:
+async def test_a_repeated_request_is_executed_once_and_gets_its_first_answer(rules: RuleStore, vault: Vault) -> None:
     asked: dict[str, Callable[[str], Any]] = {
         "register": lambda key: rules.register(BASE, request_id=key),
         "update": lambda key: rules.update({"name": "base", "priority": 7}, request_id=key),
@@ -239,14 +239,14 @@ async def test_a_transaction_sees_the_rules_as_they_are_committed(rules: RuleSto
     await elsewhere.aclose()
 
 
-async def test_changes_at_the_same_time_all_count(rules: RuleStore) -> None:
+async def test_concurrent_changes_all_count(rules: RuleStore) -> None:
     registered = await asyncio.gather(*(rules.register({"name": f"rule {number}"}) for number in range(20)))
     assert sorted(receipt.version for receipt in registered) == [*range(2, 22)]
     assert sorted(await names(rules)) == sorted(["default", *(f"rule {number}" for number in range(20))])
 
 
 async def listed(rules: RuleStore, order: RuleOrder, between: Callable[[], Any] | None = None) -> list[str]:
-    """The names on pages of two; `between` is done after the first page."""
+    """The names, listed on pages of two. Calls `between` after the first page."""
     found, position = [], 0
     while True:
         page = await rules.list(order, after=position, limit=2)
@@ -259,7 +259,7 @@ async def listed(rules: RuleStore, order: RuleOrder, between: Callable[[], Any] 
             between = None
 
 
-async def test_rules_are_listed_as_registered_and_as_they_are_asked(rules: RuleStore) -> None:
+async def test_rules_are_listed_in_order_of_registration_or_of_matching(rules: RuleStore) -> None:
     for name, priority in {"a": 0, "b": -(2**31), "c": 2**31 - 1, "d": 0}.items():
         await rules.register({"name": name, "priority": priority})
     assert await listed(rules, RuleOrder.REGISTRATION) == ["default", "a", "b", "c", "d"]
@@ -267,7 +267,9 @@ async def test_rules_are_listed_as_registered_and_as_they_are_asked(rules: RuleS
 
 
 @pytest.mark.parametrize(("order", "first"), [(RuleOrder.REGISTRATION, "a"), (RuleOrder.MATCHING, "c")])
-async def test_pages_neither_repeat_nor_skip_when_a_rule_goes(rules: RuleStore, order: RuleOrder, first: str) -> None:
+async def test_pages_neither_repeat_nor_skip_when_a_rule_is_deleted(
+    rules: RuleStore, order: RuleOrder, first: str
+) -> None:
     for name, priority in {"a": 0, "b": -1, "c": 1, "d": 0}.items():
         await rules.register({"name": name, "priority": priority})
     whole = await listed(rules, order)

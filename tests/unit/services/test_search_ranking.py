@@ -1,4 +1,4 @@
-"""The order of search results where few documents are left to choose from."""
+"""The order of search results when there are few documents."""
 
 import numpy as np
 from mnemon_server.domain.collections import DOCUMENTS
@@ -16,7 +16,7 @@ def at_cosine(cosine: float) -> Vector:
     return np.array([cosine, np.sqrt(1 - cosine**2)], np.float32)
 
 
-def test_documents_unlike_the_query_come_in_the_order_of_their_unlikeness() -> None:
+def test_documents_unlike_the_query_are_ordered_by_similarity() -> None:
     records = InMemoryVault().collection(DOCUMENTS)
     for cosine in (-0.9, -0.1, 0.5, -0.5):
         document = Document(str(cosine), "text", passages=(Passage(0, 0, 4),))

@@ -1,4 +1,4 @@
-"""Statements go for good with all that gave way to them, and with the decisions about any of it."""
+"""Deleting a statement also deletes the statements that it superseded and the decisions about any of them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -35,7 +35,9 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield opened
 
 
-async def test_deleting_takes_along_what_gave_way_and_the_decisions_about_it(opened: OpenedSemantic) -> None:
+async def test_deleting_a_statement_deletes_what_it_superseded_and_the_decisions_about_it(
+    opened: OpenedSemantic,
+) -> None:
     oslo, chess = await opened.known("Ada lives in Oslo"), await opened.known("Ada plays chess")
     berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
     rome = await supersede(opened, SemanticMemory("", "Ada lives in Rome", scope=ADA), by=berlin.memory_id)
@@ -68,7 +70,7 @@ async def test_deleting_takes_along_what_gave_way_and_the_decisions_about_it(ope
     assert len({change.commit for change in pruned}) == 1
 
 
-async def test_deleting_what_gave_way_leaves_what_took_its_place(opened: OpenedSemantic) -> None:
+async def test_deleting_a_superseded_statement_leaves_its_successor(opened: OpenedSemantic) -> None:
     oslo = await opened.known("Ada lives in Oslo")
     berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
     deleted = await opened.store.delete([berlin.memory_id])
@@ -77,7 +79,7 @@ async def test_deleting_what_gave_way_leaves_what_took_its_place(opened: OpenedS
     assert opened.vault.collection(DECISIONS).count_documents(RecordFilter()) == 0
 
 
-async def test_a_filter_deletes_superseded_ones_as_well(opened: OpenedSemantic) -> None:
+async def test_a_filter_deletes_superseded_statements_as_well(opened: OpenedSemantic) -> None:
     oslo = await opened.known("Ada lives in Oslo")
     await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
     await supersede(opened, SemanticMemory("", "Bob lives in Rome", scope=BOB), by=oslo.memory_id)
@@ -89,7 +91,7 @@ async def test_a_filter_deletes_superseded_ones_as_well(opened: OpenedSemantic) 
     assert contents(await opened.store.list(limit=10, show_superseded=True)) == ["Bob plays chess"]
 
 
-async def test_more_is_deleted_than_is_read_at_once(tmp_path: Path) -> None:
+async def test_more_can_be_deleted_than_is_read_at_once(tmp_path: Path) -> None:
     async with open_semantic("sqlite", tmp_path / "vault") as opened:
         requests = [statement(f"statement {i}", embedding=[1.0] * DIMENSION) for i in range(1_203)]
         assert not any(isinstance(result, MnemonError) for result in await opened.store.save_many(requests))
@@ -98,7 +100,7 @@ async def test_more_is_deleted_than_is_read_at_once(tmp_path: Path) -> None:
         assert contents(await opened.store.list(limit=10)) == ["Bob plays chess"]
 
 
-async def test_a_deletion_made_again_gets_the_same_answer(opened: OpenedSemantic) -> None:
+async def test_a_repeated_deletion_gets_the_first_answer(opened: OpenedSemantic) -> None:
     memory = await opened.known("Ada lives in Oslo")
     first = await opened.store.delete([memory.memory_id], request_id="d1")
     assert first.deleted_count == 1
@@ -121,7 +123,7 @@ async def test_a_deletion_made_again_gets_the_same_answer(opened: OpenedSemantic
         ([], SemanticFilter(scope=Scope(user="u" * 257)), "filter.scope.user"),
     ],
 )
-async def test_what_is_wrong_with_a_deletion_is_named(
+async def test_errors_in_a_deletion_are_named(
     opened: OpenedSemantic, ids: list[str], where: SemanticFilter | None, field: str
 ) -> None:
     await opened.say("Ada lives in Oslo")

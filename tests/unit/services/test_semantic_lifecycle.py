@@ -1,4 +1,4 @@
-"""The index warms up before anything is served, holds writes back where it must, and says so in status and log."""
+"""The index warms up first, writes are throttled when necessary, and the status and the log report both."""
 
 import asyncio
 import re
@@ -33,12 +33,12 @@ WINDOW_S = 2.0
 
 
 def states(opened: OpenedSemantic) -> list[ChangeType]:
-    """The changes of state that the log tells of."""
+    """The changes of state in the log."""
     return [change.type for change in opened.changes(WARNING, HEALTHY)]
 
 
 async def until_told(opened: OpenedSemantic, *expected: ChangeType) -> None:
-    """Returns once the log tells of these changes of state, and of no others."""
+    """Waits until the log has these changes of state and no others."""
 
     async def are_told() -> bool:
         told = states(opened)
@@ -49,7 +49,7 @@ async def until_told(opened: OpenedSemantic, *expected: ChangeType) -> None:
 
 
 async def saved_or_refused(opened: OpenedSemantic, contents: list[str]) -> list[SavedSemantic | ThrottledError]:
-    """What becomes of statements that are all said at the same time."""
+    """The results of statements that are all saved at the same time."""
     given = np.eye(DIMENSION)[0].tolist()
     results = await asyncio.gather(
         *(opened.store.save(statement(content, embedding=given)) for content in contents), return_exceptions=True
@@ -60,7 +60,7 @@ async def saved_or_refused(opened: OpenedSemantic, contents: list[str]) -> list[
 # Warming
 
 
-async def test_nothing_but_the_status_is_answered_until_the_graph_is_there(tmp_path: Path) -> None:
+async def test_only_the_status_answers_until_the_graph_is_loaded(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     folder, count = tmp_path / "vault", 6_000
     unbuilt = GraphSettings(graph_min=10 * count)
@@ -112,7 +112,7 @@ async def test_nothing_but_the_status_is_answered_until_the_graph_is_there(tmp_p
 
 @pytest.fixture(params=ENGINES)
 async def full(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
-    """A store with room for three statements, which are there."""
+    """A store with a capacity of three statements, which are stored."""
     async with open_semantic(request.param, tmp_path / "vault", capacity=3) as opened:
         for number in range(3):
             await opened.say(f"statement {number}", request_id=f"r{number}")
@@ -133,7 +133,7 @@ async def test_at_the_capacity_new_statements_are_refused_until_there_is_room(fu
     assert not (await full.say("statement 3")).duplicate
 
 
-async def test_at_the_capacity_duplicates_replays_and_reads_are_answered(full: OpenedSemantic) -> None:
+async def test_at_the_capacity_duplicates_repeated_requests_and_reads_are_answered(full: OpenedSemantic) -> None:
     assert (await full.say("statement 1")).duplicate
     replayed = await full.say("statement 2", request_id="r2")
     assert replayed.receipt is not None and replayed.receipt.replayed and not replayed.duplicate
@@ -159,19 +159,19 @@ async def test_at_the_capacity_nothing_is_embedded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_however_many_are_saved_at_the_same_time_the_capacity_is_met_exactly(engine: str, tmp_path: Path) -> None:
+async def test_concurrent_saves_fill_the_capacity_exactly(engine: str, tmp_path: Path) -> None:
     async with open_semantic(engine, tmp_path / "vault", capacity=50) as opened:
         await opened.say("statement 0")
         results = await saved_or_refused(opened, [f"statement {i % 60}" for i in range(120)])
         assert len(results) == 120
         assert (await opened.store.status()).record_count == 50
-        # Every statement that was taken could be said twice; of the others, neither was.
+        # Every accepted statement may have been sent twice. The refused ones were refused both times.
         assert sum(isinstance(result, SavedSemantic) for result in results) >= 50
         again = await opened.store.save_many([statement(f"statement {i}") for i in range(60)])
         assert sum(isinstance(result, SavedSemantic) and result.duplicate for result in again) == 50
 
 
-async def test_a_caller_who_goes_away_takes_no_room(tmp_path: Path) -> None:
+async def test_a_cancelled_save_takes_no_capacity(tmp_path: Path) -> None:
     embedder = GatedEmbedder()
     async with open_semantic("in_memory", tmp_path, capacity=2, embedder=embedder) as opened:
         embedder.gate.clear()
@@ -185,7 +185,7 @@ async def test_a_caller_who_goes_away_takes_no_room(tmp_path: Path) -> None:
             assert not (await opened.say(content)).duplicate
 
 
-async def test_the_log_tells_once_that_the_capacity_is_reached_and_once_that_there_is_room(
+async def test_the_log_reports_once_that_the_capacity_is_reached_and_once_that_there_is_room(
     full: OpenedSemantic,
 ) -> None:
     await until_told(full, WARNING)
@@ -207,7 +207,7 @@ async def test_the_log_tells_once_that_the_capacity_is_reached_and_once_that_the
     assert details(healthy) == {"severity": "info", "message": "writes are accepted again", "remediation": ""}
 
 
-async def test_the_end_of_a_warning_is_told_even_after_a_restart(tmp_path: Path) -> None:
+async def test_the_end_of_a_warning_is_logged_even_after_a_restart(tmp_path: Path) -> None:
     async with open_semantic("sqlite", tmp_path / "vault", capacity=1) as opened:
         await opened.say("statement")
         await until_told(opened, WARNING)
@@ -223,8 +223,8 @@ async def test_the_end_of_a_warning_is_told_even_after_a_restart(tmp_path: Path)
 # Write latency
 
 
-async def test_slow_writes_are_held_back_and_let_go_when_it_is_over(tmp_path: Path) -> None:
-    """Every save is slower than a millionth of a second: an overload, until nobody saves any more."""
+async def test_slow_writes_are_throttled_until_the_overload_ends(tmp_path: Path) -> None:
+    """Every save takes longer than a microsecond: an overload that lasts until saves stop."""
     async with open_semantic("sqlite", tmp_path / "vault", write_latency=WriteLatency(1e-6, WINDOW_S)) as opened:
         refused = 0
         for run in range(5):
@@ -239,14 +239,14 @@ async def test_slow_writes_are_held_back_and_let_go_when_it_is_over(tmp_path: Pa
         )
         assert status.write_latency_s > status.write_latency_target_s == 1e-6
         assert (await opened.store.list(limit=1)).memories
-        # Nobody asks for anything until the log says that it is over.
+        # No call is made until the log reports the end.
         await until_told(opened, WARNING, HEALTHY)
         assert (await opened.store.status()).state is IndexState.READY
         assert (await opened.store.status()).record_count == 200 - refused
         assert not (await opened.say("afterwards")).duplicate
 
 
-async def test_writes_that_are_fast_enough_are_not_held_back(tmp_path: Path) -> None:
+async def test_fast_writes_are_not_throttled(tmp_path: Path) -> None:
     async with open_semantic("sqlite", tmp_path / "vault", write_latency=WriteLatency(30.0)) as opened:
         results = await saved_or_refused(opened, [f"statement {i}" for i in range(300)])
         assert all(isinstance(result, SavedSemantic) for result in results)
@@ -259,7 +259,7 @@ async def test_writes_that_are_fast_enough_are_not_held_back(tmp_path: Path) -> 
 # Snapshots and status
 
 
-async def test_a_snapshot_is_written_when_it_is_asked_for(tmp_path: Path) -> None:
+async def test_a_snapshot_is_written_on_request(tmp_path: Path) -> None:
     folder = tmp_path / "vault"
     async with open_semantic("sqlite", folder, graph=GRAPH) as opened:
         none = await opened.store.create_snapshot()
@@ -280,7 +280,7 @@ async def test_a_snapshot_is_written_when_it_is_asked_for(tmp_path: Path) -> Non
         assert [path for path in (folder / "semantic-index").rglob("*") if path.is_file()]
 
 
-async def test_the_status_of_closed_records_says_so_and_does_not_raise(tmp_path: Path) -> None:
+async def test_the_status_of_closed_records_reports_it_and_does_not_raise(tmp_path: Path) -> None:
     async with open_semantic("sqlite", tmp_path / "vault") as opened:
         await opened.say("statement")
         opened.vault.close()

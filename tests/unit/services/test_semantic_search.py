@@ -1,4 +1,4 @@
-"""Searches for statements agree with comparing everything by hand, in what they return and in what they count."""
+"""Searches for statements return and count the same as comparing every statement."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ BEYOND_500 = SearchSettings(exact_scan_max=500)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A statement as the oracle knows it; it says its own number."""
+    """A statement as the oracle knows it. Its content is its own number."""
 
     number: int
     scope: Scope
@@ -88,7 +88,7 @@ async def save(opened: OpenedSemantic, said: list[Said]) -> None:
 
 
 def is_in_scope(scope: Scope, asked: Scope) -> bool:
-    """Whether the fields that are asked for are equal."""
+    """Whether the requested fields are equal."""
     return (
         asked.user in ("", scope.user)
         and asked.household in ("", scope.household)
@@ -99,7 +99,7 @@ def is_in_scope(scope: Scope, asked: Scope) -> bool:
 def expected(
     said: list[Said], query: SimilarQuery, ranks: frozenset[int] | None
 ) -> tuple[list[tuple[str, float]], SimilarityDiagnostics]:
-    """What a search should say, worked out one statement after the other; `ranks` is what its expression means."""
+    """The expected result, computed statement by statement. `ranks` are those that the expression selects."""
     where = query.where
     context = [one for one in said if is_in_scope(one.scope, where.scope) and (ranks is None or one.rank in ranks)]
     window = [
@@ -125,7 +125,7 @@ def expected(
 
 
 def make_query(said: list[Said], rng: np.random.Generator) -> tuple[SimilarQuery, frozenset[int] | None]:
-    """A search near some statement, with any filters, and the ranks that its expression leaves."""
+    """A search near some statement, with random filters, and the ranks that its expression selects."""
     near = said[int(rng.integers(len(said)))].vector + 0.3 * rng.normal(size=DIMENSION)
     scope = Scope(
         user=f"u{rng.integers(8)}" if rng.random() < 0.5 else "",
@@ -145,7 +145,7 @@ def make_query(said: list[Said], rng: np.random.Generator) -> tuple[SimilarQuery
 
 
 def make_expression(rng: np.random.Generator) -> tuple[Expression, frozenset[int]]:
-    """An expression about the rank, and what it means."""
+    """An expression about the rank, and the ranks that it selects."""
     bound, other = int(rng.integers(10)), int(rng.integers(10))
     at_least, same = (
         Condition("metadata.rank", Operator.GTE, (bound,)),
@@ -160,7 +160,7 @@ def make_expression(rng: np.random.Generator) -> tuple[Expression, frozenset[int
 
 
 def told(answer: SimilarAnswer) -> list[tuple[str, float]]:
-    """The results as the oracle names them."""
+    """The results in the form of the oracle."""
     return [(match.memory.content, pytest.approx(match.similarity, abs=2e-6)) for match in answer.results]
 
 
@@ -171,7 +171,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield opened
 
 
-async def test_searches_with_any_filters_say_what_comparing_everything_does(opened: OpenedSemantic) -> None:
+async def test_searches_with_any_filters_agree_with_comparing_everything(opened: OpenedSemantic) -> None:
     said = make_statements(COUNT, seed=3)
     await save(opened, said)
     rng = np.random.default_rng(4)
@@ -187,7 +187,7 @@ async def test_searches_with_any_filters_say_what_comparing_everything_does(open
     assert found > 500
 
 
-async def test_a_graph_finds_what_comparing_everything_does(tmp_path: Path) -> None:
+async def test_a_graph_search_agrees_with_comparing_everything(tmp_path: Path) -> None:
     said = make_statements(LARGE_COUNT, seed=5)
     async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
         for start in range(0, LARGE_COUNT, 1_000):
@@ -218,7 +218,7 @@ async def test_a_graph_finds_what_comparing_everything_does(tmp_path: Path) -> N
 
 
 def check_counts(answer: SimilarAnswer, exact: SimilarityDiagnostics) -> None:
-    """Where a graph proposed, only what it left out is counted otherwise: as left out by the threshold."""
+    """If a graph proposed the candidates, only those it omitted are counted differently: as below the threshold."""
     got = answer.diagnostics
     assert got.total_candidates == exact.total_candidates
     assert (got.filtered_by_context, got.filtered_by_window) == (exact.filtered_by_context, exact.filtered_by_window)
@@ -228,8 +228,8 @@ def check_counts(answer: SimilarAnswer, exact: SimilarityDiagnostics) -> None:
     assert got.returned == len(answer.results)
 
 
-async def test_a_filter_hides_nothing_however_far_down_it_is(tmp_path: Path) -> None:
-    """Statements of Carl's and one of Bob's, behind thousands of Ada's that are nearer."""
+async def test_a_filter_finds_its_match_however_distant(tmp_path: Path) -> None:
+    """Statements of Carl's and one of Bob's, behind thousands of nearer ones of Ada's."""
     rng = np.random.default_rng(8)
     query, aside, further = np.eye(DIMENSION)[:3]
     async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
@@ -255,7 +255,7 @@ async def test_a_filter_hides_nothing_however_far_down_it_is(tmp_path: Path) -> 
         assert answer.results[0].similarity == pytest.approx(0.5**0.5, abs=0.05)
 
 
-async def test_the_threshold_counts_itself_in(opened: OpenedSemantic) -> None:
+async def test_the_threshold_is_inclusive(opened: OpenedSemantic) -> None:
     vector = np.zeros(DIMENSION)
     vector[:2] = 3.0, 4.0
     await opened.store.save(statement("at", embedding=vector.tolist()))
@@ -266,7 +266,7 @@ async def test_the_threshold_counts_itself_in(opened: OpenedSemantic) -> None:
         assert answer.diagnostics.filtered_by_threshold == 1 - expected_count
 
 
-async def test_a_statement_is_as_similar_to_itself_as_can_be(opened: OpenedSemantic) -> None:
+async def test_a_statement_has_the_highest_similarity_to_itself(opened: OpenedSemantic) -> None:
     rng = np.random.default_rng(9)
     for number in range(50):
         vector = rng.normal(size=DIMENSION).tolist()
@@ -276,7 +276,7 @@ async def test_a_statement_is_as_similar_to_itself_as_can_be(opened: OpenedSeman
         assert answer.results[0].similarity == 1.0
 
 
-async def test_what_is_opposite_is_not_similar_at_all(opened: OpenedSemantic) -> None:
+async def test_an_opposite_statement_has_no_similarity(opened: OpenedSemantic) -> None:
     vector = np.eye(DIMENSION)[0]
     await opened.store.save(statement("opposite", embedding=(-vector).tolist()))
     answer = await opened.store.search(SimilarQuery(vector=vector.tolist(), min_similarity=0.0))
@@ -284,7 +284,7 @@ async def test_what_is_opposite_is_not_similar_at_all(opened: OpenedSemantic) ->
     assert not (await opened.store.search(SimilarQuery(vector=vector.tolist(), min_similarity=1e-6))).results
 
 
-async def test_a_window_counts_its_bounds_in(opened: OpenedSemantic) -> None:
+async def test_a_window_includes_its_bounds(opened: OpenedSemantic) -> None:
     for hours in range(4):
         await opened.known(f"hour {hours}", create_time=NOON + hours * HOUR)
     query = SimilarQuery(text="hour", min_similarity=0.0, top_k=10)
@@ -299,7 +299,9 @@ async def test_a_window_counts_its_bounds_in(opened: OpenedSemantic) -> None:
         await opened.store.search(replace(query, where=where))
 
 
-async def test_a_text_finds_what_it_means_and_the_defaults_are_three_at_seven_tenths(opened: OpenedSemantic) -> None:
+async def test_a_text_finds_similar_statements_with_default_limit_three_and_threshold_seven_tenths(
+    opened: OpenedSemantic,
+) -> None:
     for content in ("oslo tea chess", "oslo tea", "oslo", "tea chess snow river", "oslo tea chess snow"):
         await opened.say(content)
     answer = await opened.store.search(SimilarQuery(text="oslo tea chess"))
@@ -316,7 +318,7 @@ async def test_a_blank_text_finds_nothing(opened: OpenedSemantic) -> None:
     assert answer.diagnostics.exact
 
 
-async def test_results_carry_their_vectors_where_that_is_asked_for(opened: OpenedSemantic) -> None:
+async def test_results_carry_vectors_on_request(opened: OpenedSemantic) -> None:
     await opened.say("alpha")
     query = SimilarQuery(text="alpha")
     [bare] = (await opened.store.search(query)).results
@@ -326,7 +328,7 @@ async def test_results_carry_their_vectors_where_that_is_asked_for(opened: Opene
     assert np.linalg.norm(match.memory.embedding) == pytest.approx(1.0, abs=1e-6)
 
 
-async def test_statements_are_found_once_saved_and_not_once_deleted(opened: OpenedSemantic) -> None:
+async def test_statements_are_found_once_saved_and_no_longer_once_deleted(opened: OpenedSemantic) -> None:
     query = SimilarQuery(text="alpha", top_k=100, min_similarity=0.0, where=SemanticFilter(scope=ADA))
     for number in range(20):
         memory = await opened.known(f"alpha {number}")
@@ -341,8 +343,8 @@ async def test_statements_are_found_once_saved_and_not_once_deleted(opened: Open
             assert answer.diagnostics.total_candidates == (number + 1) // 2
 
 
-async def test_searches_among_deletions_return_as_many_as_there_are(opened: OpenedSemantic) -> None:
-    """What is deleted while it is being found makes room for the next."""
+async def test_searches_during_deletions_return_as_many_results_as_there_are(opened: OpenedSemantic) -> None:
+    """Statements deleted during a search make room for the next."""
     for number in range(80):
         await opened.say(f"alpha {number}")
     answer = await opened.store.search(SimilarQuery(text="alpha", top_k=30, min_similarity=0.1))
@@ -377,7 +379,7 @@ async def test_searches_among_deletions_return_as_many_as_there_are(opened: Open
         (SimilarQuery(text="x", where=SemanticFilter(scope=Scope(user="a\0"))), "filter.scope.user"),
     ],
 )
-async def test_what_is_wrong_with_a_search_is_named(opened: OpenedSemantic, query: SimilarQuery, field: str) -> None:
+async def test_errors_in_a_search_are_named(opened: OpenedSemantic, query: SimilarQuery, field: str) -> None:
     with pytest.raises(InvalidArgumentError) as refusal:
         await opened.store.search(query)
     assert fields_of(refusal.value) == [field]

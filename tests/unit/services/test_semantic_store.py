@@ -1,4 +1,4 @@
-"""Statements are saved once, and come back as they were said."""
+"""Statements are saved once and come back as they were given."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 # Saving
 
 
-async def test_a_statement_comes_back_as_it_was_said(opened: OpenedSemantic) -> None:
+async def test_a_statement_comes_back_as_it_was_given(opened: OpenedSemantic) -> None:
     saved = await opened.say("Ada prefers Python", **FULL)
     memory = saved.memory
     assert memory is not None and saved.receipt is not None
@@ -96,7 +96,7 @@ async def test_a_statement_comes_back_as_it_was_said(opened: OpenedSemantic) -> 
     assert await opened.store.get(memory.memory_id) == memory
 
 
-async def test_what_is_not_said_is_unknown_or_set_by_the_server(opened: OpenedSemantic) -> None:
+async def test_missing_fields_are_unknown_or_set_by_the_server(opened: OpenedSemantic) -> None:
     said = SemanticMemory(
         "mine", "Ada lives in Oslo", scope=ADA, revision=7, superseded_by="x", merged_from=("y",), update_time=NOON
     )
@@ -107,7 +107,7 @@ async def test_what_is_not_said_is_unknown_or_set_by_the_server(opened: OpenedSe
     )
 
 
-async def test_a_save_is_told_in_the_log_and_a_duplicate_is_not(opened: OpenedSemantic) -> None:
+async def test_a_save_is_in_the_log_and_a_duplicate_is_not(opened: OpenedSemantic) -> None:
     memory = await opened.known("Ada lives in Oslo")
     await opened.say("Ada lives in Oslo")
     [change] = opened.changes()
@@ -136,7 +136,7 @@ async def test_the_same_statement_is_kept_once(opened: OpenedSemantic, again: st
         ("Ada lives in Oslo.", ADA),
     ],
 )
-async def test_another_user_persona_or_wording_is_another_statement(
+async def test_another_user_persona_or_wording_makes_another_statement(
     opened: OpenedSemantic, content: str, scope: Scope
 ) -> None:
     await opened.say("Ada lives in Oslo")
@@ -144,25 +144,25 @@ async def test_another_user_persona_or_wording_is_another_statement(
     assert len((await opened.store.list(limit=10)).memories) == 2
 
 
-async def test_the_household_does_not_make_a_statement_another_one(opened: OpenedSemantic) -> None:
+async def test_another_household_does_not_make_another_statement(opened: OpenedSemantic) -> None:
     await opened.say("Ada lives in Oslo", scope=Scope(user="ada", household="h"))
     assert (await opened.say("Ada lives in Oslo", scope=Scope(user="ada", household="g"))).duplicate
 
 
-async def test_what_gave_way_may_be_said_again(opened: OpenedSemantic) -> None:
+async def test_a_superseded_statement_may_be_saved_again(opened: OpenedSemantic) -> None:
     berlin = SemanticMemory("", "Ada lives in Berlin", scope=ADA)
     await supersede(opened, berlin, by="oslo")
     assert not (await opened.say("Ada lives in Berlin")).duplicate
     assert (await opened.say("Ada lives in Berlin")).duplicate
 
 
-async def test_what_was_deleted_may_be_said_again(opened: OpenedSemantic) -> None:
+async def test_a_deleted_statement_may_be_saved_again(opened: OpenedSemantic) -> None:
     memory = await opened.known("Ada lives in Oslo")
     await opened.store.delete([memory.memory_id])
     assert not (await opened.say("Ada lives in Oslo")).duplicate
 
 
-async def test_a_given_vector_is_kept_at_unit_length(opened: OpenedSemantic) -> None:
+async def test_a_given_vector_is_normalised(opened: OpenedSemantic) -> None:
     given = [0.0] * DIMENSION
     given[3], given[5] = 3e30, -4e30
     memory = await opened.known("Ada lives in Oslo", embedding=None)
@@ -212,16 +212,14 @@ async def test_the_vector_of_a_long_statement_is_the_mean_of_its_passages(tmp_pa
         ({"request_id": "r" * 129}, "request_id"),
     ],
 )
-async def test_what_is_wrong_with_a_statement_is_named(
-    opened: OpenedSemantic, changes: dict[str, Any], field: str
-) -> None:
+async def test_errors_in_a_statement_are_named(opened: OpenedSemantic, changes: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidArgumentError) as refusal:
         await opened.store.save(statement(**{"content": "Ada lives in Oslo"} | changes))
     assert fields_of(refusal.value) == [field]
     assert opened.vault.collection(SEMANTIC).stats().document_count == 0
 
 
-async def test_everything_that_is_wrong_is_named_at_once(opened: OpenedSemantic) -> None:
+async def test_all_errors_are_named_at_once(opened: OpenedSemantic) -> None:
     with pytest.raises(InvalidArgumentError) as refusal:
         await opened.store.save(statement("", scope=Scope(), importance=2.0))
     assert fields_of(refusal.value) == ["memory.content", "memory.scope.user", "memory.importance"]
@@ -232,7 +230,7 @@ async def test_the_bounds_of_importance_are_allowed(opened: OpenedSemantic) -> N
     assert (await opened.known("b", importance=1)).importance == 1.0
 
 
-async def test_of_many_statements_a_bad_one_fails_alone(opened: OpenedSemantic) -> None:
+async def test_one_bad_statement_of_many_fails_alone(opened: OpenedSemantic) -> None:
     requests = [
         statement("Ada lives in Oslo"),
         statement(""),
@@ -247,7 +245,7 @@ async def test_of_many_statements_a_bad_one_fails_alone(opened: OpenedSemantic) 
     assert contents(await opened.store.list(limit=10)) == ["Ada lives in Oslo", "Ada plays go"]
 
 
-async def test_statements_that_cannot_be_embedded_do_not_take_others_along(tmp_path: Path) -> None:
+async def test_statements_that_cannot_be_embedded_do_not_fail_others(tmp_path: Path) -> None:
     async with open_semantic("in_memory", tmp_path, embedder=GatedEmbedder()) as opened:
         given = [1.0] * DIMENSION
         poison, fine = await opened.store.save_many([statement("poison"), statement("Oslo", embedding=given)])
@@ -258,10 +256,10 @@ async def test_statements_that_cannot_be_embedded_do_not_take_others_along(tmp_p
         assert contents(await opened.store.list(limit=10)) == ["Oslo"]
 
 
-# Replays
+# Repeated requests
 
 
-async def test_a_save_made_again_is_answered_with_the_statement_as_it_is_now(opened: OpenedSemantic) -> None:
+async def test_a_repeated_save_returns_the_statement_in_its_current_state(opened: OpenedSemantic) -> None:
     first = await opened.say("Ada lives in Oslo", request_id="r1")
     opened.clock.pass_hours(1)
     assert first.receipt is not None
@@ -273,7 +271,7 @@ async def test_a_save_made_again_is_answered_with_the_statement_as_it_is_now(ope
     assert (gone.memory, gone.receipt) == (None, again.receipt)
 
 
-async def test_a_duplicate_made_again_is_a_duplicate(opened: OpenedSemantic) -> None:
+async def test_a_repeated_duplicate_is_a_duplicate(opened: OpenedSemantic) -> None:
     first = await opened.known("Ada lives in Oslo")
     for replayed in (False, True):
         saved = await opened.say(" Ada lives in Oslo", request_id="r1")
@@ -306,7 +304,7 @@ async def test_a_request_id_belongs_to_one_request(opened: OpenedSemantic, chang
 
 
 class Detecting:
-    """Stands for whoever settles conflicts: saves everything, and finds one conflict each time."""
+    """Stands in for the conflict resolver: saves everything and finds one conflict each time."""
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
         """See Resolver."""
@@ -319,7 +317,9 @@ class Detecting:
         return replace(saved, conflicts=(Conflict(f"{write.policy}-{write.rule}", signals, 2.25),))
 
 
-async def test_conflicts_are_settled_inside_the_transaction_and_told_again_to_a_replay(tmp_path: Path) -> None:
+async def test_conflicts_are_settled_within_the_transaction_and_returned_again_to_a_repeated_request(
+    tmp_path: Path,
+) -> None:
     async with open_semantic("in_memory", tmp_path, resolver=Detecting()) as opened:
         request = replace(
             statement("Ada lives in Oslo", request_id="r1"), conflict_policy=ConflictPolicy.DETECT, rule="home"
@@ -329,7 +329,7 @@ async def test_conflicts_are_settled_inside_the_transaction_and_told_again_to_a_
         assert (conflict.memory_id, conflict.severity) == ("detect-home", 2.25)
         again = await opened.store.save(request)
         [told] = again.conflicts
-        # The answer that is kept holds no text.
+        # The stored answer holds no text.
         assert told.signals == (replace(conflict.signals[0], keywords=()), *conflict.signals[1:])
         assert again.memory == first.memory
         with pytest.raises(RequestIdReusedError):
@@ -341,7 +341,7 @@ async def test_conflicts_are_settled_inside_the_transaction_and_told_again_to_a_
 # Reading
 
 
-async def test_getting_what_is_not_there_is_an_error(opened: OpenedSemantic) -> None:
+async def test_reading_a_missing_statement_is_an_error(opened: OpenedSemantic) -> None:
     with pytest.raises(MemoryNotFoundError, match="no memory has the id 'nobody'"):
         await opened.store.get("nobody")
     with pytest.raises(MemoryNotFoundError):
@@ -351,7 +351,7 @@ async def test_getting_what_is_not_there_is_an_error(opened: OpenedSemantic) -> 
     assert fields_of(refusal.value) == ["memory_id"]
 
 
-async def test_what_gave_way_is_found_by_its_id_and_by_asking_for_it(opened: OpenedSemantic) -> None:
+async def test_a_superseded_statement_is_found_by_its_id_and_on_request(opened: OpenedSemantic) -> None:
     oslo = await opened.known("Ada lives in Oslo")
     berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
     found = await opened.store.get(berlin.memory_id)
@@ -375,7 +375,7 @@ async def test_pages_neither_repeat_nor_skip(opened: OpenedSemantic) -> None:
     assert seen == [f"statement {i}" for i in (1, 2, 4, 5)]
 
 
-async def test_a_page_ends_where_its_text_fills_a_message(opened: OpenedSemantic) -> None:
+async def test_a_page_ends_when_its_text_fills_a_message(opened: OpenedSemantic) -> None:
     for i in range(8):
         await opened.say(f"{i} " + "x" * (900 << 10), embedding=[1.0] * DIMENSION)
     seen: list[str] = []
@@ -418,7 +418,7 @@ async def test_a_filter_names_the_fields_of_a_statement(
     assert "".join(text[0] for text in contents(page)) == expected
 
 
-async def test_a_filter_by_what_is_no_field_is_refused(opened: OpenedSemantic) -> None:
+async def test_a_filter_by_an_unknown_field_is_refused(opened: OpenedSemantic) -> None:
     where = SemanticFilter(expression=Condition("content_hash", Operator.EQ, ("x",)))
     for call in (
         opened.store.list(where, limit=1),

@@ -1,4 +1,4 @@
-"""When events cannot be stored, or not soon enough, the status and the log say so, and say when that is over."""
+"""When events cannot be stored, or only slowly, the status and the log report it, and report when it is over."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,13 +23,13 @@ SLOW = "storing an event takes longer than the target of 0.05 s"
 
 @pytest.fixture
 async def opened() -> AsyncIterator[OpenedEpisodic]:
-    """A store with nothing in it."""
+    """An empty store."""
     async with open_episodic() as opened:
         yield opened
 
 
 async def state(opened: OpenedEpisodic) -> tuple[TimelineState, str]:
-    """What the status says."""
+    """The state in the status."""
     status = await opened.store.status()
     return status.state, status.message
 
@@ -42,7 +42,7 @@ async def fail(opened: OpenedEpisodic, error: MnemonError) -> None:
 
 
 def is_told(opened: OpenedEpisodic, *expected: str) -> Callable[[], bool]:
-    """Whether the log says this, and nothing else."""
+    """Whether the log reports this and nothing else."""
 
     def check() -> bool:
         found = opened.warnings()
@@ -53,7 +53,7 @@ def is_told(opened: OpenedEpisodic, *expected: str) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("error", [StorageFullError("the disk is full"), StorageFailedError("the disk is full")])
-async def test_a_disk_that_takes_nothing_is_told_once_and_so_is_its_end(
+async def test_a_disk_that_refuses_writes_is_reported_once_and_so_is_its_recovery(
     opened: OpenedEpisodic, error: MnemonError
 ) -> None:
     await opened.happened("before")
@@ -73,7 +73,7 @@ async def test_a_disk_that_takes_nothing_is_told_once_and_so_is_its_end(
     assert sorted(await opened.contents()) == ["after", "before"]
 
 
-async def test_a_warning_is_told_as_soon_as_it_can_be(opened: OpenedEpisodic) -> None:
+async def test_a_warning_is_logged_as_soon_as_possible(opened: OpenedEpisodic) -> None:
     await opened.happened("before")
     transact, attempts = opened.vault.transact, []
 
@@ -90,7 +90,7 @@ async def test_a_warning_is_told_as_soon_as_it_can_be(opened: OpenedEpisodic) ->
     assert len(attempts) == 2
 
 
-async def test_bad_events_and_reused_request_ids_are_no_matter_of_the_timelines_health(opened: OpenedEpisodic) -> None:
+async def test_bad_events_and_reused_request_ids_do_not_affect_the_health(opened: OpenedEpisodic) -> None:
     await opened.happened("a", request_id="r")
     for _ in range(2 * SAMPLES_MIN):
         await opened.store.record([happening("bad", NOON, scope=Scope())])
@@ -103,14 +103,14 @@ async def test_bad_events_and_reused_request_ids_are_no_matter_of_the_timelines_
     assert opened.warnings() == []
 
 
-async def test_a_bad_event_is_no_sign_that_the_disk_is_well_again(opened: OpenedEpisodic) -> None:
+async def test_a_bad_event_does_not_mean_that_the_disk_has_recovered(opened: OpenedEpisodic) -> None:
     await fail(opened, StorageFullError("the disk is full"))
     await opened.store.record([happening("bad", NOON, scope=Scope())])
 
     assert await state(opened) == (TimelineState.DEGRADED, FULL)
 
 
-async def test_events_that_take_too_long_are_told_and_none_is_held_back() -> None:
+async def test_slow_events_are_reported_and_none_is_throttled() -> None:
     async with open_episodic(write_latency=WriteLatency(0.05, 0.3)) as opened:
         opened.timeline.held = []
         slow = [asyncio.create_task(opened.happened(f"slow {n}")) for n in range(2 * SAMPLES_MIN)]
@@ -131,7 +131,7 @@ async def test_events_that_take_too_long_are_told_and_none_is_held_back() -> Non
         await until(is_told(opened, SLOW, "healthy"))
 
 
-async def test_what_is_wrong_beside_something_else_is_told_too(opened: OpenedEpisodic) -> None:
+async def test_an_additional_problem_is_reported_too(opened: OpenedEpisodic) -> None:
     await fail(opened, StorageFullError("the disk is full"))
     await until(is_told(opened, FULL))
     opened.store.health.report("retention", Problem("retention", "retention is stopped", "prune by hand"))
@@ -146,7 +146,7 @@ async def test_what_is_wrong_beside_something_else_is_told_too(opened: OpenedEpi
     await until(is_told(opened, FULL, both, "retention is stopped", "healthy"))
 
 
-async def test_the_end_of_a_warning_is_told_even_after_a_restart() -> None:
+async def test_the_end_of_a_warning_is_logged_even_after_a_restart() -> None:
     vault = InMemoryVault(clock=MovingClock())
     async with open_episodic(vault) as opened:
         await fail(opened, StorageFullError("the disk is full"))

@@ -1,4 +1,4 @@
-"""Old events go by themselves; a sweep that would take too many, or by a clock that jumped, is stopped and says so."""
+"""Old events are removed automatically. A sweep by a clock that jumped, or of too many events, stops with a warning."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,7 +26,7 @@ AHEAD = "the clock went 2.0 hours ahead, and retention is stopped until it is pu
 
 
 class Kept:
-    """A store whose events are kept for 90 days, and what moves its clocks."""
+    """A store that keeps events for 90 days, and its clocks."""
 
     def __init__(self, opened: OpenedEpisodic, offload: Offload) -> None:
         self.opened, self.offload = opened, offload
@@ -47,24 +47,24 @@ class Kept:
         )
 
     async def record(self, old: int, new: int) -> None:
-        """Records events, so many of which are older than 90 days."""
+        """Records events, of which this many are older than 90 days."""
         requests = [happening(f"old {n}", NOON - 91 * DAY) for n in range(old)]
         requests += [happening(f"new {n}", NOON - 89 * DAY) for n in range(new)]
         receipts(await self.opened.store.record(requests))
 
     async def count(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return (await self.opened.store.summarize()).event_count
 
     def pass_by(self, time: timedelta) -> None:
-        """Lets time pass, by both clocks."""
+        """Lets time pass on both clocks."""
         self.opened.clock.time += time
         self.uptime += time.total_seconds()
 
 
 @asynccontextmanager
 async def keeping(vault: InMemoryVault | None = None, clock: MovingClock | None = None) -> AsyncIterator[Kept]:
-    """A store whose events are kept for 90 days."""
+    """A store that keeps events for 90 days."""
     offload = Offload(1, "retention")
     async with open_episodic(vault, clock=clock, keep_for=KEEP_FOR) as opened:
         yield Kept(opened, offload)
@@ -73,14 +73,14 @@ async def keeping(vault: InMemoryVault | None = None, clock: MovingClock | None 
 
 @pytest.fixture
 async def kept() -> AsyncIterator[Kept]:
-    """A store with nothing in it."""
+    """An empty store."""
     async with keeping() as kept:
         yield kept
 
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What the server's log says."""
+    """The messages of the server's log."""
     logger = logging.getLogger("mnemon_server")
     logger.addHandler(caplog.handler)
     level = logger.level
@@ -91,12 +91,12 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 
 async def told(kept: Kept, *expected: str) -> None:
-    """Returns once the log of the vault says this of the timeline's health, and nothing else."""
+    """Waits until the vault's log reports this about the timeline's health and nothing else."""
     await until(lambda: len(kept.opened.warnings()) >= len(expected))
     assert kept.opened.warnings() == list(expected)
 
 
-async def test_events_older_than_they_may_be_go_and_the_log_says_how_many(
+async def test_events_older_than_the_retention_are_removed_and_the_log_counts_them(
     kept: Kept, logged: pytest.LogCaptureFixture
 ) -> None:
     await kept.record(old=3, new=7)
@@ -109,7 +109,7 @@ async def test_events_older_than_they_may_be_go_and_the_log_says_how_many(
     assert '"reason": "retention"' in pruned.details
 
 
-async def test_an_event_of_just_that_age_stays(kept: Kept) -> None:
+async def test_an_event_of_exactly_that_age_stays(kept: Kept) -> None:
     receipts(await kept.opened.store.record([happening("just", NOON - KEEP_FOR)]))
 
     assert await kept.retention().sweep() == 0
@@ -117,7 +117,7 @@ async def test_an_event_of_just_that_age_stays(kept: Kept) -> None:
     assert await kept.retention().sweep() == 1
 
 
-async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_warns_once(kept: Kept) -> None:
+async def test_a_sweep_that_would_remove_more_than_its_share_is_stopped_and_warns_once(kept: Kept) -> None:
     await kept.record(old=60, new=40)
     retention = kept.retention()
     for _ in range(3):
@@ -130,7 +130,7 @@ async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_warns_
     assert "PruneEvents" in kept.opened.feed(ChangeType.EPISODIC_WARNING)[0].details
 
 
-async def test_after_somebody_pruned_by_hand_it_goes_on_and_says_so(kept: Kept) -> None:
+async def test_after_a_manual_pruning_it_continues_and_reports_so(kept: Kept) -> None:
     await kept.record(old=60, new=100)
     retention = kept.retention(share_max=0.25)
     await retention.sweep()
@@ -142,34 +142,34 @@ async def test_after_somebody_pruned_by_hand_it_goes_on_and_says_so(kept: Kept) 
     assert (await kept.opened.store.status()).state is TimelineState.READY
 
 
-async def test_a_greater_share_lets_it_through(kept: Kept) -> None:
+async def test_a_larger_share_lets_it_continue(kept: Kept) -> None:
     await kept.record(old=60, new=40)
 
     assert await kept.retention(share_max=0.6).sweep() == 60
 
 
-async def test_of_fewer_than_ten_events_any_share_may_go(kept: Kept) -> None:
+async def test_of_fewer_than_ten_events_any_share_may_be_removed(kept: Kept) -> None:
     await kept.record(old=9, new=0)
 
     assert await kept.retention().sweep() == 9
 
 
 @pytest.mark.parametrize(("old", "new"), [(10, 0), (40, 4)])
-async def test_of_ten_events_and_more_the_share_counts(kept: Kept, old: int, new: int) -> None:
+async def test_from_ten_events_on_the_share_applies(kept: Kept, old: int, new: int) -> None:
     await kept.record(old=old, new=new)
 
     assert await kept.retention().sweep() == 0
     await told(kept, TOO_MANY.replace("60 of 100", f"{old} of {old + new}"))
 
 
-async def test_how_few_events_are_is_configured(kept: Kept) -> None:
+async def test_the_number_below_which_the_share_is_ignored_is_configured(kept: Kept) -> None:
     await kept.record(old=40, new=4)
 
     assert await kept.retention(guarded_min=45).sweep() == 40
 
 
 @pytest.mark.parametrize("hours", [2, 24 * 3650])
-async def test_a_clock_that_jumped_removes_nothing_until_it_is_put_right(kept: Kept, hours: int) -> None:
+async def test_a_clock_that_jumped_removes_nothing_until_it_is_corrected(kept: Kept, hours: int) -> None:
     await kept.record(old=1, new=9)
     retention = kept.retention()
     await retention.sweep()
@@ -186,7 +186,7 @@ async def test_a_clock_that_jumped_removes_nothing_until_it_is_put_right(kept: K
     await told(kept, AHEAD.replace("2.0", f"{hours:.1f}"), "healthy")
 
 
-async def test_a_clock_that_stays_so_is_believed_after_a_day(kept: Kept) -> None:
+async def test_a_clock_that_keeps_the_new_time_is_trusted_after_a_day(kept: Kept) -> None:
     await kept.record(old=0, new=1)
     retention = kept.retention()
     await retention.sweep()
@@ -197,7 +197,7 @@ async def test_a_clock_that_stays_so_is_believed_after_a_day(kept: Kept) -> None
     assert await retention.sweep() == 1
 
 
-async def test_neither_a_warning_nor_a_doubt_about_the_clock_ends_with_a_restart() -> None:
+async def test_neither_a_warning_nor_distrust_of_the_clock_ends_with_a_restart() -> None:
     clock = MovingClock()
     vault = InMemoryVault(clock=clock)
     async with keeping(vault, clock) as kept:
@@ -221,7 +221,7 @@ async def test_neither_a_warning_nor_a_doubt_about_the_clock_ends_with_a_restart
     vault.close()
 
 
-async def test_a_warning_of_a_retention_that_is_none_any_more_ends_with_the_restart() -> None:
+async def test_the_warning_of_a_disabled_retention_ends_with_the_restart() -> None:
     clock = MovingClock()
     vault = InMemoryVault(clock=clock)
     async with keeping(vault, clock) as kept:
@@ -242,7 +242,7 @@ async def test_a_retention_longer_than_all_time_removes_nothing(kept: Kept) -> N
 
 
 @pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
-async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(kept: Kept, failure: Exception) -> None:
+async def test_a_failing_sweep_is_retried_whatever_the_error(kept: Kept, failure: Exception) -> None:
     await kept.record(old=5, new=5)
     failures = [failure]
 
@@ -256,7 +256,7 @@ async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(kept: Ke
     assert await kept.count() == 5
 
 
-async def test_it_sweeps_by_itself_for_as_long_as_it_is_open_and_waits_until_the_index_is_there(kept: Kept) -> None:
+async def test_it_sweeps_periodically_while_open_once_the_index_is_loaded(kept: Kept) -> None:
     await kept.record(old=5, new=5)
     attempts: list[object] = []
     expired = kept.opened.timeline.expired

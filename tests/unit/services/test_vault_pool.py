@@ -1,4 +1,4 @@
-"""Vaults open on first use, close when idle, and are never more than allowed."""
+"""Vaults open on first use, close when idle, and never exceed the allowed number."""
 
 import asyncio
 from collections import defaultdict
@@ -13,7 +13,7 @@ from tests.support.open_vaults import Index, open_vault_with
 
 
 class Folder:
-    """Where vaults come from: it refuses to open one that is still open, as the lock of a real folder does."""
+    """Opens vaults. Like the lock of a real folder, it refuses to open one that is still open."""
 
     def __init__(self) -> None:
         self.open: list[str] = []
@@ -47,7 +47,7 @@ async def pool(open_max: int = 2, idle_s: float | None = None) -> AsyncIterator[
     assert folder.open == []
 
 
-async def test_a_vault_is_opened_once_for_all_who_use_it_at_the_same_time() -> None:
+async def test_concurrent_users_open_a_vault_once() -> None:
     async with pool() as (vaults, folder):
         folder.gate.clear()
 
@@ -62,7 +62,7 @@ async def test_a_vault_is_opened_once_for_all_who_use_it_at_the_same_time() -> N
         assert folder.opened == 1
 
 
-async def test_the_vault_idle_longest_makes_room_and_opens_again_when_it_is_wanted() -> None:
+async def test_the_longest_idle_vault_makes_room_and_reopens_on_demand() -> None:
     async with pool(open_max=2) as (vaults, folder):
         for tenant in ("ada", "bob", "ada", "cem"):
             async with vaults.use(tenant):
@@ -83,7 +83,7 @@ async def test_a_vault_in_use_is_never_closed_for_another() -> None:
             assert folder.open == ["bob"]
 
 
-async def test_many_tenants_in_turns_never_have_more_open_than_allowed() -> None:
+async def test_many_tenants_in_turn_never_exceed_the_limit_of_open_vaults() -> None:
     async with pool(open_max=3) as (vaults, folder):
 
         async def use(tenant: str) -> None:
@@ -100,7 +100,7 @@ async def test_many_tenants_in_turns_never_have_more_open_than_allowed() -> None
         await asyncio.gather(*(use(f"t{number % 8}") for number in range(200)))
 
 
-async def test_a_vault_that_nobody_uses_is_closed_after_a_while() -> None:
+async def test_an_idle_vault_is_closed_after_a_while() -> None:
     async with pool(idle_s=0.05) as (vaults, folder):
         async with vaults.use("ada"):
             pass
@@ -112,7 +112,7 @@ async def test_a_vault_that_nobody_uses_is_closed_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("kind", ["indexes", "timelines"])
-async def test_a_vault_whose_index_is_being_built_stays_open_until_that_is_done(kind: str) -> None:
+async def test_a_vault_whose_index_is_being_built_stays_open_until_it_is_done(kind: str) -> None:
     async with pool(idle_s=0.05) as (vaults, folder):
         index: Index = getattr(folder, kind)["ada"]
         index.is_warm = False
@@ -130,7 +130,7 @@ async def test_a_vault_whose_index_is_being_built_stays_open_until_that_is_done(
                 await asyncio.sleep(0.01)
 
 
-async def test_a_vault_that_could_not_be_opened_is_tried_again() -> None:
+async def test_a_vault_that_failed_to_open_is_tried_again() -> None:
     async with pool() as (vaults, folder):
         folder.broken = True
         with pytest.raises(ConfigurationError):
@@ -141,7 +141,7 @@ async def test_a_vault_that_could_not_be_opened_is_tried_again() -> None:
             assert str(vault.documents) == "ada"
 
 
-async def test_somebody_who_gives_up_while_it_opens_leaves_nothing_behind() -> None:
+async def test_a_caller_cancelled_while_it_opens_leaves_nothing_behind() -> None:
     async with pool(open_max=1) as (vaults, folder):
         folder.gate.clear()
         user = asyncio.create_task(vaults.use("ada").__aenter__())
@@ -155,7 +155,7 @@ async def test_somebody_who_gives_up_while_it_opens_leaves_nothing_behind() -> N
 
 
 @pytest.mark.parametrize("tenant", ["", "../ada", "Ada", "a/b", "a" * 64, "ada\n", "."])
-async def test_what_is_no_id_of_a_tenant_names_no_folder(tenant: str) -> None:
+async def test_an_invalid_tenant_id_names_no_folder(tenant: str) -> None:
     async with pool() as (vaults, folder):
         with pytest.raises(InvalidArgumentError, match="tenant"):
             async with vaults.use(tenant):

@@ -1,4 +1,4 @@
-"""When writes are held back, how many are let through then, and when they are let go again."""
+"""When writes are throttled, how many are admitted then, and when the throttling ends."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -11,7 +11,7 @@ TARGET_S, WINDOW_S = 0.5, 10.0
 
 
 class Time:
-    """Seconds that pass when they are told to."""
+    """An uptime that a test moves forward."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -28,19 +28,19 @@ def time() -> Time:
 
 @pytest.fixture
 def pressure(time: Time) -> WritePressure:
-    """Nothing has been written yet."""
+    """A new measurement, without writes yet."""
     return WritePressure(WriteLatency(TARGET_S, WINDOW_S), monotonic=time)
 
 
 def write(pressure: WritePressure, time: Time, seconds: float, *, count: int = 1, records: int = 1) -> None:
-    """Writes, one call after the other."""
+    """Makes writes, one after the other."""
     for _ in range(count):
         with pressure.write(records):
             time.now += seconds
 
 
 def write_together(pressure: WritePressure, time: Time, seconds: float, *, count: int) -> None:
-    """As many calls as there may be at the same time, each of which takes so long."""
+    """Makes as many concurrent calls as are admitted. Each takes this long."""
     with ExitStack() as calls:
         for _ in range(count):
             calls.enter_context(pressure.write())
@@ -48,14 +48,14 @@ def write_together(pressure: WritePressure, time: Time, seconds: float, *, count
 
 
 def fail(pressure: WritePressure, time: Time, seconds: float) -> None:
-    """Fails, after so long."""
+    """Fails after this long."""
     with pressure.write():
         time.now += seconds
         raise ThrottledError("full")
 
 
 def admitted(pressure: WritePressure, *, at_most: int = 1_000) -> Iterator[AbstractContextManager[None]]:
-    """Begins calls until one is refused."""
+    """Begins calls until one is refused. Returns how many were admitted."""
     for _ in range(at_most):
         call = pressure.write()
         try:
@@ -65,14 +65,14 @@ def admitted(pressure: WritePressure, *, at_most: int = 1_000) -> Iterator[Abstr
         yield call
 
 
-def test_fast_writes_are_never_held_back(pressure: WritePressure, time: Time) -> None:
+def test_fast_writes_are_never_throttled(pressure: WritePressure, time: Time) -> None:
     write(pressure, time, 0.01, count=200)
     assert not pressure.holds_back
     assert pressure.median_s == pytest.approx(0.01)
     assert len(list(admitted(pressure))) == 1_000
 
 
-def test_a_few_slow_writes_say_too_little(pressure: WritePressure, time: Time) -> None:
+def test_a_few_slow_writes_are_not_enough_to_throttle(pressure: WritePressure, time: Time) -> None:
     write_together(pressure, time, 3.0, count=SAMPLES_MIN - 1)
     assert not pressure.holds_back
     write(pressure, time, 3.0)
@@ -86,8 +86,8 @@ def test_the_median_decides_and_not_the_slowest(pressure: WritePressure, time: T
     assert not pressure.holds_back
 
 
-def test_held_back_as_many_are_let_through_as_make_the_target(pressure: WritePressure, time: Time) -> None:
-    # 100 in 10 s are 10 in a second; 0.5 s of that are 5.
+def test_throttling_admits_as_many_as_meet_the_target(pressure: WritePressure, time: Time) -> None:
+    # 100 in 10 s is 10 per second, and 0.5 s of that is 5.
     write_together(pressure, time, 2.0, count=100)
     assert pressure.holds_back
     calls = list(admitted(pressure))
@@ -99,29 +99,29 @@ def test_held_back_as_many_are_let_through_as_make_the_target(pressure: WritePre
     assert len(list(admitted(pressure))) == 1
 
 
-def test_one_is_let_through_however_slow_it_is(pressure: WritePressure, time: Time) -> None:
+def test_at_least_one_is_admitted_however_slow_it_is(pressure: WritePressure, time: Time) -> None:
     write_together(pressure, time, 9.0, count=SAMPLES_MIN)
     write(pressure, time, 9.0, count=3)
     assert pressure.holds_back
     assert len(list(admitted(pressure))) == 1
 
 
-def test_the_pace_is_known_where_the_window_holds_more_than_is_kept(pressure: WritePressure, time: Time) -> None:
+def test_the_rate_is_right_when_the_window_exceeds_the_stored_samples(pressure: WritePressure, time: Time) -> None:
     write_together(pressure, time, 1.0, count=SAMPLES_MAX)
     time.now += 1.0
     write_together(pressure, time, 1.0, count=SAMPLES_MAX // 2)
-    # What is kept ended in the last two seconds, at 512 in a second; 0.5 s of that are 256.
+    # The stored samples ended in the last two seconds, at 512 per second. 0.5 s of that is 256.
     assert pressure.holds_back
     assert len(list(admitted(pressure))) == 256
 
 
-def test_writes_are_let_go_when_they_are_well_below_the_target_again(pressure: WritePressure, time: Time) -> None:
+def test_throttling_ends_when_writes_are_well_below_the_target(pressure: WritePressure, time: Time) -> None:
     write_together(pressure, time, 2.0, count=50)
     assert pressure.holds_back
     time.now += WINDOW_S - 1.0
     write(pressure, time, 0.9 * TARGET_S)
     time.now += 1.0
-    # All that is left is below the target, but not well below it.
+    # All remaining samples are below the target, but not well below it.
     assert pressure.median_s == pytest.approx(0.9 * TARGET_S)
     assert pressure.holds_back
     write(pressure, time, 0.1, count=2)
@@ -129,7 +129,7 @@ def test_writes_are_let_go_when_they_are_well_below_the_target_again(pressure: W
     assert not pressure.holds_back
 
 
-def test_writes_are_let_go_when_nothing_was_written_for_a_while(pressure: WritePressure, time: Time) -> None:
+def test_throttling_ends_when_there_were_no_writes_for_a_while(pressure: WritePressure, time: Time) -> None:
     write_together(pressure, time, 2.0, count=50)
     time.now += WINDOW_S - 0.1
     assert pressure.holds_back
@@ -138,7 +138,7 @@ def test_writes_are_let_go_when_nothing_was_written_for_a_while(pressure: WriteP
     assert pressure.median_s == 0.0
 
 
-def test_what_hangs_is_noticed_before_it_ends(pressure: WritePressure, time: Time) -> None:
+def test_a_hanging_write_is_noticed_before_it_ends(pressure: WritePressure, time: Time) -> None:
     with ExitStack() as calls:
         for _ in range(SAMPLES_MIN):
             calls.enter_context(pressure.write())
@@ -148,16 +148,16 @@ def test_what_hangs_is_noticed_before_it_ends(pressure: WritePressure, time: Tim
         assert pressure.median_s == 60.0
 
 
-def test_a_call_that_writes_many_counts_what_one_of_them_took(pressure: WritePressure, time: Time) -> None:
+def test_a_call_with_many_writes_counts_the_time_of_one(pressure: WritePressure, time: Time) -> None:
     write(pressure, time, 5.0, records=1_000)
     assert pressure.median_s == pytest.approx(0.005)
     assert not pressure.holds_back
-    # 1,000 at 2 s each would be enough by themselves.
+    # 1,000 at 2 s each would be enough on their own.
     write(pressure, time, 2_000.0, records=1_000)
     assert pressure.holds_back
 
 
-def test_what_fails_tells_nothing_of_how_long_writes_take(pressure: WritePressure, time: Time) -> None:
+def test_failed_writes_do_not_count(pressure: WritePressure, time: Time) -> None:
     for _ in range(SAMPLES_MIN):
         with pytest.raises(ThrottledError, match="full"):
             fail(pressure, time, 5.0)
@@ -165,8 +165,8 @@ def test_what_fails_tells_nothing_of_how_long_writes_take(pressure: WritePressur
     assert not pressure.holds_back
 
 
-def test_it_does_not_go_to_and_fro_under_a_steady_overload(pressure: WritePressure, time: Time) -> None:
-    # A server that writes 40 in a second, and callers that would always have 200 under way.
+def test_it_does_not_oscillate_under_a_steady_overload(pressure: WritePressure, time: Time) -> None:
+    # A server that writes 40 per second, and callers that always have 200 calls in progress if they can.
     changes, held_back = 0, False
     under_way: list[AbstractContextManager[None]] = []
     for _ in range(40 * 60):

@@ -1,4 +1,4 @@
-"""Arbitration: which of two statements stands, how sure that is, and what is said of it."""
+"""Arbitration: which of two statements is kept, with what confidence, and for what reason."""
 
 from datetime import timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def weighed(**changes: Any) -> ArbitrationConfig:
         (0.0, 0.25, EXISTING, 0.5),
     ],
 )
-def test_the_more_important_one_is_kept(
+def test_the_more_important_statement_is_kept(
     candidate: float, existing: float, winner: ArbitrationSide, confidence: float
 ) -> None:
     result = decide({"importance": candidate, "create_time": NOON}, {"importance": existing, "create_time": NOON + DAY})
@@ -65,7 +65,7 @@ def test_the_more_important_one_is_kept(
 @pytest.mark.parametrize(
     ("candidate", "existing"), [(0.5, 0.5), (0.3, 0.1 + 0.2), (None, 0.9), (0.9, None), (None, None)]
 )
-def test_importance_that_is_equal_or_missing_leaves_it_to_recency(
+def test_equal_or_missing_importance_leaves_the_decision_to_recency(
     candidate: float | None, existing: float | None
 ) -> None:
     result = decide({"importance": candidate, "create_time": NOON}, {"importance": existing, "create_time": NOON + DAY})
@@ -82,14 +82,14 @@ def test_importance_that_is_equal_or_missing_leaves_it_to_recency(
         (timedelta(microseconds=1), CANDIDATE, 1 / 86_400_000_000),
     ],
 )
-def test_the_newer_one_is_kept(lead: timedelta, winner: ArbitrationSide, confidence: float) -> None:
+def test_the_newer_statement_is_kept(lead: timedelta, winner: ArbitrationSide, confidence: float) -> None:
     result = decide({"create_time": NOON + lead, "source": "inferred"}, {"create_time": NOON, "source": "user"})
     assert (result.action, result.strategy, result.winner) == (KEEP, RECENCY, winner)
     assert result.confidence == pytest.approx(confidence)
 
 
 @pytest.mark.parametrize(("candidate", "existing"), [(NOON, NOON), (None, NOON), (NOON, None), (None, None)])
-def test_times_that_are_equal_or_missing_leave_it_to_the_source(candidate: object, existing: object) -> None:
+def test_equal_or_missing_times_leave_the_decision_to_the_source(candidate: object, existing: object) -> None:
     result = decide({"create_time": candidate, "source": "user"}, {"create_time": existing, "source": "system"})
     assert (result.strategy, result.winner) == (SOURCE, CANDIDATE)
 
@@ -98,23 +98,23 @@ ORDER = ("user", "conversation", "skill", "system", "inferred", "anything else")
 
 
 @pytest.mark.parametrize(("better", "worse"), [(a, b) for i, a in enumerate(ORDER) for b in ORDER[i + 1 :]])
-def test_the_better_source_is_kept(better: str, worse: str) -> None:
+def test_the_statement_of_the_better_source_is_kept(better: str, worse: str) -> None:
     result = decide({"source": better}, {"source": worse})
     assert (result.action, result.strategy, result.winner, result.confidence) == (KEEP, SOURCE, CANDIDATE, 0.7)
     assert decide({"source": worse}, {"source": better}).winner is EXISTING
 
 
-def test_a_source_that_is_configured_counts_as_configured() -> None:
+def test_a_configured_source_priority_applies() -> None:
     config = ArbitrationConfig(source_priority={"user": 1.0, "a form": 9.0})
     assert decide({"source": "user"}, {"source": "a form"}, config).winner is EXISTING
 
 
 @pytest.mark.parametrize(("first", "second"), [("user", "user"), ("one thing", "another"), ("", "unheard of")])
-def test_sources_of_one_priority_decide_nothing(first: str, second: str) -> None:
+def test_sources_of_equal_priority_decide_nothing(first: str, second: str) -> None:
     assert decide({"source": first}, {"source": second}).strategy is MULTI_FACTOR
 
 
-def test_what_is_switched_off_decides_nothing() -> None:
+def test_a_disabled_factor_decides_nothing() -> None:
     one = {"importance": 0.9, "create_time": NOON, "source": "system"}
     other = {"importance": 0.8, "create_time": NOON + HOUR, "source": "user"}
     found = [
@@ -139,19 +139,19 @@ FACTORS: list[tuple[dict[str, Any], dict[str, Any], float]] = [
     ({"create_time": NOON}, {"create_time": NOON - DAY}, 0.15),
     # two days: 0.30 against 0.075
     ({"create_time": NOON}, {"create_time": NOON - 2 * DAY}, 0.225),
-    # a time that is missing makes neither older
+    # A missing time makes neither older.
     ({"create_time": NOON}, {}, 0.0),
     # 0.20 against 0.16
     ({"source": "user"}, {"source": "conversation"}, 0.04),
     # 0.20 against 0
     ({"source": "user"}, {"source": ""}, 0.2),
-    # 0.4 * 0.3 = 0.12 for the one, 0.2 * 0.6 = 0.12 for the other
+    # 0.4 * 0.3 = 0.12 for one, 0.2 * 0.6 = 0.12 for the other
     ({"importance": 0.8, "source": "system"}, {"importance": 0.5, "source": "user"}, 0.0),
 ]
 
 
 @pytest.mark.parametrize(("better", "worse", "gap"), FACTORS)
-def test_all_weighed_the_higher_score_is_kept_unless_they_are_close(
+def test_the_higher_weighted_score_is_kept_unless_the_scores_are_close(
     better: dict[str, Any], worse: dict[str, Any], gap: float
 ) -> None:
     result, mirrored = decide(better, worse, ALL_WEIGHED), decide(worse, better, ALL_WEIGHED)
@@ -166,9 +166,7 @@ def test_all_weighed_the_higher_score_is_kept_unless_they_are_close(
 
 
 @pytest.mark.parametrize(("better", "worse", "gap"), FACTORS)
-def test_where_merging_is_not_allowed_any_gap_decides(
-    better: dict[str, Any], worse: dict[str, Any], gap: float
-) -> None:
+def test_without_merging_any_gap_decides(better: dict[str, Any], worse: dict[str, Any], gap: float) -> None:
     result = decide(better, worse, weighed(allow_merge=False))
     if gap:
         assert (result.strategy, result.winner) == (MULTI_FACTOR, CANDIDATE)
@@ -183,7 +181,7 @@ def test_the_gap_must_be_below_the_merge_threshold() -> None:
     assert decide(*gap_of_4_hundredths, weighed(merge_threshold=0.041)).action is MERGE
 
 
-def test_the_factors_that_were_weighed_are_named() -> None:
+def test_the_weighed_factors_are_named() -> None:
     one = {"importance": 0.9, "create_time": NOON, "source": "user"}
     result = decide(one, {"create_time": NOON - DAY, "source": "skill"}, ALL_WEIGHED, similarity=-0.2)
     assert [(factor.name, factor.weight, factor.candidate, factor.existing) for factor in result.factors] == [
@@ -194,7 +192,7 @@ def test_the_factors_that_were_weighed_are_named() -> None:
     ]
 
 
-def test_weights_that_are_configured_count_and_the_others_stay() -> None:
+def test_configured_weights_apply_and_the_others_stay() -> None:
     config = weighed(weights={"source": 1.0})
     result = decide({"source": "user"}, {"source": "skill"}, config)
     assert (result.action, result.winner) == (KEEP, CANDIDATE)
@@ -211,7 +209,7 @@ def test_weights_that_are_configured_count_and_the_others_stay() -> None:
     ],
 )
 @pytest.mark.parametrize("no_merge", [{"allow_merge": False}, {"merge_threshold": 0.0}])
-def test_where_all_is_equal_and_nothing_merged_the_default_decides(
+def test_if_everything_is_equal_and_nothing_merged_the_default_decides(
     no_merge: dict[str, Any],
     strategy: DefaultStrategy,
     action: ArbitrationAction,
@@ -255,7 +253,7 @@ def test_a_reason_never_repeats_what_a_user_wrote() -> None:
     assert "Miller" not in result.reason
 
 
-def test_without_a_conflict_there_is_nothing_to_decide() -> None:
+def test_without_a_conflict_there_is_no_decision() -> None:
     result = no_conflict()
     assert (result.action, result.strategy, result.confidence) == (ArbitrationAction.NONE, NONE, 1.0)
     assert result.winner is result.loser is None
@@ -265,7 +263,7 @@ similarities = st.none() | st.floats(-1.0, 1.0)
 
 
 @given(statements(), statements(), arbitration_configs(), similarities)
-def test_any_two_statements_have_one_answer_that_makes_sense(
+def test_any_two_statements_have_one_valid_decision(
     candidate: SemanticMemory, existing: SemanticMemory, config: ArbitrationConfig, similarity: float | None
 ) -> None:
     result = arbitrate(candidate, existing, config, similarity=similarity)
@@ -280,7 +278,7 @@ def test_any_two_statements_have_one_answer_that_makes_sense(
 
 
 @given(statements(), statements(), arbitration_configs(), similarities)
-def test_the_same_statement_wins_whichever_is_the_candidate_unless_the_default_decides(
+def test_the_same_statement_wins_as_candidate_or_stored_unless_the_default_decides(
     one: SemanticMemory, other: SemanticMemory, config: ArbitrationConfig, similarity: float | None
 ) -> None:
     result = arbitrate(one, other, config, similarity=similarity)

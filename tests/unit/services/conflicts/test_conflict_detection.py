@@ -1,4 +1,4 @@
-"""Conflicts found through the index are those that comparing with everything finds, on every engine."""
+"""Conflicts found through the index are those found by comparing every statement, on every engine."""
 
 import itertools
 import math
@@ -32,7 +32,7 @@ WORDS = ("berlin", "paris", "lives", "works", "likes", "tea", "coffee", "in", "a
 
 @pytest.fixture(scope="module", params=ENGINES)
 def vault(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
-    """A vault of either kind, for all examples: each is about users of its own."""
+    """A vault of either kind for all examples. Each example has its own users."""
     folder: Path = tmp_path_factory.mktemp("detection") / "vault"
     vault: Vault = (
         InMemoryVault()
@@ -44,7 +44,7 @@ def vault(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _embedding(cosine: float, axis: int) -> tuple[float, ...]:
-    """A unit vector with this cosine to the first axis, and the rest of its length along another one."""
+    """A unit vector with this cosine to the first axis. The rest of its length is along another axis."""
     vector = np.zeros(DIMENSION, np.float64)
     vector[0], vector[axis] = cosine, math.sqrt(1.0 - cosine * cosine)
     return tuple(vector.astype(np.float32).tolist())
@@ -73,7 +73,7 @@ CONFIGS = st.builds(
 
 
 def store(vault: Vault, *memories: SemanticMemory) -> None:
-    """Keeps statements as the records keep them."""
+    """Stores statements in the form that the records use."""
     futures = []
     for memory in memories:
         passages = [PassageInput(0, len(memory.content), np.array(memory.embedding, np.float32))]
@@ -84,7 +84,7 @@ def store(vault: Vault, *memories: SemanticMemory) -> None:
 
 
 def _decides(conflict: Conflict, config: DetectionConfig) -> bool:
-    """Whether one of the required signals fired, or any where none of the required ones counts."""
+    """Whether a required signal fired. If no required signal is enabled, whether any fired."""
     required = config.required_signals & config.signals or config.signals
     return any(signal.type in required for signal in conflict.signals)
 
@@ -92,7 +92,7 @@ def _decides(conflict: Conflict, config: DetectionConfig) -> bool:
 def through_index(
     vault: Vault, candidate: SemanticMemory, config: DetectionConfig, limit: int, *, deciding: bool = False
 ) -> tuple[list[Conflict], int]:
-    """What the index finds, and how many there are."""
+    """The conflicts that the index finds, and their total number."""
     found = find_conflicts(vault.collection(SEMANTIC), candidate, config, limit=limit, deciding=deciding)
     return [opponent.conflict for opponent in found.opponents], found.total_count
 
@@ -109,7 +109,7 @@ def through_index(
     config=CONFIGS,
     limit=st.integers(1, 4),
 )
-def test_the_index_finds_exactly_what_comparing_with_everything_finds(
+def test_the_index_finds_exactly_what_comparing_everything_finds(
     vault: Vault,
     stored: list[tuple[SemanticMemory, bool]],
     candidate: SemanticMemory,
@@ -138,7 +138,7 @@ def test_a_stored_statement_does_not_conflict_with_itself(vault: Vault) -> None:
     assert through_index(vault, other, DetectionConfig(), 10)[1] == 1
 
 
-def test_what_two_figures_of_the_same_similarity_differ_by_decides_nothing(vault: Vault) -> None:
+def test_rounding_differences_of_a_similarity_decide_nothing(vault: Vault) -> None:
     scope = Scope(user=f"user {next(USERS)}")
     config = DetectionConfig(signals=frozenset({SignalType.SEMANTIC}), semantic_threshold=0.8)
     for number, cosine in enumerate([0.8, 0.8 - 3e-8, 0.8 + 3e-8, 0.800001, 0.9]):
@@ -150,7 +150,7 @@ def test_what_two_figures_of_the_same_similarity_differ_by_decides_nothing(vault
     assert count == 2
 
 
-def test_what_the_index_rounds_is_compared_exactly(vault: Vault) -> None:
+def test_similarities_rounded_by_the_index_are_compared_exactly(vault: Vault) -> None:
     scope = Scope(user=f"user {next(USERS)}")
     config = DetectionConfig(signals=frozenset({SignalType.SEMANTIC}), semantic_threshold=0.8)
     rng = np.random.default_rng(7)
@@ -158,7 +158,7 @@ def test_what_the_index_rounds_is_compared_exactly(vault: Vault) -> None:
     memories = []
     for number, other in enumerate(_directions(rng, 200)):
         across = other - (other @ ours) * ours
-        # As far above the threshold as two figures must be apart to be different ones, give or take some rounding.
+        # Above the threshold by the smallest difference that counts, give or take some rounding.
         cosine = 0.8 + 1e-7 + rng.uniform(-1e-7, 1e-7)
         vector = cosine * ours + math.sqrt(1 - cosine * cosine) * across / np.linalg.norm(across)
         embedding = tuple(vector.astype(np.float32).tolist())
@@ -178,7 +178,7 @@ def test_what_the_index_rounds_is_compared_exactly(vault: Vault) -> None:
     ("signal", "fires"),
     [(SignalType.KEYWORD, False), (SignalType.TIME, True), (SignalType.IMPORTANCE, False)],
 )
-def test_the_bound_itself_counts_for_time_alone(vault: Vault, signal: SignalType, fires: bool) -> None:  # noqa: FBT001
+def test_the_bound_itself_counts_only_for_time(vault: Vault, signal: SignalType, fires: bool) -> None:  # noqa: FBT001
     scope = Scope(user=f"user {next(USERS)}")
     at_all_bounds = SemanticMemory(
         f"{scope.user} m",
@@ -210,7 +210,7 @@ def _directions(rng: np.random.Generator, count: int) -> np.ndarray[tuple[int, i
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def test_equally_severe_conflicts_come_in_the_order_of_saving_however_many_they_are(vault: Vault) -> None:
+def test_any_number_of_equally_severe_conflicts_come_in_the_order_of_saving(vault: Vault) -> None:
     scope = Scope(user=f"user {next(USERS)}")
     for number in range(130):
         text = "Ada drinks tea"
@@ -225,7 +225,7 @@ def test_equally_severe_conflicts_come_in_the_order_of_saving_however_many_they_
     assert found[0].signals[1].keywords == ("ada", "drinks")
 
 
-def test_what_is_stored_of_a_statement_gives_the_same_comparison(vault: Vault) -> None:
+def test_the_stored_form_of_a_statement_gives_the_same_comparison(vault: Vault) -> None:
     scope = Scope(user=f"user {next(USERS)}")
     memory = SemanticMemory(
         f"{scope.user} m", "Ada lives", scope=scope, embedding=_embedding(0.3, 2), create_time=NOON, importance=0.1

@@ -1,4 +1,4 @@
-"""Signals: when two statements conflict, by what, and how severely."""
+"""Signals: when two statements conflict, for what reason, and how severely."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -30,7 +30,7 @@ def score(signals: dict[SignalType, Signal], of: SignalType) -> float | None:
     ("first", "second", "expected"),
     [
         ((1.0, 0.0), (1.0, 0.0), 1.0),
-        ((1.0, 0.0), (0.8, 0.6), None),  # cosine 0.8 is the threshold, not above it
+        ((1.0, 0.0), (0.8, 0.6), None),  # cosine 0.8 equals the threshold and is not above it
         ((1.0, 0.0), (0.8001, 0.59987), 0.8001),
         ((1.0, 0.0), (0.7999, 0.60013), None),
         ((1.0, 0.0), (0.96, 0.28), 0.96),
@@ -53,7 +53,7 @@ def test_the_semantic_signal_is_the_cosine_strictly_above_the_threshold(
     assert score(signals, SEMANTIC) == (None if expected is None else pytest.approx(expected, abs=1e-4))
 
 
-def test_a_cosine_that_is_the_threshold_in_single_precision_is_not_above_it() -> None:
+def test_a_cosine_equal_to_the_threshold_in_single_precision_is_not_above_it() -> None:
     # 0.8 and 0.6 as four-byte numbers
     single = statement(embedding=(0.800000011920929, 0.6000000238418579))
     assert SEMANTIC not in fired(statement(embedding=(1.0, 0.0)), single)
@@ -103,7 +103,7 @@ def test_without_keywords_the_words_of_the_contents_are_compared(
         (timedelta(), timedelta(minutes=5), 1.0),
         (timedelta(minutes=1), timedelta(minutes=5), 0.8),
         (timedelta(minutes=-1), timedelta(minutes=5), 0.8),
-        (timedelta(minutes=5), timedelta(minutes=5), 0.0),  # the window counts itself in
+        (timedelta(minutes=5), timedelta(minutes=5), 0.0),  # the window is inclusive
         (timedelta(minutes=5, microseconds=1), timedelta(minutes=5), None),
         (timedelta(hours=6), timedelta(days=1), 0.75),
         (timedelta(), timedelta(), 1.0),
@@ -162,13 +162,13 @@ def test_signals_name_the_bound_the_overlap_and_the_differences() -> None:
     assert (time.type, time.bound, time.time_delta) == (TIME, 300.0, timedelta(minutes=2))
     assert (importance.type, importance.bound) == (IMPORTANCE, 0.4)
     assert importance.importance_delta == pytest.approx(0.75)
-    # Cosine, all of the smaller set, two of five minutes, and 0.75 of the 0.6 that are left, which is at most 1.
+    # Cosine, all of the smaller set, two of five minutes, and 0.75 of the remaining 0.6, limited to 1.
     assert conflict.severity == pytest.approx(0.96 + 1.0 + 0.6 + 1.0)
     assert conflict.memory_id == "stored"
 
 
 @pytest.mark.parametrize("wanted", [frozenset({TIME}), frozenset({SEMANTIC, IMPORTANCE}), frozenset()])
-def test_only_the_signals_that_are_asked_for_count(wanted: frozenset[SignalType]) -> None:
+def test_only_requested_signals_count(wanted: frozenset[SignalType]) -> None:
     conflicts = detect_all(conflicting(), [opponent()], DetectionConfig(signals=wanted))
     assert {signal.type for conflict in conflicts for signal in conflict.signals} == wanted
 
@@ -177,13 +177,13 @@ def test_another_users_statement_never_conflicts() -> None:
     assert detect_all(conflicting(), [opponent(user="ben")], DetectionConfig()) == []
 
 
-def test_a_statement_does_not_conflict_with_itself_but_with_those_that_have_no_id_yet() -> None:
+def test_a_statement_conflicts_with_those_without_an_id_but_not_with_itself() -> None:
     others = [opponent("same"), opponent("other")]
     assert [found.memory_id for found in detect_all(conflicting("same"), others, DetectionConfig())] == ["other"]
     assert [found.memory_id for found in detect_all(conflicting(""), [opponent("")], DetectionConfig())] == [""]
 
 
-def test_the_most_severe_conflict_comes_first_and_the_first_of_equal_ones() -> None:
+def test_the_most_severe_conflict_comes_first_and_equal_ones_keep_their_order() -> None:
     existing = [
         statement("a", "weak", keywords=("tea",)),
         statement("b", "strong", keywords=("tea",), create_time=NOON),
@@ -198,7 +198,7 @@ def test_the_most_severe_conflict_comes_first_and_the_first_of_equal_ones() -> N
 
 
 @given(statements(), statements(), detection_configs())
-def test_scores_are_shares_and_the_severity_is_their_sum(
+def test_scores_are_fractions_and_the_severity_is_their_sum(
     first: SemanticMemory, second: SemanticMemory, config: DetectionConfig
 ) -> None:
     signals = signals_of(compare(first, second), config)
@@ -208,9 +208,7 @@ def test_scores_are_shares_and_the_severity_is_their_sum(
 
 
 @given(statements(), statements(), detection_configs())
-def test_a_comparison_is_the_same_from_either_side(
-    first: SemanticMemory, second: SemanticMemory, config: DetectionConfig
-) -> None:
+def test_a_comparison_is_symmetric(first: SemanticMemory, second: SemanticMemory, config: DetectionConfig) -> None:
     assert signals_of(compare(first, second), config) == signals_of(compare(second, first), config)
 
 

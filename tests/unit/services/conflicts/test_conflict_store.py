@@ -1,4 +1,4 @@
-"""The conflict service: each step asked for by itself, previews, merges that are asked for, and the audit trail."""
+"""The conflict service: each step called by itself, previews, requested merges and the audit trail."""
 
 import random
 from dataclasses import replace
@@ -42,7 +42,7 @@ def given(content: str, **fields: Any) -> MemoryRef:
 
 
 async def stored(conflicts: OpenedConflicts, content: str, **fields: Any) -> MemoryRef:
-    """A statement that is, whatever it conflicts with."""
+    """A statement that is stored whatever it conflicts with."""
     saved = await conflicts.save(content, policy=ConflictPolicy.DETECT, **fields)
     assert saved.memory is not None
     return MemoryRef(memory_id=saved.memory.memory_id)
@@ -63,7 +63,7 @@ async def test_conflicts_of_a_given_statement_are_found_by_its_meaning_words_tim
     assert (detected.total_count, detected.rule) == (1, "default")
 
 
-async def test_a_given_statement_is_embedded_where_it_has_no_vector(conflicts: OpenedConflicts) -> None:
+async def test_a_given_statement_without_a_vector_is_embedded(conflicts: OpenedConflicts) -> None:
     only_meaning = {"signals": ["semantic"]}
     [vector] = conflicts.embed("Ada lives in Berlin")
     known = await stored(conflicts, "something else entirely", vector=vector)
@@ -87,7 +87,7 @@ async def test_a_limit_cuts_the_conflicts_but_not_their_count(conflicts: OpenedC
     assert (len(detected.conflicts), detected.total_count) == (2, 5)
 
 
-async def test_changes_to_a_rule_hold_for_one_call(conflicts: OpenedConflicts) -> None:
+async def test_changes_to_a_rule_apply_to_one_call(conflicts: OpenedConflicts) -> None:
     await stored(conflicts, "Ada lives in Berlin", vector=HERE)
     never = {"time_window_s": 1e-6, "keyword_threshold": 1.0, "semantic_threshold": 1.0}
     conflicts.clock.pass_hours(0.01)
@@ -98,7 +98,7 @@ async def test_changes_to_a_rule_hold_for_one_call(conflicts: OpenedConflicts) -
 # Deciding
 
 
-async def test_two_given_statements_are_decided_between(conflicts: OpenedConflicts) -> None:
+async def test_two_given_statements_can_be_arbitrated(conflicts: OpenedConflicts) -> None:
     answer = await conflicts.store.arbitrate(
         given("Ada lives in Berlin", create_time=NOON),
         given("Ada lives in Paris", create_time=NOON - timedelta(hours=6)),
@@ -109,7 +109,7 @@ async def test_two_given_statements_are_decided_between(conflicts: OpenedConflic
     assert answer.rule == "default"
 
 
-async def test_stored_and_given_statements_are_decided_between_and_nothing_changes(conflicts: OpenedConflicts) -> None:
+async def test_arbitrating_stored_and_given_statements_changes_nothing(conflicts: OpenedConflicts) -> None:
     known = await stored(conflicts, "Ada lives in Berlin", importance=0.9)
     before = conflicts.vault.changes.state()
     answer = await conflicts.store.arbitrate(given("Ada lives in Paris", importance=0.5), known)
@@ -121,7 +121,7 @@ async def test_stored_and_given_statements_are_decided_between_and_nothing_chang
     assert conflicts.vault.changes.state() == before
 
 
-async def test_given_statements_are_embedded_to_be_weighed(conflicts: OpenedConflicts) -> None:
+async def test_given_statements_are_embedded_for_the_weighing(conflicts: OpenedConflicts) -> None:
     one, other = given("Ada drinks tea"), given("Ada drinks coffee")
     weighed = await conflicts.store.arbitrate(one, other, arbitration=NOTHING_DECIDES)
     [meaning] = [factor for factor in weighed.result.factors if factor.name == "semantic"]
@@ -133,7 +133,7 @@ async def test_given_statements_are_embedded_to_be_weighed(conflicts: OpenedConf
 # Merging
 
 
-async def test_two_stored_statements_are_merged_in_the_order_given(conflicts: OpenedConflicts) -> None:
+async def test_two_stored_statements_are_merged_in_the_given_order(conflicts: OpenedConflicts) -> None:
     first = await stored(conflicts, "Ada drinks tea", vector=HERE)
     second = await stored(conflicts, "Ada has a cat", vector=HERE)
     head = conflicts.vault.changes.state().head
@@ -177,7 +177,7 @@ async def test_opposite_statements_can_be_merged(conflicts: OpenedConflicts) -> 
     assert float(np.linalg.norm(document.embedding or ())) == pytest.approx(1.0)
 
 
-async def test_a_dry_run_answers_the_same_and_changes_nothing(conflicts: OpenedConflicts) -> None:
+async def test_a_dry_run_returns_the_same_and_changes_nothing(conflicts: OpenedConflicts) -> None:
     first = await stored(conflicts, "Ada drinks tea", importance=0.4)
     second = await stored(conflicts, "Ada has a cat", importance=0.6)
     before = conflicts.vault.changes.state()
@@ -191,14 +191,14 @@ async def test_a_dry_run_answers_the_same_and_changes_nothing(conflicts: OpenedC
     assert (done.memory.content, done.memory.importance) == ("Ada has a cat", 0.5)
 
 
-async def test_given_statements_are_merged_without_storing_anything(conflicts: OpenedConflicts) -> None:
+async def test_merging_given_statements_stores_nothing(conflicts: OpenedConflicts) -> None:
     merged = await conflicts.store.merge(given("Ada drinks tea"), given("Ada has a cat"))
     assert merged.memory.content == "Ada drinks tea\nAda has a cat"
     assert (merged.memory.memory_id, merged.decision) == ("", None)
     assert conflicts.documents() == []
 
 
-async def test_a_merge_made_again_with_its_request_id_is_the_same_merge(conflicts: OpenedConflicts) -> None:
+async def test_a_merge_repeated_with_its_request_id_is_the_same_merge(conflicts: OpenedConflicts) -> None:
     first, second = await stored(conflicts, "Ada drinks tea"), await stored(conflicts, "Ada has a cat")
     merged = await conflicts.store.merge(first, second, request_id="r")
     before = conflicts.vault.changes.state()
@@ -208,7 +208,7 @@ async def test_a_merge_made_again_with_its_request_id_is_the_same_merge(conflict
     assert conflicts.vault.changes.state() == before
 
 
-async def test_what_gave_way_already_cannot_be_merged(conflicts: OpenedConflicts) -> None:
+async def test_a_superseded_statement_cannot_be_merged(conflicts: OpenedConflicts) -> None:
     first, second = await stored(conflicts, "Ada drinks tea"), await stored(conflicts, "Ada has a cat")
     third = await stored(conflicts, "Ada has a dog")
     merged = await conflicts.store.merge(first, second)
@@ -218,7 +218,7 @@ async def test_what_gave_way_already_cannot_be_merged(conflicts: OpenedConflicts
     assert len(conflicts.visible()) == 2
 
 
-async def test_two_statements_that_are_too_long_together_stay_two(conflicts: OpenedConflicts) -> None:
+async def test_two_statements_that_are_too_long_together_are_not_merged(conflicts: OpenedConflicts) -> None:
     first = await stored(conflicts, "tea " * 150_000)
     second = await stored(conflicts, "cat " * 150_000)
     with pytest.raises(InvalidOperationError, match="at most 1,048,576 bytes"):
@@ -230,7 +230,7 @@ async def test_two_statements_that_are_too_long_together_stay_two(conflicts: Ope
 
 
 def without_ids(saved: SavedSemantic, stored_ids: set[str]) -> tuple[Any, ...]:
-    """What a save and its preview must have in common: all but ids, receipts and times of what is new."""
+    """What a save and its preview must have in common: all but the ids, receipts and times of new records."""
     memory = saved.memory
     if memory is not None and memory.memory_id not in stored_ids:
         merged_from = tuple(one for one in memory.merged_from if one in stored_ids)
@@ -246,9 +246,7 @@ def _comparable(decision: Decision | None, stored_ids: set[str]) -> Decision | N
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_preview_says_what_the_save_then_does_and_changes_nothing(
-    conflicts: OpenedConflicts, seed: int
-) -> None:
+async def test_a_preview_equals_the_later_save_and_changes_nothing(conflicts: OpenedConflicts, seed: int) -> None:
     rng = random.Random(seed)
     words = ["Ada", "lives", "works", "in", "Berlin", "Paris", "with", "tea", "cats"]
     strategies = ["keep-candidate", "keep-existing", "reject"]
@@ -317,11 +315,11 @@ async def test_decisions_are_listed_newest_first_page_by_page(conflicts: OpenedC
 
 
 def replace_words(decision: Decision) -> Decision:
-    """The decision as it is kept: without the words that both are about."""
+    """The stored form of a decision, which leaves out the words that both statements share."""
     return replace(decision, signals=tuple(replace(signal, keywords=()) for signal in decision.signals))
 
 
-async def test_decisions_are_listed_by_user_and_by_what_they_are_about(conflicts: OpenedConflicts) -> None:
+async def test_decisions_are_listed_by_user_and_by_statement(conflicts: OpenedConflicts) -> None:
     grace = Scope(user="grace")
     saves = []
     for scope in (ADA, grace):
@@ -333,7 +331,7 @@ async def test_decisions_are_listed_by_user_and_by_what_they_are_about(conflicts
     berlin = saves[1].memory
     assert berlin is not None
     about = await conflicts.store.list_decisions(memory_id=berlin.memory_id, limit=10)
-    # It took Paris's place, and gave way to Rome.
+    # It superseded Paris and was superseded by Rome.
     assert [decision.existing_id == berlin.memory_id for decision in about.decisions] == [True, False]
     assert (await conflicts.store.list_decisions(user="grace", memory_id=berlin.memory_id, limit=10)).decisions == ()
 
@@ -341,7 +339,7 @@ async def test_decisions_are_listed_by_user_and_by_what_they_are_about(conflicts
 # Bad input
 
 
-async def test_bad_input_is_named_with_its_field(conflicts: OpenedConflicts) -> None:
+async def test_errors_in_the_input_are_named_by_field(conflicts: OpenedConflicts) -> None:
     known = await stored(conflicts, "Ada lives in Berlin")
     store, grace = conflicts.store, given("Grace lives in Rome", scope=Scope(user="grace"))
     calls: list[tuple[Any, list[str]]] = [
@@ -371,7 +369,7 @@ async def test_bad_input_is_named_with_its_field(conflicts: OpenedConflicts) -> 
     assert len(conflicts.documents()) == 1
 
 
-async def test_what_is_not_there_is_said_to_be_missing(conflicts: OpenedConflicts) -> None:
+async def test_a_missing_record_is_reported_as_missing(conflicts: OpenedConflicts) -> None:
     known = await stored(conflicts, "Ada lives in Berlin")
     nobody = MemoryRef(memory_id="nobody")
     with pytest.raises(MemoryNotFoundError, match="nobody"):

@@ -1,4 +1,4 @@
-"""Decisions survive being written down, without the words of what they are about."""
+"""Decisions can be stored and read, without the words of the statements that they are about."""
 
 import json
 from dataclasses import replace
@@ -73,13 +73,13 @@ DECISIONS = st.builds(
 
 @settings(derandomize=True)
 @given(DECISIONS)
-def test_a_decision_comes_back_as_it_was_written_but_for_the_words(decision: Decision) -> None:
+def test_a_decision_comes_back_as_stored_without_the_shared_words(decision: Decision) -> None:
     wordless = replace(decision, signals=tuple(replace(signal, keywords=()) for signal in decision.signals))
     assert decision_from_json(decision_to_json(decision)) == wordless
     assert stored_decision(decision_document(decision, decision_to_json(decision))) == wordless
 
 
-def test_a_decision_from_before_the_guard_was_counted_opens_with_none_counted() -> None:
+def test_a_decision_from_before_the_guard_was_counted_opens_with_a_count_of_zero() -> None:
     arbitration = ArbitrationResult(
         action=ArbitrationAction.MERGE, strategy=ArbitrationStrategy.MULTI_FACTOR, confidence=0.6, reason="0.1 apart"
     )
@@ -97,7 +97,7 @@ def test_a_decision_from_before_the_guard_was_counted_opens_with_none_counted() 
     assert decision_from_json(earlier) == decision
 
 
-def test_the_words_that_both_are_about_are_not_written_down() -> None:
+def test_the_shared_words_are_not_stored() -> None:
     decision = Decision(
         decision_id="d",
         scope=Scope(user="ada"),

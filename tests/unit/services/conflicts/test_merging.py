@@ -1,4 +1,4 @@
-"""Merging: what becomes of two statements, field by field, and what is counted of it."""
+"""Merging: how two statements are combined, field by field, and the statistics about it."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,17 +34,17 @@ def contents(first: str, second: str, **config: Any) -> str:
     return merged(statement(first), statement(second), **config).memory.content
 
 
-def test_concatenate_is_the_first_a_newline_and_the_second() -> None:
+def test_concatenate_joins_both_with_a_newline() -> None:
     assert contents(" Tea is hot. ", "Milk is cold", content_strategy=CONCATENATE) == " Tea is hot. \nMilk is cold"
 
 
-def test_replace_is_the_second() -> None:
+def test_replace_returns_the_second() -> None:
     result = merged(statement("Tea. Tea."), statement("Rice. Rice. "), content_strategy=REPLACE)
     assert result.memory.content == "Rice. Rice. "
     assert result.statistics.deduplicated_count == 0
 
 
-def test_summarize_is_what_both_are_about_and_the_sentences_that_add_something() -> None:
+def test_summarize_names_the_topic_and_the_sentences_that_add_something() -> None:
     first = statement("Anna drinks green tea. She has a cat.", keywords=("Tea", "cat", "Anna", "TEA"))
     second = statement("Anna drinks green tea at noon. She has a cat.", keywords=("anna", "tea", "noon"))
     result = merged(first, second, content_strategy=SUMMARIZE)
@@ -52,7 +52,7 @@ def test_summarize_is_what_both_are_about_and_the_sentences_that_add_something()
     assert result.statistics.deduplicated_count == 2
 
 
-def test_without_keywords_the_telling_words_of_both_are_what_they_are_about() -> None:
+def test_without_keywords_the_topic_is_the_significant_words_of_both() -> None:
     assert contents("The tea is for Anna.", "Anna never has tea.", content_strategy=SUMMARIZE) == (
         "tea, anna\nThe tea is for Anna.\nAnna never has tea."
     )
@@ -70,22 +70,22 @@ def test_without_keywords_the_telling_words_of_both_are_what_they_are_about() ->
         ("カフェで働く。", "駅前のｶﾌｪにいない。", "カフェ"),
     ],
 )
-def test_what_both_are_about_is_words_that_readers_know(first: str, second: str, about: str) -> None:
+def test_the_topic_consists_of_readable_words(first: str, second: str, about: str) -> None:
     content = contents(first, second, content_strategy=SUMMARIZE)
     assert content == "\n".join(filter(None, (about, first, second)))
 
 
-def test_keywords_that_are_given_are_what_both_are_about_in_any_script() -> None:
+def test_given_keywords_are_the_topic_in_any_script() -> None:
     first = statement("他住在北京。", keywords=("北京", "居住"))
     second = statement("他没有离开北京。", keywords=("离开", "北京"))
     assert merged(first, second, content_strategy=SUMMARIZE).memory.content.startswith("北京\n")
 
 
-def test_summarize_of_contents_with_nothing_in_common_has_no_line_for_it() -> None:
+def test_summarizing_contents_with_nothing_in_common_has_no_topic_line() -> None:
     assert contents("Tea is hot.", "Milk was cold.", content_strategy=SUMMARIZE) == "Tea is hot.\nMilk was cold."
 
 
-def test_summarize_leaves_repetitions_out_even_where_others_would_not() -> None:
+def test_summarize_leaves_repetitions_out_even_if_other_strategies_would_not() -> None:
     assert contents("Tea.", "Tea.", content_strategy=SUMMARIZE, deduplicate=False) == "tea\nTea."
 
 
@@ -102,7 +102,7 @@ def test_summarize_leaves_repetitions_out_even_where_others_would_not() -> None:
         ("?", "!", CONCATENATE),
     ],
 )
-def test_smart_summarizes_where_more_than_seven_tenths_of_the_words_are_the_same(
+def test_smart_summarizes_if_more_than_seven_tenths_of_the_words_are_the_same(
     first: str, second: str, strategy: ContentStrategy
 ) -> None:
     result = merged(statement(first), statement(second), content_strategy=SMART)
@@ -110,13 +110,13 @@ def test_smart_summarizes_where_more_than_seven_tenths_of_the_words_are_the_same
     assert result.memory.content == contents(first, second, content_strategy=strategy)
 
 
-def test_a_sentence_that_both_have_is_there_once_unless_that_is_switched_off() -> None:
+def test_a_shared_sentence_is_kept_once_unless_deduplication_is_disabled() -> None:
     first, second = "Tea is hot. Milk is cold.", "Rice is white. Tea is hot."
     assert contents(first, second) == "Tea is hot. Milk is cold.\nRice is white."
     assert contents(first, second, deduplicate=False) == f"{first}\n{second}"
 
 
-def test_the_threshold_of_the_repetitions_is_configured() -> None:
+def test_the_threshold_for_repetitions_is_configured() -> None:
     first, second = "The user likes tea.", "A user likes tea."
     assert contents(first, second, content_strategy=CONCATENATE) == "The user likes tea."
     strict = contents(first, second, content_strategy=CONCATENATE, deduplication_threshold=0.95)
@@ -124,7 +124,7 @@ def test_the_threshold_of_the_repetitions_is_configured() -> None:
 
 
 @pytest.mark.parametrize("strategy", [CONCATENATE, SUMMARIZE])
-def test_the_guard_is_configured_and_what_it_kept_is_counted(strategy: ContentStrategy) -> None:
+def test_the_guard_is_configured_and_the_sentences_it_kept_are_counted(strategy: ContentStrategy) -> None:
     first = statement("The user likes tea.", keywords=("k",))
     second = statement("The user does not like tea.", keywords=("l",))
     both = merged(first, second, content_strategy=strategy)
@@ -203,7 +203,7 @@ def test_sources(strategy: SourceStrategy, first: str, second: str, expected: st
     assert result.memory.source == expected
 
 
-def test_the_priorities_of_sources_are_those_that_are_given() -> None:
+def test_the_configured_source_priorities_apply() -> None:
     result = merge(statement(source="user"), statement(source="a form"), MergeConfig(), source_priority={"a form": 1.0})
     assert result.memory.source == "a form"
 
@@ -227,7 +227,7 @@ def test_keywords(
     assert result.statistics.keywords_count == len(expected)
 
 
-def test_whatever_else_is_known_of_either_is_known_of_both_and_the_second_counts() -> None:
+def test_metadata_of_both_is_merged_and_the_second_wins() -> None:
     first = SemanticMemory(
         "one", "Tea.", "Hot.", Scope("anna", household="home", persona="work"), metadata={"a": 1, "b": 2}
     )
@@ -244,7 +244,7 @@ def test_summaries_are_joined(first: str, second: str, summary: str) -> None:
     assert merged(statement(summary=first), statement(summary=second)).memory.summary == summary
 
 
-def test_the_inputs_are_named_where_history_is_kept() -> None:
+def test_the_inputs_are_named_if_history_is_kept() -> None:
     first, second = statement(memory_id="one"), statement(memory_id="two")
     assert merged(first, second).memory.merged_from == ("one", "two")
     assert merged(first, second, keep_history=False).memory.merged_from == ()
@@ -259,7 +259,7 @@ EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
     [
         (EAST, NORTH, (0.5**0.5, 0.5**0.5)),
         (EAST, EAST, EAST),
-        (EAST, WEST, WEST),  # there is no direction between them
+        (EAST, WEST, WEST),  # no direction lies between them
         (EAST, None, EAST),
         (None, NORTH, NORTH),
         (None, None, None),
@@ -271,14 +271,14 @@ def test_the_vector_lies_between_those_of_the_two(first: Any, second: Any, betwe
     assert memory.embedding == (None if between is None else pytest.approx(between))
 
 
-def test_a_content_that_is_that_of_one_input_has_its_vector() -> None:
+def test_a_content_equal_to_one_input_gets_its_vector() -> None:
     first, second = statement("Tea is hot, and good.", embedding=EAST), statement("Tea is hot", embedding=NORTH)
     assert merged(first, second, content_strategy=REPLACE).memory.embedding == NORTH
     assert merged(first, second, content_strategy=CONCATENATE).memory.content == first.content
     assert merged(first, second, content_strategy=CONCATENATE).memory.embedding == EAST
 
 
-def test_the_statistics_tell_what_the_merge_did() -> None:
+def test_the_statistics_describe_the_merge() -> None:
     first = statement("Tea is hot. 茶。", importance=0.5, keywords=("tea", "hot"))
     second = statement("Tea is hot.", importance=0.9, keywords=("tea", "cup"))
     statistics = merged(
@@ -307,9 +307,7 @@ def test_statistics_agree_with_the_result(first: SemanticMemory, second: Semanti
 
 
 @given(statements(), statements(), keeping)
-def test_no_sentence_is_lost_that_is_not_counted(
-    first: SemanticMemory, second: SemanticMemory, config: MergeConfig
-) -> None:
+def test_every_lost_sentence_is_counted(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> None:
     result = merge(first, second, config, source_priority=SOURCE_PRIORITY)
     sentences = [*split_sentences(first.content), *split_sentences(second.content)]
     gone = [sentence for sentence in sentences if sentence.strip() not in result.memory.content]
@@ -319,7 +317,7 @@ def test_no_sentence_is_lost_that_is_not_counted(
 
 
 @given(statements(), statements())
-def test_without_de_duplication_concatenation_is_exact(first: SemanticMemory, second: SemanticMemory) -> None:
+def test_without_deduplication_concatenation_is_exact(first: SemanticMemory, second: SemanticMemory) -> None:
     result = merged(first, second, content_strategy=CONCATENATE, deduplicate=False)
     assert result.memory.content == f"{first.content}\n{second.content}"
     assert result.statistics.deduplicated_count == 0

@@ -1,4 +1,4 @@
-"""Merge rules are registered, inherit, change, match and load as a whole or not at all."""
+"""Merge rules are registered, inherited, changed, matched and loaded, always as a whole or not at all."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ PHONE = {"name": "phone", "extends": "home", "priority": 9, "conditions": {"user
 
 
 def registry_of(*rules: dict[str, Any]) -> MergeRuleRegistry:
-    """A registry in which these were registered, one after the other."""
+    """A registry in which these rules were registered in order."""
     registry = MergeRuleRegistry()
     for rule in rules:
         registry.register(rule)
@@ -41,12 +41,12 @@ def registry_of(*rules: dict[str, Any]) -> MergeRuleRegistry:
 def candidate(
     user: str = "ada", persona: str = "", source: str = "", importance: float | None = None
 ) -> SemanticMemory:
-    """A statement that looks for its rule."""
+    """A statement to find the rule for."""
     return SemanticMemory("", "", scope=Scope(user=user, persona=persona), source=source, importance=importance)
 
 
 def names(registry: MergeRuleRegistry) -> list[str]:
-    """The names of all rules, in their order."""
+    """The names of all rules, in order."""
     return [rule["name"] for rule in registry.export()]
 
 
@@ -70,14 +70,14 @@ def test_a_registered_rule_is_found_by_name_and_the_version_grows() -> None:
     assert receipt.version == registry.version == 2
 
 
-def test_what_is_handed_out_is_a_copy() -> None:
+def test_returned_rules_are_copies() -> None:
     registry = registry_of(STRICT)
     registry.get("strict")["arbitration"]["merge_threshold"] = 0.9
     registry.export()[1]["arbitration"]["weights"]["recency"] = 0.0
     assert registry.get("strict") == STRICT
 
 
-def test_what_was_handed_in_may_be_changed_afterwards() -> None:
+def test_changing_a_dict_after_registering_it_changes_no_rule() -> None:
     written: dict[str, Any] = {"name": "mine", "conditions": {"users": ["ada"]}}
     registry = registry_of(written)
     written["conditions"]["users"].append("bob")
@@ -85,7 +85,7 @@ def test_what_was_handed_in_may_be_changed_afterwards() -> None:
 
 
 @pytest.mark.parametrize("name", ["strict", "default"])
-def test_a_name_is_given_once(name: str) -> None:
+def test_a_name_can_be_registered_only_once(name: str) -> None:
     registry = registry_of(STRICT)
     with pytest.raises(RuleExistsError, match=name):
         registry.register({"name": name})
@@ -123,7 +123,7 @@ def test_a_rule_inherits_over_several_levels_and_overrides_key_by_key() -> None:
     )
 
 
-def test_a_resolved_rule_says_where_each_field_is_from() -> None:
+def test_a_resolved_rule_says_where_each_field_comes_from() -> None:
     origins = registry_of(STRICT, HOME, PHONE).resolve("phone").origins
     assert {field: origin for field, origin in origins.items() if origin} == {
         "priority": "phone",
@@ -137,7 +137,7 @@ def test_a_resolved_rule_says_where_each_field_is_from() -> None:
     assert origins["merge.keep_history"] == ""
 
 
-def test_every_field_reaches_the_rule_as_it_applies() -> None:
+def test_every_field_reaches_the_effective_rule() -> None:
     everything = {
         "name": "everything",
         "description": "all that can be said",
@@ -196,7 +196,7 @@ def test_every_field_reaches_the_rule_as_it_applies() -> None:
     assert rule.arbitration.default_strategy is DefaultStrategy.REJECT
 
 
-def test_a_changed_base_reaches_its_children() -> None:
+def test_a_changed_base_affects_its_children() -> None:
     registry = registry_of(STRICT, HOME, PHONE)
     assert registry.resolve("phone").arbitration.merge_threshold == 0.1
     registry.update("strict", {"arbitration": {"merge_threshold": 0.7}})
@@ -232,14 +232,14 @@ def test_an_update_merges_objects_and_replaces_lists() -> None:
     assert receipt.version == registry.version == 4
 
 
-def test_a_field_that_the_mask_names_and_the_change_does_not_is_inherited_again() -> None:
+def test_a_field_in_the_mask_without_a_value_is_inherited_again() -> None:
     registry = registry_of(STRICT, HOME)
     receipt = registry.update("home", {}, ["conditions", "arbitration.weights.source", "arbitration.merge_threshold"])
     assert receipt.rule == {"name": "home", "extends": "strict", "arbitration": {"allow_merge": False}}
     assert registry.update("home", {}, ["extends", "arbitration"]).rule == {"name": "home"}
 
 
-def test_with_a_mask_only_its_fields_change_and_hold_only_what_is_set() -> None:
+def test_with_a_mask_only_its_fields_change_and_objects_are_replaced() -> None:
     arbitration = {"source_priority": {"my.own": 9, "other": 3}, "weights": {"recency": 0.5, "source": 0.1}}
     registry = registry_of({"name": "mine", "priority": 1, "arbitration": arbitration})
     changes = {"priority": 7, "arbitration": {"source_priority": {"user": 1}, "weights": {"source": 0.2}}}
@@ -251,7 +251,7 @@ def test_with_a_mask_only_its_fields_change_and_hold_only_what_is_set() -> None:
     }
 
 
-def test_an_update_that_changes_nothing_leaves_the_version() -> None:
+def test_an_update_that_changes_nothing_keeps_the_version() -> None:
     registry = registry_of(STRICT)
     assert registry.update("strict", {"name": "strict", "priority": 1}, ["extends"]).version == 2
     assert registry.version == 2
@@ -266,7 +266,7 @@ def test_a_rule_keeps_its_name() -> None:
 # Deleting
 
 
-def test_a_deleted_rule_is_gone_and_an_unknown_one_says_false() -> None:
+def test_a_deleted_rule_is_gone_and_deleting_an_unknown_one_returns_false() -> None:
     registry = registry_of(STRICT)
     assert registry.delete("strict")
     assert (names(registry), registry.version) == (["default"], 3)
@@ -282,7 +282,7 @@ def test_the_default_rule_cannot_be_deleted(force: bool) -> None:  # noqa: FBT00
     assert registry.version == 1
 
 
-def test_a_base_in_use_is_deleted_only_by_force_and_its_children_keep_what_they_had() -> None:
+def test_a_base_in_use_is_deleted_only_by_force_and_its_children_keep_their_settings() -> None:
     registry = registry_of(STRICT, HOME, PHONE)
     before = {name: resolved_to_dict(registry.resolve(name)) for name in ("home", "phone")}
     with pytest.raises(RuleInUseError, match="'home'"):
@@ -298,7 +298,7 @@ def test_a_base_in_use_is_deleted_only_by_force_and_its_children_keep_what_they_
 # Matching
 
 
-def test_the_highest_priority_whose_conditions_hold_is_found() -> None:
+def test_the_matching_rule_with_the_highest_priority_is_found() -> None:
     registry = registry_of(STRICT, {**HOME, "priority": 2}, PHONE)
     assert registry.find_matching(candidate("ada", importance=0.5), candidate("ada")).name == "phone"
     assert registry.find_matching(candidate("bob", importance=0.5)).name == "home"
@@ -324,7 +324,7 @@ def test_the_highest_priority_whose_conditions_hold_is_found() -> None:
         ({"users": ["ada"], "personas": ["friend"]}, False),
     ],
 )
-def test_every_condition_that_is_set_must_hold(conditions: dict[str, Any], matches: bool) -> None:  # noqa: FBT001
+def test_all_conditions_must_hold(conditions: dict[str, Any], matches: bool) -> None:  # noqa: FBT001
     registry = registry_of({"name": "mine", "conditions": conditions})
     found = registry.find_matching(candidate("ada", "mentor", "user", 0.5))
     assert found.name == ("mine" if matches else "default")
@@ -336,7 +336,7 @@ def test_a_statement_without_importance_matches_no_range() -> None:
     assert registry.find_matching(candidate()).name == "default"
 
 
-def test_of_equal_priorities_the_first_registered_is_found() -> None:
+def test_among_equal_priorities_the_first_registered_is_found() -> None:
     registry = registry_of({"name": "first"}, {"name": "second"})
     assert registry.find_matching(candidate()).name == "first"
     registry.update("first", {"description": "still the first"})
@@ -346,7 +346,7 @@ def test_of_equal_priorities_the_first_registered_is_found() -> None:
     assert registry.find_matching(candidate()).name == "second"
 
 
-def test_a_disabled_rule_is_not_asked() -> None:
+def test_a_disabled_rule_never_matches() -> None:
     registry = registry_of({"name": "mine", "priority": 5, "enabled": False}, {"name": "child", "extends": "mine"})
     assert registry.find_matching(candidate()).name == "default"
     registry.update("child", {"enabled": True})
@@ -360,7 +360,7 @@ def test_the_default_rule_never_competes() -> None:
     assert registry.find_matching(candidate("ada")).name == "default"
 
 
-# What does not fit together
+# Inconsistent rules
 
 
 def test_an_unknown_base_is_refused_and_changes_nothing() -> None:
@@ -392,11 +392,11 @@ def test_a_rule_that_would_extend_itself_is_refused() -> None:
 # Loading and exporting
 
 
-def test_an_export_holds_the_rules_as_they_were_written_with_what_they_extend() -> None:
+def test_an_export_holds_the_rules_as_written_with_their_bases() -> None:
     assert registry_of(STRICT, HOME, PHONE).export() == [{"name": "default"}, STRICT, HOME, PHONE]
 
 
-def test_rules_are_loaded_in_any_order_at_once() -> None:
+def test_rules_can_be_loaded_in_any_order() -> None:
     registry = MergeRuleRegistry()
     assert registry.load([PHONE, HOME, STRICT]) == LoadedRules(3, 0, 0, 2)
     assert registry.resolve("phone").ancestors == ("home", "strict")
@@ -409,7 +409,7 @@ def test_loading_replaces_whole_rules_and_leaves_the_others() -> None:
     assert registry.load([{"name": "home"}]) == LoadedRules(0, 0, 0, 4)
 
 
-def test_loading_in_place_of_all_removes_the_rest_and_takes_over_the_order() -> None:
+def test_loading_with_replace_removes_the_other_rules_and_sets_the_order() -> None:
     registry = registry_of({"name": "old"}, {"name": "first"}, {"name": "second"})
     registry.update("default", {"priority": 3})
     assert registry.load([{"name": "second"}, {"name": "third"}, {"name": "first"}], replace_all=True) == LoadedRules(
@@ -420,7 +420,7 @@ def test_loading_in_place_of_all_removes_the_rest_and_takes_over_the_order() -> 
     assert registry.find_matching(candidate()).name == "second"
 
 
-def test_lenient_loading_takes_an_unknown_base_as_default() -> None:
+def test_lenient_loading_replaces_an_unknown_base_with_the_default() -> None:
     registry = registry_of(STRICT)
     registry.load([{"name": "orphan", "extends": "nowhere"}, {"name": "known", "extends": "strict"}], lenient=True)
     assert registry.get("orphan") == {"name": "orphan", "extends": "default"}
@@ -429,13 +429,13 @@ def test_lenient_loading_takes_an_unknown_base_as_default() -> None:
     assert registry.get("default") == {"name": "default"}
 
 
-def test_lenient_loading_in_place_of_all_knows_no_base_that_is_removed() -> None:
+def test_lenient_loading_with_replace_does_not_know_removed_bases() -> None:
     registry = registry_of(STRICT, HOME)
     registry.load([HOME], replace_all=True, lenient=True)
     assert registry.export() == [{"name": "default"}, {**HOME, "extends": "default"}]
 
 
-def test_lenient_loading_still_refuses_a_circle() -> None:
+def test_lenient_loading_still_refuses_a_cycle() -> None:
     registry = MergeRuleRegistry()
     with pytest.raises(CircularInheritanceError):
         registry.load([{"name": "a", "extends": "b"}, {"name": "b", "extends": "a"}], lenient=True)
@@ -450,7 +450,7 @@ def test_loading_one_name_twice_is_refused() -> None:
     assert registry.version == 1
 
 
-def test_resetting_takes_everything_back_but_the_version() -> None:
+def test_a_reset_restores_everything_but_the_version() -> None:
     registry = registry_of(STRICT, HOME)
     registry.update("default", {"priority": 7})
     registry.reset()

@@ -1,4 +1,4 @@
-"""What holds for any merge rules: loading an export gives them back, and no circle is ever let in."""
+"""Properties of all merge rules: loading an export restores them, and no cycle is ever accepted."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ BODIES = objects(
 
 @st.composite
 def registries(draw: st.DrawFn) -> MergeRuleRegistry:
-    """Registries whose rules extend each other in any way that is no circle, registered and then changed."""
+    """Registries whose rules extend each other without cycles, registered and then changed."""
     names = ["default", *draw(st.lists(NAMES.filter(lambda name: name != "default"), max_size=6, unique=True))]
     registry = MergeRuleRegistry()
     registry.load([{**draw(BODIES), "name": name} for name in draw(st.permutations(names))])
@@ -89,7 +89,7 @@ def test_rules_that_inherit_load_in_any_order(registry: MergeRuleRegistry, rando
 @seed(4)
 @given(registries(), st.integers(1, 60), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_a_circle_of_any_length_is_refused_and_changes_nothing(
+def test_a_cycle_of_any_length_is_refused_and_changes_nothing(
     registry: MergeRuleRegistry,
     length: int,
     random: Any,
@@ -109,7 +109,7 @@ def test_a_circle_of_any_length_is_refused_and_changes_nothing(
 @seed(4)
 @given(st.integers(1, 60))
 @settings(max_examples=30, deadline=None)
-def test_an_update_that_would_close_a_circle_is_refused_and_changes_nothing(length: int) -> None:
+def test_an_update_that_would_close_a_cycle_is_refused_and_changes_nothing(length: int) -> None:
     registry = MergeRuleRegistry()
     names = [f"link {number}" for number in range(length)]
     registry.load([{"name": name, **({"extends": names[i - 1]} if i else {})} for i, name in enumerate(names)])
@@ -122,7 +122,7 @@ def test_an_update_that_would_close_a_circle_is_refused_and_changes_nothing(leng
 @seed(4)
 @given(registries())
 @settings(max_examples=40, deadline=None)
-def test_forcing_a_base_away_changes_no_other_rule_as_it_applies(registry: MergeRuleRegistry) -> None:
+def test_deleting_a_base_by_force_changes_no_other_effective_rule(registry: MergeRuleRegistry) -> None:
     for name in [rule["name"] for rule in registry.export()][1:]:
         before = {rule["name"]: resolved_to_dict(registry.resolve(rule["name"])) for rule in registry.export()}
         assert registry.delete(name, force=True)
@@ -133,7 +133,7 @@ def test_forcing_a_base_away_changes_no_other_rule_as_it_applies(registry: Merge
 @seed(4)
 @given(registries())
 @settings(max_examples=40, deadline=None)
-def test_a_resolved_rule_is_a_rule_that_applies_in_the_same_way(registry: MergeRuleRegistry) -> None:
+def test_registering_a_resolved_rule_has_the_same_effect(registry: MergeRuleRegistry) -> None:
     for rule in registry.export():
         alone = resolved_to_dict(registry.resolve(rule["name"]))
         copy = MergeRuleRegistry()
@@ -145,7 +145,7 @@ def test_a_resolved_rule_is_a_rule_that_applies_in_the_same_way(registry: MergeR
 @seed(4)
 @given(BODIES, BODIES, BODIES)
 @settings(max_examples=100, deadline=None)
-def test_laying_over_is_associative_and_has_a_neutral_element(
+def test_overlaying_is_associative_and_has_a_neutral_element(
     one: dict[str, Any], two: dict[str, Any], three: dict[str, Any]
 ) -> None:
     assert merged(one, {}) == merged({}, one) == merged(one, one) == one
@@ -155,7 +155,7 @@ def test_laying_over_is_associative_and_has_a_neutral_element(
 @seed(4)
 @given(BODIES, BODIES)
 @settings(max_examples=100, deadline=None)
-def test_what_is_laid_over_wins_and_the_rest_stays(base: dict[str, Any], over: dict[str, Any]) -> None:
+def test_an_overlay_wins_and_the_rest_stays(base: dict[str, Any], over: dict[str, Any]) -> None:
     result, values_of_base, values_over = (dict(leaves(values)) for values in (merged(base, over), base, over))
     assert result == values_of_base | values_over
 

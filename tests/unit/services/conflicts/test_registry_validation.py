@@ -1,4 +1,4 @@
-"""What is wrong with a merge rule is said by field, with what would be right."""
+"""Errors in a merge rule are reported by field, with the valid values."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from mnemon_server.services.rules.registry import MergeRuleRegistry
 
 
 def violations_of(rule: object) -> dict[str, str]:
-    """What registering a rule complains about, by field."""
+    """The errors of registering a rule, by field."""
     registry = MergeRuleRegistry()
     with pytest.raises(InvalidArgumentError) as caught:
         registry.register(rule)
@@ -61,15 +61,13 @@ def violations_of(rule: object) -> dict[str, str]:
         ({7: "red"}, "7", "name, description, extends"),
     ],
 )
-def test_a_value_that_cannot_be_is_named_with_what_would_be_right(
-    part: dict[Any, Any], field: str, expected: str
-) -> None:
+def test_an_invalid_value_is_named_with_the_valid_ones(part: dict[Any, Any], field: str, expected: str) -> None:
     violations = violations_of({"name": "mine"} | part)
     assert [*violations] == [f"rule.{field}"]
     assert expected in violations[f"rule.{field}"]
 
 
-def test_everything_that_is_wrong_is_named_at_once() -> None:
+def test_all_errors_are_named_at_once() -> None:
     violations = violations_of({"priority": "high", "arbitration": {"merge_threshold": 2, "allow_merge": None}})
     assert {*violations} == {
         "rule.name",
@@ -84,13 +82,13 @@ def test_a_rule_is_an_object(rule: object) -> None:
     assert [*violations_of(rule)] == ["rule"]
 
 
-def test_a_rule_has_a_largest_size() -> None:
+def test_a_rule_has_a_maximum_size() -> None:
     assert violations_of({"name": "mine", "conditions": {"users": ["u" * 256] * 256}})["rule"].startswith(
         "must be at most 65,536 bytes"
     )
 
 
-def test_an_update_is_checked_as_it_would_leave_the_rule() -> None:
+def test_an_update_is_checked_by_its_result() -> None:
     registry = MergeRuleRegistry()
     registry.register({"name": "mine", "conditions": {"importance_max": 0.5}})
     with pytest.raises(InvalidArgumentError, match="importance_max"):
@@ -105,7 +103,7 @@ def test_an_update_is_checked_as_it_would_leave_the_rule() -> None:
         *("arbitration.source_priority.user", "arbitration.weights.luck"),
     ],
 )
-def test_a_mask_names_fields_of_a_rule_alone(path: str) -> None:
+def test_a_mask_names_only_fields_of_a_rule(path: str) -> None:
     registry = MergeRuleRegistry()
     with pytest.raises(InvalidArgumentError) as caught:
         registry.update("default", {}, ["merge", path])
@@ -114,7 +112,7 @@ def test_a_mask_names_fields_of_a_rule_alone(path: str) -> None:
     assert repr(path) in violation.description
 
 
-def test_numbers_and_empty_objects_are_kept_in_one_shape() -> None:
+def test_numbers_and_empty_objects_are_stored_in_one_form() -> None:
     registry = MergeRuleRegistry()
     registry.register({"name": "mine", "merge": {}, "arbitration": {"weights": {}}, "detection": {"time_window_s": 60}})
     assert registry.get("mine") == {"name": "mine", "detection": {"time_window_s": 60.0}}

@@ -1,4 +1,4 @@
-"""Saves that name or settle conflicts: what is known afterwards, what is kept behind it, and what the log says."""
+"""Saves that report or settle conflicts: what is visible, what is superseded, and what the log says."""
 
 import json
 
@@ -19,12 +19,12 @@ HERE = text_vector("where Ada lives")
 
 
 def told(change: Change) -> tuple[str, str]:
-    """What a change says happened, and why something was pruned."""
+    """The type of a change, and the reason if something was pruned."""
     reason = json.loads(change.details).get("prune_reason", "") if change.details else ""
     return (change.type.value, reason)
 
 
-async def test_a_newer_statement_takes_the_place_of_the_older_one(conflicts: OpenedConflicts) -> None:
+async def test_a_newer_statement_supersedes_the_older_one(conflicts: OpenedConflicts) -> None:
     old = (await conflicts.save("Ada lives in Paris", vector=HERE)).memory
     conflicts.clock.pass_hours(12)
     head = conflicts.vault.changes.state().head
@@ -59,7 +59,7 @@ async def test_a_newer_statement_takes_the_place_of_the_older_one(conflicts: Ope
     assert conflicts.decisions() == [decision_from_json(changes[0].details)] == [decision_from_json(changes[3].details)]
 
 
-async def test_a_statement_that_loses_is_kept_behind_the_one_that_stays(conflicts: OpenedConflicts) -> None:
+async def test_a_losing_statement_is_kept_as_superseded(conflicts: OpenedConflicts) -> None:
     known = (await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)).memory
     assert known is not None
     head = conflicts.vault.changes.state().head
@@ -80,7 +80,7 @@ async def test_a_statement_that_loses_is_kept_behind_the_one_that_stays(conflict
     ]
 
 
-async def test_a_statement_that_loses_again_is_not_kept_again(conflicts: OpenedConflicts) -> None:
+async def test_a_statement_that_loses_again_is_not_stored_again(conflicts: OpenedConflicts) -> None:
     await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)
     first = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
     second = await conflicts.save("Ada  lives in Berlin ", vector=HERE, importance=0.3)
@@ -91,7 +91,7 @@ async def test_a_statement_that_loses_again_is_not_kept_again(conflicts: OpenedC
     assert len(conflicts.decisions()) == 2
 
 
-async def test_a_statement_that_is_rejected_is_not_stored_but_the_decision_is(conflicts: OpenedConflicts) -> None:
+async def test_a_rejected_statement_is_not_stored_but_the_decision_is(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration={**NOTHING_DECIDES, "allow_merge": False, "default_strategy": "reject"})
     await conflicts.save("Ada lives in Paris", vector=HERE)
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
@@ -108,7 +108,7 @@ async def test_a_statement_that_is_rejected_is_not_stored_but_the_decision_is(co
     ("strategy", "known"),
     [("keep-candidate", "Ada lives in Berlin"), ("keep-existing", "Ada lives in Paris")],
 )
-async def test_where_nothing_decides_the_default_strategy_does(
+async def test_if_nothing_decides_the_default_strategy_does(
     conflicts: OpenedConflicts, strategy: str, known: str
 ) -> None:
     await conflicts.settle(arbitration={**NOTHING_DECIDES, "allow_merge": False, "default_strategy": strategy})
@@ -121,7 +121,7 @@ async def test_where_nothing_decides_the_default_strategy_does(
     assert saved.decision.arbitration.strategy is ArbitrationStrategy.DEFAULT
 
 
-async def test_two_statements_are_merged_into_a_new_one_and_kept_behind_it(conflicts: OpenedConflicts) -> None:
+async def test_two_statements_are_merged_into_a_new_one_that_supersedes_them(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=NOTHING_DECIDES)
     first, second = unit([1.0, 0.0] + [0.0] * 62), unit([0.9, 0.1] + [0.0] * 62)
     known = (await conflicts.save("Ada drinks tea", vector=first, importance=0.5, keywords=("tea",))).memory
@@ -157,7 +157,7 @@ async def test_two_statements_are_merged_into_a_new_one_and_kept_behind_it(confl
     ]
 
 
-async def test_a_merge_does_not_name_its_inputs_where_the_rule_keeps_no_history(conflicts: OpenedConflicts) -> None:
+async def test_a_merge_does_not_name_its_inputs_if_the_rule_keeps_no_history(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=NOTHING_DECIDES, merge={"keep_history": False})
     await conflicts.save("Ada drinks tea", vector=HERE)
     saved = await conflicts.save("Ada has a cat", vector=HERE)
@@ -167,7 +167,7 @@ async def test_a_merge_does_not_name_its_inputs_where_the_rule_keeps_no_history(
 
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.DETECT, ConflictPolicy.RESOLVE])
-async def test_what_is_known_already_is_the_answer_and_nothing_is_written(
+async def test_a_known_statement_is_returned_and_nothing_is_written(
     conflicts: OpenedConflicts, policy: ConflictPolicy
 ) -> None:
     known = (await conflicts.save("Ada lives in Paris")).memory
@@ -178,7 +178,7 @@ async def test_what_is_known_already_is_the_answer_and_nothing_is_written(
     assert conflicts.vault.changes.state() == before
 
 
-async def test_who_moves_back_says_again_what_was_superseded(conflicts: OpenedConflicts) -> None:
+async def test_a_superseded_statement_can_become_current_again(conflicts: OpenedConflicts) -> None:
     for hours, place in enumerate(["Berlin", "Paris", "Berlin"]):
         conflicts.clock.pass_hours(hours)
         saved = await conflicts.save(f"Ada lives in {place}", vector=HERE)
@@ -187,7 +187,7 @@ async def test_who_moves_back_says_again_what_was_superseded(conflicts: OpenedCo
     assert len(conflicts.documents()) == 3
 
 
-async def test_detecting_saves_and_names_the_conflicts_and_decides_nothing(conflicts: OpenedConflicts) -> None:
+async def test_detecting_saves_and_names_the_conflicts_without_deciding(conflicts: OpenedConflicts) -> None:
     known = (await conflicts.save("Ada lives in Paris", vector=HERE)).memory
     head = conflicts.vault.changes.state().head
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE, policy=ConflictPolicy.DETECT)
@@ -207,7 +207,7 @@ async def test_detecting_saves_and_names_the_conflicts_and_decides_nothing(confl
     assert named.arbitration.action is ArbitrationAction.NONE
 
 
-async def test_a_statement_without_conflicts_is_stored_beside_what_is_known(conflicts: OpenedConflicts) -> None:
+async def test_a_statement_without_conflicts_is_stored_beside_the_others(conflicts: OpenedConflicts) -> None:
     await conflicts.save("Ada lives in Paris")
     conflicts.clock.pass_hours(1)
     saved = await conflicts.save("The cat is called Byron")
@@ -218,7 +218,7 @@ async def test_a_statement_without_conflicts_is_stored_beside_what_is_known(conf
     assert conflicts.decisions() == []
 
 
-async def test_other_users_statements_are_no_conflict(conflicts: OpenedConflicts) -> None:
+async def test_statements_of_other_users_do_not_conflict(conflicts: OpenedConflicts) -> None:
     await conflicts.save("Ada lives in Paris", vector=HERE, scope=Scope(user="grace"))
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
     assert saved.decision is None
@@ -234,7 +234,7 @@ async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts
     assert severe.memory is not None
     assert saved.decision is not None
     assert saved.decision.existing_id == severe.memory.memory_id
-    # The weather was learnt at the same time, and that is all.
+    # The weather was saved at the same time, which is its only signal.
     assert saved.decision.conflict_count == 2
     assert sorted(memory.content for memory in conflicts.visible()) == [
         "Ada lives in Berlin",
@@ -243,7 +243,7 @@ async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts
     ]
 
 
-async def test_what_is_merely_learnt_at_the_same_time_or_matters_less_does_not_give_way(
+async def test_the_time_or_importance_signal_alone_does_not_supersede_a_statement(
     conflicts: OpenedConflicts,
 ) -> None:
     await conflicts.save("The weather is fine", importance=0.9, policy=ConflictPolicy.DETECT)
@@ -266,7 +266,7 @@ async def test_a_rule_may_let_time_alone_decide(conflicts: OpenedConflicts) -> N
         assert saved.decision.existing_id == known.memory.memory_id
 
 
-async def test_the_rule_whose_conditions_match_settles_it_unless_one_is_named(conflicts: OpenedConflicts) -> None:
+async def test_the_matching_rule_settles_it_unless_one_is_named(conflicts: OpenedConflicts) -> None:
     keep_existing = {**NOTHING_DECIDES, "allow_merge": False, "default_strategy": "keep-existing"}
     await conflicts.rules.register({"name": "ada's", "conditions": {"users": ["ada"]}, "arbitration": keep_existing})
     await conflicts.save("Ada lives in Paris", vector=HERE)
@@ -281,13 +281,13 @@ async def test_the_rule_whose_conditions_match_settles_it_unless_one_is_named(co
     assert [memory.content for memory in conflicts.visible()] == ["Ada lives in Rome"]
 
 
-async def test_a_rule_that_is_not_there_is_named_and_nothing_is_stored(conflicts: OpenedConflicts) -> None:
+async def test_a_missing_rule_is_named_and_nothing_is_stored(conflicts: OpenedConflicts) -> None:
     with pytest.raises(RuleNotFoundError, match="household"):
         await conflicts.save("Ada lives in Paris", rule="household")
     assert conflicts.documents() == []
 
 
-async def test_what_would_be_more_than_a_statement_may_hold_is_not_merged(conflicts: OpenedConflicts) -> None:
+async def test_a_merge_that_would_exceed_the_limits_of_a_statement_is_not_made(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=NOTHING_DECIDES)
     await conflicts.save("tea " * 150_000, vector=HERE)
     saved = await conflicts.save("cat " * 150_000, vector=HERE)

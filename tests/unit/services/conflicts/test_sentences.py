@@ -45,7 +45,7 @@ def test_sentences_end_at_their_marks_and_at_line_ends(text: str, sentences: lis
 
 
 @given(CONTENTS | st.text(st.sampled_from(" .!?。？\n\r\u2028\"')」aA1茶")))
-def test_sentences_put_together_are_the_text(text: str) -> None:
+def test_joined_sentences_are_the_text(text: str) -> None:
     sentences = split_sentences(text)
     assert "".join(sentences) == text
     assert all(sentences)
@@ -61,7 +61,7 @@ def test_sentences_put_together_are_the_text(text: str) -> None:
         ("User drinks tea.\nThe user really drinks tea.", "The user really drinks tea."),
         ("- Buy milk\n* Buy milk\nBuy rice", "- Buy milk\nBuy rice"),
         ("東京が好き。茶が好き。東京が好き。", "東京が好き。茶が好き。"),
-        # The longer one stays, wherever it stands.
+        # The longer one stays, whatever its position.
         ("Anna drinks tea. Anna drinks tea and coffee.", "Anna drinks tea and coffee."),
         ("Anna drinks tea and coffee. Anna drinks tea.", "Anna drinks tea and coffee."),
         ("Anna drinks tea.\nAnna drinks tea daily.\nAnna drinks tea daily at work.", "Anna drinks tea daily at work."),
@@ -77,7 +77,7 @@ def test_sentences_put_together_are_the_text(text: str) -> None:
         ("آنا تشرب الشاي. آنا تشرب الشاي صباحا.", "آنا تشرب الشاي صباحا."),
     ],
 )
-def test_a_sentence_that_another_one_says_as_well_is_left_out(text: str, left: str) -> None:
+def test_a_sentence_that_another_one_also_expresses_is_left_out(text: str, left: str) -> None:
     deduplicated = deduplicate(text, 0.8)
     assert deduplicated.text == left
     assert deduplicated.dropped_count == len(split_sentences(text)) - len(split_sentences(left))
@@ -131,18 +131,18 @@ def test_a_sentence_that_another_one_says_as_well_is_left_out(text: str, left: s
     ],
 )
 @pytest.mark.parametrize("threshold", [0.0, 0.8])
-def test_the_guard_keeps_what_says_something_else(one: str, other: str, threshold: float) -> None:
+def test_the_guard_keeps_sentences_with_a_different_meaning(one: str, other: str, threshold: float) -> None:
     for text in (f"{one}\n{other}", f"{other}\n{one}"):
         kept = deduplicate(text, threshold)
         assert (kept.text, kept.dropped_count) == (text, 0)
         assert deduplicate(text, 0.0).guarded_count == 1
         alone = deduplicate(text, threshold, guard=False)
-        # What is left out without the guard is what it kept.
+        # Without the guard, the sentences that it kept are left out.
         assert alone.dropped_count == kept.guarded_count
         assert alone.guarded_count == 0
 
 
-def test_without_the_guard_the_ratio_alone_decides() -> None:
+def test_without_the_guard_only_the_ratio_decides() -> None:
     # "tea" in common, "likes" and "does like not" apart: 2 * 9 / 26 letters alike.
     text = "likes tea\ndoes not like tea"
     drops = [deduplicate(text, threshold, guard=False).dropped_count for threshold in (0.7, 0.6)]
@@ -150,7 +150,7 @@ def test_without_the_guard_the_ratio_alone_decides() -> None:
     assert [deduplicate(text, threshold).guarded_count for threshold in (0.7, 0.6)] == [0, 1]
 
 
-def test_more_goes_as_the_threshold_falls() -> None:
+def test_a_lower_threshold_leaves_out_more() -> None:
     pairs = [(pair.label, f"{pair.left.content}\n{pair.right.content}") for pair in load_written()]
 
     def dropped(label: Label, threshold: float, *, guard: bool) -> int:
@@ -159,7 +159,7 @@ def test_more_goes_as_the_threshold_falls() -> None:
 
     for guard in (True, False):
         repeated = [dropped(Label.PARAPHRASE, threshold, guard=guard) for threshold in (1.0, 0.9, 0.8, 0.6, 0.5)]
-        assert repeated == sorted(set(repeated)), "each step lets more go"
+        assert repeated == sorted(set(repeated)), "each step must leave out more"
     lost = {guard: dropped(Label.CONTRADICTION, 0.8, guard=guard) for guard in (True, False)}
     assert lost[True] * 10 <= lost[False]
 
@@ -181,16 +181,16 @@ def test_the_token_set_ratio_must_reach_the_threshold(threshold: float, count: i
         ("茶は熱い。米は白い。茶は熱い。水は冷たい。", "茶は熱い。米は白い。水は冷たい。"),
     ],
 )
-def test_what_is_between_the_sentences_that_stay_survives(text: str, left: str) -> None:
+def test_the_text_between_the_remaining_sentences_survives(text: str, left: str) -> None:
     assert deduplicate(text, 0.8).text == left
 
 
-def test_a_text_without_repetitions_stays_as_it_is_to_the_last_space() -> None:
+def test_a_text_without_repetitions_stays_exactly_the_same() -> None:
     text = "  Tea is hot.  Milk is cold. \n\n Rice is white \n"
     assert deduplicate(text, 0.8).text == text
 
 
-def test_of_very_many_sentences_only_those_with_the_same_words_go() -> None:
+def test_among_very_many_sentences_only_those_with_the_same_words_are_left_out() -> None:
     few = [f"Room is painted in the colour {'x' * number}.\n" for number in range(1, SENTENCES_COMPARED_MAX + 1)]
     alike = deduplicate("".join(few), 0.8)
     assert alike.dropped_count > SENTENCES_COMPARED_MAX / 2
@@ -201,7 +201,7 @@ def test_of_very_many_sentences_only_those_with_the_same_words_go() -> None:
 
 
 @given(text=CONTENTS, threshold=SHARES, guard=st.booleans())
-def test_what_is_left_out_is_said_by_a_sentence_that_stays(text: str, threshold: float, *, guard: bool) -> None:
+def test_every_omitted_sentence_is_expressed_by_one_that_stays(text: str, threshold: float, *, guard: bool) -> None:
     deduplicated = deduplicate(text, threshold, guard=guard)
     sentences = split_sentences(text)
     kept = [sentence for sentence in sentences if sentence.strip() in deduplicated.text]
@@ -215,6 +215,6 @@ def test_what_is_left_out_is_said_by_a_sentence_that_stays(text: str, threshold:
 
 
 def plain(text: str) -> str:
-    """The words of a text without punctuation, found in another way than the program does."""
+    """The words of a text without punctuation, computed in another way than the program does."""
     words = re.split(r"\s+", unicodedata.normalize("NFKC", text).replace("’", "'"))
     return " ".join(re.sub(r"^[^\w+#]+|[^\w+#]+$", "", word) for word in words).lower()

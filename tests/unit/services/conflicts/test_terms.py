@@ -1,4 +1,4 @@
-"""Terms: what the keyword signal compares, and when two contents are the same one."""
+"""Terms: what the keyword signal compares, and when two contents count as the same."""
 
 import pytest
 from mnemon_server.services.semantic.terms import content_hash, normalised_content, terms_of
@@ -14,7 +14,7 @@ from mnemon_server.services.semantic.terms import content_hash, normalised_conte
         ("room 42, row 7", {"room", "42", "row"}),
         ("東京都", {"東京", "京都"}),
         ("東京", {"東京"}),
-        ("茶", set()),  # one character alone is no pair
+        ("茶", set()),  # one character alone is not a pair
         ("東京 tower", {"東京", "tower"}),
         ("東京tower", {"東京", "tower"}),
         ("カフェ", {"カフ", "フェ"}),
@@ -42,7 +42,7 @@ def test_given_keywords_are_the_terms_in_lower_case_and_the_content_does_not_cou
     }
 
 
-def test_blank_keywords_count_as_none() -> None:
+def test_blank_keywords_are_ignored() -> None:
     assert terms_of((" ", ""), "Anna drinks") == {"anna", "drinks"}
 
 
@@ -56,11 +56,11 @@ def test_blank_keywords_count_as_none() -> None:
         ("Tea", "Tea"),  # the case stays
     ],
 )
-def test_normalised_content_has_one_form_of_each_character_and_one_space(text: str, normalised: str) -> None:
+def test_normalised_content_has_one_form_of_each_character_and_single_spaces(text: str, normalised: str) -> None:
     assert normalised_content(text) == normalised
 
 
-def test_contents_that_differ_in_form_and_white_space_alone_have_one_hash() -> None:
+def test_contents_that_differ_only_in_form_and_white_space_have_the_same_hash() -> None:
     assert content_hash("anna", "", " Anna\ndrinks  ｔea") == content_hash("anna", "", "Anna drinks tea")
 
 
@@ -74,7 +74,7 @@ def test_contents_that_differ_in_form_and_white_space_alone_have_one_hash() -> N
         ("anna", "", "work tea"),
     ],
 )
-def test_another_user_persona_or_content_has_another_hash(other: tuple[str, str, str]) -> None:
+def test_another_user_persona_or_content_gives_another_hash(other: tuple[str, str, str]) -> None:
     assert content_hash(*other) != content_hash("anna", "work", "tea")
 
 

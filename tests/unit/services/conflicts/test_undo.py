@@ -1,4 +1,4 @@
-"""Decisions are taken back: what was superseded is found again, and what nothing may be left behind is refused."""
+"""Decisions can be undone: superseded statements are found again, and an undo that would lose something is refused."""
 
 import json
 import random
@@ -25,12 +25,12 @@ REJECTING = {**MERGING, "allow_merge": False, "default_strategy": "reject"}
 
 
 def decision_id(saved: SavedSemantic) -> str:
-    """The decision that a save came to."""
+    """The id of the decision that a save led to."""
     assert saved.decision is not None
     return saved.decision.decision_id
 
 
-async def test_a_merge_is_taken_back_and_leaves_nothing_of_itself(conflicts: OpenedConflicts) -> None:
+async def test_an_undone_merge_leaves_nothing_behind(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=MERGING)
     first = await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
@@ -61,7 +61,9 @@ async def test_a_merge_is_taken_back_and_leaves_nothing_of_itself(conflicts: Ope
 
 
 @pytest.mark.parametrize("importance", [0.1, 0.9])
-async def test_who_lost_is_found_again_beside_who_won(conflicts: OpenedConflicts, importance: float) -> None:
+async def test_the_loser_of_an_undone_decision_is_found_beside_the_winner(
+    conflicts: OpenedConflicts, importance: float
+) -> None:
     await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.5)
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=importance)
     assert len(conflicts.visible()) == 1
@@ -73,7 +75,7 @@ async def test_who_lost_is_found_again_beside_who_won(conflicts: OpenedConflicts
     assert sorted(memory.content for memory in conflicts.visible()) == ["Ada lives in Berlin", "Ada lives in Paris"]
 
 
-async def test_what_was_restored_is_found_by_its_vector_and_conflicts_again(conflicts: OpenedConflicts) -> None:
+async def test_a_restored_statement_is_found_by_its_vector_and_conflicts_again(conflicts: OpenedConflicts) -> None:
     await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
     await conflicts.store.unmerge(decision_id=decision_id(saved))
@@ -83,7 +85,7 @@ async def test_what_was_restored_is_found_by_its_vector_and_conflicts_again(conf
     assert sorted(records.scan_vectors(HERE).scores.tolist()) == pytest.approx([1.0, 1.0, 1.0])
 
 
-async def test_a_decision_is_taken_back_only_once(conflicts: OpenedConflicts) -> None:
+async def test_a_decision_can_be_undone_only_once(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=MERGING)
     await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
@@ -97,7 +99,7 @@ async def test_a_decision_is_taken_back_only_once(conflicts: OpenedConflicts) ->
     assert conflicts.vault.changes.state() == before
 
 
-async def test_a_rejection_cannot_be_taken_back(conflicts: OpenedConflicts) -> None:
+async def test_a_rejection_cannot_be_undone(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=REJECTING)
     await conflicts.save("Ada drinks tea", vector=HERE)
     rejected = await conflicts.save("Ada drinks coffee", vector=HERE)
@@ -105,7 +107,7 @@ async def test_a_rejection_cannot_be_taken_back(conflicts: OpenedConflicts) -> N
         await conflicts.store.unmerge(decision_id=decision_id(rejected))
 
 
-async def test_a_decision_whose_result_gave_way_itself_stands(conflicts: OpenedConflicts) -> None:
+async def test_a_decision_whose_result_was_superseded_cannot_be_undone(conflicts: OpenedConflicts) -> None:
     first = await conflicts.save("Ada lives in Paris", vector=HERE)
     conflicts.clock.pass_hours(1)
     second = await conflicts.save("Ada lives in Berlin", vector=HERE)
@@ -120,7 +122,7 @@ async def test_a_decision_whose_result_gave_way_itself_stands(conflicts: OpenedC
     assert len(conflicts.visible()) == 3
 
 
-async def test_a_merge_that_something_gave_way_to_since_stands(conflicts: OpenedConflicts) -> None:
+async def test_a_merge_that_has_since_superseded_another_statement_cannot_be_undone(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=MERGING)
     await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
@@ -137,7 +139,7 @@ async def test_a_merge_that_something_gave_way_to_since_stands(conflicts: Opened
     ]
 
 
-async def test_decisions_about_a_merged_statement_go_with_it(conflicts: OpenedConflicts) -> None:
+async def test_decisions_about_a_merged_statement_are_deleted_with_it(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=MERGING)
     await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
@@ -148,7 +150,7 @@ async def test_decisions_about_a_merged_statement_go_with_it(conflicts: OpenedCo
     assert [decision.decision_id for decision in conflicts.decisions()] == [decision_id(merged)]
 
 
-async def test_a_loss_that_another_decision_took_back_already_stands(conflicts: OpenedConflicts) -> None:
+async def test_a_decision_whose_loser_was_already_restored_cannot_be_undone(conflicts: OpenedConflicts) -> None:
     await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)
     first = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
     second = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
@@ -157,7 +159,7 @@ async def test_a_loss_that_another_decision_took_back_already_stands(conflicts: 
         await conflicts.store.unmerge(decision_id=decision_id(first))
 
 
-async def test_what_is_not_there_is_named(conflicts: OpenedConflicts) -> None:
+async def test_missing_records_are_named(conflicts: OpenedConflicts) -> None:
     saved = await conflicts.save("Ada lives in Paris")
     assert saved.memory is not None
     with pytest.raises(MemoryNotFoundError, match="nobody"):
@@ -182,7 +184,7 @@ async def test_a_repeated_call_gets_the_first_answer_and_does_nothing(conflicts:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_taking_everything_back_leaves_what_ignoring_all_conflicts_would(
+async def test_undoing_everything_leaves_what_ignoring_all_conflicts_would(
     conflicts: OpenedConflicts, seed: int
 ) -> None:
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Where an ABP block begins and ends, and what becomes of the others."""
+"""Where an ABP block begins and ends, and what happens to the other blocks."""
 
 import pytest
 from mnemon_server.domain.errors import InvalidArgumentError
@@ -17,12 +17,12 @@ def _tools(text: str, options: ParseOptions | None = None) -> list[str]:
     return [call.tool for call in parse_tool_calls(text, options or ParseOptions()).calls]
 
 
-def test_all_blocks_count_in_the_order_of_the_text() -> None:
+def test_all_blocks_are_read_in_the_order_of_the_text() -> None:
     result = parse_tool_calls(_block("b") + "and\n" + _block("a") + _block("b"))
     assert [(call.id, call.tool) for call in result.calls] == [("abp-1", "b"), ("abp-2", "a"), ("abp-3", "b")]
 
 
-def test_a_bad_block_is_told_of_with_its_place_and_the_others_count() -> None:
+def test_a_bad_block_is_reported_with_its_position_and_the_others_are_read() -> None:
     text = _block("a") + "ü\n" + _block("bad", "{nothing}") + _block("c")
     result = parse_tool_calls(text)
     assert [call.tool for call in result.calls] == ["a", "c"]
@@ -31,7 +31,7 @@ def test_a_bad_block_is_told_of_with_its_place_and_the_others_count() -> None:
     ]
 
 
-def test_places_are_those_of_the_text_before_its_thinking_was_removed() -> None:
+def test_positions_are_those_of_the_text_before_its_thinking_was_removed() -> None:
     text = "<think>\n\nhm\n</think>\n" + _block("bad", "") + "<think>x</think>" + _block("worse", "")
     problems = parse_tool_calls(text).problems
     assert [(problem.offset, problem.line) for problem in problems] == [
@@ -47,18 +47,18 @@ def test_a_name_is_trimmed_keeps_its_case_and_may_hold_spaces() -> None:
 @pytest.mark.parametrize(
     "marker", ["[[ABP_TOOL:]]", "[[ABP_TOOL:  ]]", "[[ABP_TOOL:a", "[[ABP_TOOL:a\nb]]", "[[ABP_TOOL:a[0]]]"]
 )
-def test_a_start_marker_without_a_sound_name_starts_nothing(marker: str) -> None:
+def test_a_start_marker_without_a_valid_name_starts_no_block(marker: str) -> None:
     result = parse_tool_calls(f'{marker}{{"a": 1}}{END}')
     assert result.calls == ()
     assert result.problems != ()
 
 
 @pytest.mark.parametrize("marker", ["[[abp_tool:t]]", "[ABP_TOOL:t]", "[[ABP_TOOL t]]", "[[ABPTOOL:t]]"])
-def test_what_is_no_marker_starts_nothing(marker: str) -> None:
+def test_text_that_is_not_a_marker_starts_no_block(marker: str) -> None:
     assert _tools(f'{marker}{{"a": 1}}{END}') == []
 
 
-def test_a_start_marker_before_the_end_marker_ends_the_block_before_it_and_the_inner_one_counts_once() -> None:
+def test_a_start_marker_before_the_end_marker_ends_the_outer_block_and_the_inner_one_counts_once() -> None:
     result = parse_tool_calls('[[ABP_TOOL:outer]]{"a": 1}' + _block("inner") + END)
     assert [call.tool for call in result.calls] == ["inner"]
     assert [problem.reason for problem in result.problems] == [
@@ -67,7 +67,7 @@ def test_a_start_marker_before_the_end_marker_ends_the_block_before_it_and_the_i
     ]
 
 
-def test_an_open_string_does_not_swallow_the_next_block() -> None:
+def test_an_unclosed_string_does_not_swallow_the_next_block() -> None:
     result = parse_tool_calls(_block("a", '{"q": "open') + _block("b", '{"q": "closed"}'))
     assert [(call.tool, dict(call.parameters)) for call in result.calls] == [
         ("a", {"q": "open"}),
@@ -84,14 +84,14 @@ def test_an_open_string_does_not_swallow_the_next_block() -> None:
         _block("a") + "[[ABP_TOOL:b",
     ],
 )
-def test_under_strict_boundaries_a_marker_out_of_place_fails_the_whole_text(text: str) -> None:
+def test_with_strict_boundaries_a_misplaced_marker_fails_the_whole_text(text: str) -> None:
     assert _tools(text) != []
     assert _tools(text, ParseOptions(strict_boundaries=True)) == []
     assert _tools(text + VCP, ParseOptions(strict_boundaries=True)) == []
     assert _tools(_block("a") + _block("b", "{"), ParseOptions(strict_boundaries=True)) == ["a"]
 
 
-def test_without_an_end_marker_the_object_must_follow_at_once_and_go_no_further() -> None:
+def test_without_an_end_marker_the_object_must_follow_at_once_and_end_the_block() -> None:
     def tools(text: str) -> list[str]:
         return _tools(text, ParseOptions(require_end_marker=False))
 

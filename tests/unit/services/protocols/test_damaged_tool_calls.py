@@ -1,4 +1,4 @@
-"""What becomes of a damaged ABP block: the expected outcome of each was worked out by hand."""
+"""How damaged ABP blocks are handled. The expected results were worked out by hand."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ COMMENTS, EXTRA, MISSING, KEYS, PYTHON = (
 )
 END = "[[END_ABP_TOOL]]"
 
-# What stands between the markers → action, parameters, repairs.
+# The text between the markers → action, parameters, repairs.
 READ: list[tuple[str, str, dict[str, Any], set[Repair]]] = [
-    # Sound envelopes
+    # Valid envelopes
     ('{"action": "calculate", "parameters": {"expression": "2+2"}}', "calculate", {"expression": "2+2"}, set()),
     ('{"parameters": {"a": 1}}', "", {"a": 1}, set()),
     ('{"a": 1, "b": [true, null, -2.5e3]}', "", {"a": 1, "b": [True, None, -2500.0]}, set()),
@@ -33,7 +33,7 @@ READ: list[tuple[str, str, dict[str, Any], set[Repair]]] = [
     ('{"action": "list", "parameters": {}}', "list", {}, set()),
     ('\n\n  {"a": "é ü 漢 🎉 \\u00e9 \\ud83c\\udf89"}  \n', "", {"a": "é ü 漢 🎉 é 🎉"}, set()),
     ('{"n": 9007199254740992}', "", {"n": 2**53}, set()),
-    # Open strings and brackets
+    # Unclosed strings and brackets
     ('{"a": 1', "", {"a": 1}, {BRACKETS}),
     ('{"action": "x", "parameters": {"a": 1}', "x", {"a": 1}, {BRACKETS}),
     ('{"action": "x", "parameters": {"a": [1, 2', "x", {"a": [1, 2]}, {BRACKETS}),
@@ -81,7 +81,7 @@ READ: list[tuple[str, str, dict[str, Any], set[Repair]]] = [
     ('I don\'t mind {this}: {"a": 1}', "", {"a": 1}, {AROUND}),
     ('Of {these, {"a": 1}', "", {"a": 1}, {AROUND}),
     ('{"a": 1}}', "", {"a": 1}, {AROUND}),
-    # Several objects: a sound one before a repaired one, and of these the last
+    # Several objects: a valid one wins over a repaired one, and among repaired ones the last wins
     ('{"a": 1}\n{"a": 2}', "", {"a": 2}, {AROUND}),
     ('{"a": 1}\n{"a": 2,}', "", {"a": 1}, {AROUND}),
     ('{"a": 1,}\n{"a": 2,}', "", {"a": 2}, {AROUND, EXTRA}),
@@ -96,7 +96,7 @@ READ: list[tuple[str, str, dict[str, Any], set[Repair]]] = [
     (f'{{"a": "\\"{END}\\"", "b": {{"c": "{END}"}}}}', "", {"a": f'"{END}"', "b": {"c": END}}, set()),
 ]
 
-# What stands between the markers → a part of the reason.
+# The text between the markers → a part of the reason.
 REFUSED: list[tuple[str, str]] = [
     ("", "no JSON object"),
     ("2+2", "no JSON object"),
@@ -146,7 +146,7 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("inside", "action", "parameters", "repairs"), READ)
-def test_a_block_that_can_be_read_without_a_guess_is_a_call(
+def test_a_block_that_can_be_repaired_without_guessing_is_a_call(
     inside: str, action: str, parameters: dict[str, Any], repairs: set[Repair]
 ) -> None:
     result = parse_tool_calls(f"Let me see.\n[[ABP_TOOL: Some Tool ]]\n{inside}\n{END}\nDone.")
@@ -157,7 +157,7 @@ def test_a_block_that_can_be_read_without_a_guess_is_a_call(
 
 
 @pytest.mark.parametrize(("inside", "reason"), REFUSED)
-def test_a_block_that_would_need_a_guess_is_no_call(inside: str, reason: str) -> None:
+def test_a_block_that_could_only_be_repaired_by_guessing_is_not_a_call(inside: str, reason: str) -> None:
     result = parse_tool_calls(f"Let me see.\n[[ABP_TOOL:t]]\n{inside}\n{END}")
     assert (result.calls, result.success, result.error) == ((), False, PARSING_FAILED)
     assert result.fallback is Fallback.PLAIN_TEXT
@@ -166,13 +166,13 @@ def test_a_block_that_would_need_a_guess_is_no_call(inside: str, reason: str) ->
 
 
 @pytest.mark.parametrize("inside", [inside for inside, *_ in READ])
-def test_without_its_end_marker_nothing_is_a_call(inside: str) -> None:
+def test_a_block_without_its_end_marker_is_not_a_call(inside: str) -> None:
     if END not in inside:
         assert parse_tool_calls(f"[[ABP_TOOL:t]]\n{inside}").calls == ()
 
 
 @pytest.mark.parametrize(("inside", "action", "parameters", "repairs"), READ)
-def test_where_no_end_marker_is_needed_only_a_complete_and_sound_object_counts(
+def test_if_no_end_marker_is_needed_only_a_complete_and_valid_object_counts(
     inside: str, action: str, parameters: dict[str, Any], repairs: set[Repair]
 ) -> None:
     result = parse_tool_calls(f"[[ABP_TOOL:t]]\n{inside}", ParseOptions(require_end_marker=False))
@@ -183,7 +183,7 @@ def test_where_no_end_marker_is_needed_only_a_complete_and_sound_object_counts(
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_text_that_was_cut_off_gives_no_call(cut: int) -> None:
+def test_a_truncated_text_gives_no_call(cut: int) -> None:
     text = '[[ABP_TOOL:t]]{"action": "x", "parameters": {"a": "b"}}[[END_ABP_TOOL]]'
     assert parse_tool_calls(text).success
     assert parse_tool_calls(text[:-cut]).calls == ()
@@ -200,7 +200,7 @@ def test_a_strict_envelope_has_both_keys() -> None:
     assert calls('{"parameters": {}}') == calls('{"action": "x"}') == calls('{"a": 1}') == calls("{}") == 0
 
 
-def test_a_block_that_needs_more_repair_than_is_done_at_once_is_skipped_and_the_rest_counts() -> None:
+def test_a_block_that_needs_too_much_repair_is_skipped_and_the_rest_is_read() -> None:
     long = "[" + "1 " * 20_000 + "]"
     result = parse_tool_calls(f'[[ABP_TOOL:a]]{{"x": {long}}}{END}[[ABP_TOOL:b]]{{"x": 1,}}{END}')
     assert [call.tool for call in result.calls] == ["b"]

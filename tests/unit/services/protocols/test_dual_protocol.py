@@ -1,4 +1,4 @@
-"""Which protocol a text is read in, and how that is counted."""
+"""Which protocol a text is parsed with, and how that is counted."""
 
 import pytest
 from mnemon_server.domain.tool_calls import Fallback, ParseOptions, Protocol, ProtocolStatistics
@@ -24,18 +24,18 @@ PLAIN = "Nothing to do."
         (PLAIN, [], Fallback.PLAIN_TEXT),
     ],
 )
-def test_abp_is_first_and_vcp_stands_in_for_it(text: str, protocols: list[Protocol], fallback: Fallback) -> None:
+def test_abp_is_tried_first_and_vcp_is_the_fallback(text: str, protocols: list[Protocol], fallback: Fallback) -> None:
     result = parse_tool_calls(text)
     assert ([call.protocol for call in result.calls], result.fallback) == (protocols, fallback)
 
 
-def test_without_dual_mode_vcp_is_not_spoken() -> None:
+def test_without_dual_mode_vcp_is_ignored() -> None:
     for text in [VCP, BAD_ABP + VCP]:
         result = parse_tool_calls(text, ParseOptions(dual_mode=False))
         assert (result.calls, result.fallback) == ((), Fallback.PLAIN_TEXT)
 
 
-def test_a_failed_text_tells_what_was_wrong_in_both() -> None:
+def test_a_failed_text_reports_the_errors_of_both_protocols() -> None:
     problems = parse_tool_calls(BAD_VCP + BAD_ABP).problems
     assert [problem.protocol for problem in problems] == [Protocol.VCP, Protocol.ABP]
 

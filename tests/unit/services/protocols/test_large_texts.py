@@ -1,4 +1,4 @@
-"""Texts that would take long to read: how far they are read, and what is told of the rest."""
+"""Texts that would take long to parse: how far they are parsed, and what is reported about the rest."""
 
 import pytest
 from mnemon_server.domain.tool_calls import TEXT_BYTES_MAX, ParseResult
@@ -12,7 +12,7 @@ NOT_READ = "this one and what follows were not read"
 
 
 def full(text: str, before: str = "", behind: str = "") -> str:
-    """As much of `text` as a text may have beside the rest."""
+    """As much of `text` as fits beside the rest."""
     return before + text * ((TEXT_BYTES_MAX - len(before) - len(behind)) // len(text.encode())) + behind
 
 
@@ -21,7 +21,7 @@ def told(result: ParseResult) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("filling", ["{}", '{"a":x}', '{"a":1,', '{"""'])
-def test_a_block_of_too_many_pieces_ends_the_reading_and_what_stood_before_it_counts(filling: str) -> None:
+def test_a_block_of_too_many_pieces_ends_the_parsing_and_earlier_calls_count(filling: str) -> None:
     result = parse_tool_calls(full(filling, before=SOUND + START, behind=END))
     assert [call.parameters for call in result.calls] == [{"a": 1}]
     [(offset, reason)] = told(result)
@@ -29,7 +29,7 @@ def test_a_block_of_too_many_pieces_ends_the_reading_and_what_stood_before_it_co
     assert reason.endswith(NOT_READ)
 
 
-def test_no_call_is_taken_out_of_a_string_of_what_was_not_read() -> None:
+def test_no_call_is_read_from_within_a_string_of_the_unparsed_rest() -> None:
     quoted = f'{{"quoted": "{END} {START}{{}}{END}"}}'
     result = parse_tool_calls(f"{START}{'{}' * PIECES_MAX}{quoted}{END}{SOUND}")
     assert result.calls == ()
@@ -46,14 +46,14 @@ def test_no_call_is_taken_out_of_a_string_of_what_was_not_read() -> None:
         ("<<<[END_TOOL_REQUEST]>>>", 0),
     ],
 )
-def test_a_text_of_too_many_blocks_is_read_for_the_first_ones(block: str, calls: int) -> None:
+def test_only_the_first_blocks_of_too_many_are_read(block: str, calls: int) -> None:
     result = parse_tool_calls(block * (BLOCKS_MAX + 5))
     assert len(result.calls) == calls
     assert len(result.calls) + len(result.problems) == BLOCKS_MAX + 1
     assert told(result)[-1] == (BLOCKS_MAX * len(block), f"a text is read for 16,384 blocks; {NOT_READ}")
 
 
-def test_the_longest_sound_call_is_read_whatever_stands_around_it() -> None:
+def test_the_longest_valid_call_is_read_whatever_surrounds_it() -> None:
     numbers = "1," * 500_000
     for before, behind in (("", ""), ("```json\n", "\n```"), ("Here it is: ", "")):
         result = parse_tool_calls(f'{START}{before}{{"a": [{numbers}1]}}{behind}{END}{SOUND}')

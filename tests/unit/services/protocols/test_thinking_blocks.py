@@ -1,4 +1,4 @@
-"""What a model thinks is no call."""
+"""A call in a model's thinking is not a call."""
 
 import pytest
 from mnemon_server.services.protocols.parsing import parse_tool_calls
@@ -30,23 +30,23 @@ def test_thinking_is_removed(text: str, visible: str) -> None:
 
 
 @pytest.mark.parametrize("call", [BLOCK, VCP])
-def test_a_call_in_thinking_does_not_count(call: str) -> None:
+def test_a_call_in_thinking_is_ignored(call: str) -> None:
     text = f"<think>{call.format('a')}<think>{call.format('b')}</think>{call.format('c')}</think>{call.format('d')}"
     assert [found.tool for found in parse_tool_calls(text).calls] == ["d"]
     assert parse_tool_calls(f"<think>{call.format('a')}").calls == ()
     assert [found.tool for found in parse_tool_calls(f"{call.format('a')}<think>{call.format('b')}").calls] == ["a"]
 
 
-def test_no_marker_comes_about_where_thinking_was() -> None:
+def test_removing_thinking_creates_no_marker() -> None:
     assert parse_tool_calls('[[ABP_<think>x</think>TOOL:t]]{"a": 1}[[END_ABP_TOOL]]').calls == ()
 
 
-def test_a_call_that_is_cut_by_open_thinking_does_not_count() -> None:
+def test_a_call_cut_off_by_unclosed_thinking_is_ignored() -> None:
     assert parse_tool_calls('[[ABP_TOOL:t]]{"a": "<think>"}[[END_ABP_TOOL]]').calls == ()
 
 
 @pytest.mark.parametrize("call", [BLOCK, VCP])
-def test_thinking_that_never_closes_is_told_with_what_it_hides(call: str) -> None:
+def test_unclosed_thinking_is_reported_with_the_calls_it_hides(call: str) -> None:
     text = f"<think>a</think>ok\n{call.format('a')}\n<Thinking>hm {call.format('b')}<think></think>"
     result = parse_tool_calls(text)
     assert [found.tool for found in result.calls] == ["a"]
@@ -56,7 +56,7 @@ def test_thinking_that_never_closes_is_told_with_what_it_hides(call: str) -> Non
     assert f"hides {len(text) - start} characters, a marker of a call among them" in problem.reason
 
 
-def test_thinking_that_hides_no_call_is_told_without_one() -> None:
+def test_unclosed_thinking_without_calls_is_reported_without_calls() -> None:
     result = parse_tool_calls("So: <think>what now?")
     assert result.error == "ABP parsing failed"
     assert not result.has_marker
@@ -64,7 +64,7 @@ def test_thinking_that_hides_no_call_is_told_without_one() -> None:
     assert "hides 16 characters; " in problem.reason
 
 
-def test_a_call_that_says_think_can_be_written_as_it_is_told() -> None:
+def test_a_call_with_think_tags_in_its_text_can_be_written_as_documented() -> None:
     cut = parse_tool_calls('[[ABP_TOOL:t]]{"a": "the tag <think>"}[[END_ABP_TOOL]]')
     assert [problem.reason.split(",")[0] for problem in cut.problems] == [
         "the end marker is missing",
@@ -75,7 +75,7 @@ def test_a_call_that_says_think_can_be_written_as_it_is_told() -> None:
     assert call.parameters == {"a": "the tag <think>"}
 
 
-def test_every_character_that_stays_knows_where_it_was() -> None:
+def test_every_remaining_character_knows_its_original_position() -> None:
     text = "ab<think>x</think>cd <thinking><think></think></thinking> ef</think>"
     visible = without_thinking(text)
     assert visible.text == "ab cd  ef</think>"

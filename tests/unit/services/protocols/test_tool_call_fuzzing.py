@@ -1,4 +1,4 @@
-"""Whatever a text holds: no exception, no call that was not completely there, and time linear in its length."""
+"""Any text: no exception, no call that was not complete, and time linear in its length."""
 
 import json
 import random
@@ -29,7 +29,7 @@ PARAMETERS = st.dictionaries(st.text(CHARACTERS), VALUES, max_size=4)
     )
 )
 @settings(deadline=None, max_examples=150)
-def test_what_is_written_soundly_is_read_as_it_was_meant(calls: list[tuple[str, str, dict[str, Any]]]) -> None:
+def test_a_validly_written_call_is_read_as_it_was_meant(calls: list[tuple[str, str, dict[str, Any]]]) -> None:
     text = "Well:\n".join(map(written, calls))
     assume("<think" not in text)
     read = parse_tool_calls(text).calls
@@ -50,7 +50,7 @@ def test_a_mutated_call_is_read_without_harm(chance: random.Random, options: Par
 
 @given(PARAMETERS, st.data())
 @settings(deadline=None, max_examples=300)
-def test_a_call_is_read_from_no_proper_beginning_of_its_text(parameters: dict[str, Any], data: st.DataObject) -> None:
+def test_no_proper_prefix_of_a_text_gives_a_call(parameters: dict[str, Any], data: st.DataObject) -> None:
     text = written(("t", "x", parameters)).rstrip()
     cut = data.draw(st.integers(0, len(text) - 1))
     if "[[END_ABP_TOOL]]" not in text[:cut]:
@@ -74,7 +74,7 @@ def test_nesting_is_bounded(depth: int, opening: str, closing: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_time_is_linear_for_hostile_texts(name: str) -> None:
-    """Four times the text may take nine times as long, on a busy machine; quadratic time would be sixteen."""
+    """Quadratic time would take sixteen times as long for four times the text. Nine is allowed on a busy machine."""
     small, large = (hostile_text(HOSTILE[name], size) for size in (20_000, 80_000))
     ratios = []
     while not ratios or (min(ratios) >= 9 and len(ratios) < 5):
@@ -83,7 +83,7 @@ def test_time_is_linear_for_hostile_texts(name: str) -> None:
     assert min(ratios) < 9, f"{name}: {ratios}"
 
 
-def test_the_written_form_that_the_fuzzing_starts_from_is_what_the_protocol_says() -> None:
+def test_the_call_that_the_fuzzing_starts_from_matches_the_protocol() -> None:
     assert written(("T", "x", {"a": 1})) == (
         "[[ABP_TOOL:T]]\n" + json.dumps({"action": "x", "parameters": {"a": 1}}) + "\n[[END_ABP_TOOL]]\n"
     )

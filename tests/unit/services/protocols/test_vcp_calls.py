@@ -57,24 +57,24 @@ def test_fields_are_read(inside: str, parameters: dict[str, str]) -> None:
         (NAME + "a:「始ESCAPE」b「末」", "an ESCAPE field is not closed"),
     ],
 )
-def test_a_block_that_is_not_complete_is_no_call(inside: str, reason: str) -> None:
+def test_an_incomplete_block_is_not_a_call(inside: str, reason: str) -> None:
     result = _parse(inside)
     assert result.calls == ()
     assert [(problem.reason, problem.offset, problem.line) for problem in result.problems] == [(reason, 6, 2)]
 
 
-def test_a_block_without_its_end_marker_is_no_call_and_does_not_borrow_the_next_one() -> None:
+def test_a_block_without_its_end_marker_is_not_a_call_and_does_not_borrow_the_next_one() -> None:
     result = parse_tool_calls(f"{START}{NAME}a:「始」x {START}tool_name:「始」u「末」{END}{START}{NAME}")
     assert [(call.tool, dict(call.parameters)) for call in result.calls] == [("u", {})]
     assert [problem.reason for problem in result.problems] == ["the end marker is missing"] * 2
 
 
-def test_nothing_runs_out_of_an_escape_that_stays_open() -> None:
+def test_an_unclosed_escape_runs_nothing() -> None:
     text = f"{START}{NAME}a:「始ESCAPE」an example: {START}tool_name:「始」wipe「末」{END}"
     assert parse_tool_calls(text).calls == ()
 
 
-def test_numbered_commands_stay_flat_and_are_offered_split_up_to_the_first_gap() -> None:
+def test_numbered_commands_stay_flat_and_are_also_split_up_to_the_first_gap() -> None:
     call = _call(
         NAME
         + "command1:「始」ReadFile「末」, filePath1:「始」/notes/a.txt「末」,"
@@ -94,7 +94,7 @@ def test_numbered_commands_stay_flat_and_are_offered_split_up_to_the_first_gap()
 @pytest.mark.parametrize(
     "fields", ["command:「始」a「末」", "command2:「始」a「末」", "command01:「始」a「末」", "x1:「始」a「末」"]
 )
-def test_without_a_first_command_there_are_none(fields: str) -> None:
+def test_without_a_first_command_there_are_no_commands(fields: str) -> None:
     call = _call(NAME + fields)
     assert call.vcp is not None
     assert call.vcp.commands == ()
@@ -109,7 +109,7 @@ def test_without_a_first_command_there_are_none(fields: str) -> None:
         ("True!", CallFlags()),
     ],
 )
-def test_archery_is_a_flag_and_no_parameter(archery: str, flags: CallFlags) -> None:
+def test_archery_is_a_flag_and_not_a_parameter(archery: str, flags: CallFlags) -> None:
     call = _call(f"{NAME}archery:「始」{archery}「末」")
     assert call.vcp is not None
     assert (call.vcp.flags, dict(call.parameters)) == (flags, {})

@@ -11,6 +11,6 @@ from tests.support.tool_runners import OpenedTools, open_tools
 
 @pytest.fixture(params=ENGINES)
 async def tools(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedTools]:
-    """A tool runner over either kind of vault, without tools of an operator's."""
+    """A tool runner over either kind of vault, without custom tools."""
     async with open_tools(request.param, tmp_path / "vault") as opened:
         yield opened

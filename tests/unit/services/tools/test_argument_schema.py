@@ -1,4 +1,4 @@
-"""Schemas of arguments: what they refuse and say, what is refused as a schema, and texts read as the schema wants."""
+"""Schemas of arguments: what they refuse, which schemas are invalid, and conversion of texts to the schema's types."""
 
 import socket
 from typing import Any
@@ -46,7 +46,7 @@ def refused(schema: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_arguments_as_the_schema_says_pass() -> None:
+def test_valid_arguments_pass() -> None:
     place = {"lat": -12.5, "names": ["Roma"]}
     rest = {"days": 14, "share": 0.5, "unit": "kelvin", "kind": "forecast", "daily": True, "tags": ["a"], "limit": None}
     ArgumentSchema(ORDER).check({**CITY, **rest, "place": place, "code": None})
@@ -83,7 +83,7 @@ def test_arguments_as_the_schema_says_pass() -> None:
         ({"never": 1}, "arguments", "must not hold what the tool's schema never allows"),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_would_be_right(
+def test_a_wrong_argument_is_named_with_the_valid_values(
     argument: dict[str, Any], field: str, description: str
 ) -> None:
     ((named, said),) = wrong({**CITY, **argument})
@@ -95,7 +95,7 @@ def test_a_missing_argument_is_named() -> None:
     assert wrong({}) == [("city", "must be given")]
 
 
-def test_an_unknown_argument_is_named_with_those_that_are_known() -> None:
+def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
     ((field, description),) = wrong({**CITY, "town": "x"})
     assert field == "town"
     assert description.startswith("is not known here; known are 'city', 'days',")
@@ -108,14 +108,14 @@ def test_all_wrong_arguments_are_named_up_to_twenty() -> None:
     assert len(wrong({f"a{number}": 1 for number in range(100)}, ORDER)) == 20
 
 
-def test_what_an_argument_held_is_not_repeated() -> None:
+def test_the_value_of_an_argument_is_not_repeated() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         ArgumentSchema(ORDER).check({"city": "s3cret-value", "unit": "s3cret-value", "days": "s3cret-value"})
     assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "a\x00b", 2**64, b"x"])
-def test_what_is_no_json_is_refused_where_the_schema_says_nothing(value: Any) -> None:
+def test_values_that_are_not_json_are_refused_even_without_a_schema(value: Any) -> None:
     schema = ArgumentSchema({"type": "object"})
     schema.check({"any": [[[]]]})
     with pytest.raises(InvalidArgumentError, match=r"^arguments: "):
@@ -165,11 +165,11 @@ def test_arguments_beyond_a_mebibyte_or_32_levels_are_refused() -> None:
         ({"type": "object", "$ref": "#"}, "parameters: refers to itself without end"),
     ],
 )
-def test_what_is_no_schema_of_arguments_is_refused_with_what_would_be_right(schema: dict[str, Any], said: str) -> None:
+def test_an_invalid_schema_is_refused_with_the_valid_values(schema: dict[str, Any], said: str) -> None:
     assert refused(schema).startswith(said)
 
 
-def test_no_connection_is_made_for_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(socket.socket, "connect", lambda *args: asked.append(args))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **_: asked.append(args))
@@ -177,7 +177,7 @@ def test_no_connection_is_made_for_a_reference(monkeypatch: pytest.MonkeyPatch) 
     assert asked == []
 
 
-def test_a_schema_may_refer_to_itself_where_that_ends() -> None:
+def test_a_schema_may_refer_to_itself_if_that_ends() -> None:
     schema = ArgumentSchema(
         {
             "type": "object",
@@ -218,13 +218,13 @@ def test_a_schema_may_refer_to_itself_where_that_ends() -> None:
         ("unknown", "5", "5"),
     ],
 )
-def test_a_text_becomes_what_the_schema_wants_or_stays(name: str, text: str, value: Any) -> None:
+def test_a_text_is_converted_to_the_schemas_type_or_stays(name: str, text: str, value: Any) -> None:
     read = ArgumentSchema(ORDER).from_texts({name: text})
     assert read == {name: value}
     assert type(read[name]) is type(value)
 
 
-def test_a_text_that_was_read_is_refused_for_what_it_says() -> None:
+def test_a_converted_text_is_checked_by_its_value() -> None:
     schema = ArgumentSchema(ORDER)
     read = schema.from_texts({"city": "rome", "days": "50", "place": '{"lat": "x"}'})
     assert wrong(read) == [("days", "must be at most 14"), ("place.lat", "must be a number")]
@@ -250,7 +250,7 @@ def offering(**keywords: Any) -> ArgumentSchema:
     ],
 )
 def test_no_text_makes_a_pattern_slow(keywords: dict[str, Any]) -> None:
-    # A matcher that tries one way after the other would not come to an end.
+    # A backtracking matcher would not finish.
     slow = "x" * 10_000 + "!"
     with pytest.raises(InvalidArgumentError):
         offering(**keywords).check({"a": slow} if "properties" in keywords else {slow: "text"})
@@ -274,12 +274,12 @@ def test_patterns_are_those_of_json_schema(pattern: str, text: str, no_match: st
         schema.check({"a": no_match})
 
 
-def test_a_name_without_letters_is_not_known_either() -> None:
+def test_a_name_without_letters_is_unknown_too() -> None:
     with pytest.raises(InvalidArgumentError):
         offering(additionalProperties=False).check({"": 1})
 
 
-def test_names_that_match_are_checked_against_their_own_schema() -> None:
+def test_names_matching_a_pattern_are_checked_against_their_own_schema() -> None:
     schema = offering(
         patternProperties={"^n_": {"type": "integer"}, "^t_": {"pattern": "b"}}, additionalProperties=False
     )
@@ -302,6 +302,6 @@ def test_names_that_match_are_checked_against_their_own_schema() -> None:
         ),
     ],
 )
-def test_a_schema_that_could_take_without_bound_is_not_supported(keywords: dict[str, Any], reason: str) -> None:
+def test_a_schema_of_unbounded_cost_is_not_supported(keywords: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedSchemaError, match=reason):
         offering(**keywords)

@@ -1,4 +1,4 @@
-"""Tools at an HTTP endpoint of the operator's: what is sent, what is taken as an answer, and what fails how."""
+"""Tools at an operator's HTTP endpoint: what is sent, what counts as an answer, and how calls fail."""
 
 import asyncio
 import gzip
@@ -49,7 +49,7 @@ async def failure(answer: Answer, kind: type[MnemonError], timeout_s: float = 10
     return str(caught.value)
 
 
-async def test_the_arguments_are_posted_as_json_and_the_text_of_the_answer_comes_back() -> None:
+async def test_the_arguments_are_posted_as_json_and_the_text_of_the_answer_is_returned() -> None:
     arguments = {"city": "Zürich 漢 🎉", "days": 3, "share": 0.5, "at": None, "tags": ["a", {"b": True}]}
     with tool_server(saying("föhn 🎉\r\n")) as server:
         assert await asked(server, arguments) == "föhn 🎉\r\n"
@@ -63,12 +63,12 @@ async def test_the_arguments_are_posted_as_json_and_the_text_of_the_answer_comes
     ("content_type", "content"),
     [("application/json", '{"degrees": 21}'), ("text/html", "<p>21</p>"), ("Text/Plain", "21"), ("", "")],
 )
-async def test_texts_json_and_nothing_are_answers(content_type: str, content: str) -> None:
+async def test_texts_json_and_empty_bodies_are_answers(content_type: str, content: str) -> None:
     with tool_server(saying(content, 201, content_type)) as server:
         assert await asked(server) == content
 
 
-async def test_the_request_id_and_the_namespace_go_along() -> None:
+async def test_the_request_id_and_the_namespace_are_sent() -> None:
     with tool_server(saying("ok")) as server:
         await asked(server, {}, ("user", "jürgen 🎉"), "a1-b2")
         await asked(server, {}, (), "bär\r\nX-Injected: 1")
@@ -81,7 +81,7 @@ async def test_the_request_id_and_the_namespace_go_along() -> None:
     assert "idempotency-key" not in third and "mnemon-namespace" not in third
 
 
-async def test_a_cookie_of_one_call_does_not_go_along_with_the_next() -> None:
+async def test_a_cookie_from_one_call_is_not_sent_with_the_next() -> None:
     with tool_server(saying("ok", Set_Cookie="session=of-the-first-user")) as server:
         async with endpoint(server.url) as opened:
             for _ in range(2):
@@ -90,7 +90,7 @@ async def test_a_cookie_of_one_call_does_not_go_along_with_the_next() -> None:
 
 
 @pytest.mark.parametrize("status", [300, 400, 404, 418, 429, 500, 503])
-async def test_another_status_fails_and_is_named_without_what_it_says(status: int) -> None:
+async def test_another_status_is_an_error_that_does_not_repeat_the_body(status: int) -> None:
     message = await failure(saying(UNTOLD, status), ToolFailedError)
     assert message == f"the tool 'weather' failed: its endpoint answered with status {status}"
 
@@ -102,14 +102,14 @@ async def test_a_redirect_is_not_followed() -> None:
     assert target.received == []
 
 
-async def test_an_answer_of_exactly_a_mebibyte_is_taken_and_one_byte_more_is_not() -> None:
+async def test_an_answer_of_exactly_a_mebibyte_is_accepted_and_one_byte_more_is_not() -> None:
     with tool_server(saying("x" * ANSWER_BYTES_MAX)) as server:
         assert len(await asked(server)) == ANSWER_BYTES_MAX
     message = await failure(saying("x" * (ANSWER_BYTES_MAX + 1)), ToolFailedError)
     assert message == "the tool 'weather' failed: it answered more than 1,048,576 bytes"
 
 
-async def test_an_answer_without_end_is_given_up_at_a_mebibyte() -> None:
+async def test_an_endless_answer_is_abandoned_at_a_mebibyte() -> None:
     written = 0
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
@@ -126,24 +126,24 @@ async def test_an_answer_without_end_is_given_up_at_a_mebibyte() -> None:
     assert written < 64 * ANSWER_BYTES_MAX
 
 
-async def test_what_is_compressed_is_not_unpacked() -> None:
+async def test_compressed_answers_are_refused() -> None:
     bomb = gzip.compress(b"x" * (64 * ANSWER_BYTES_MAX))
     message = await failure(saying(bomb, Content_Encoding="gzip"), ToolFailedError)
     assert message.endswith("must not compress what it answers")
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "application/octet-stream", "textual/x", ""])
-async def test_what_is_no_text_is_no_answer(content_type: str) -> None:
+async def test_a_binary_answer_is_refused(content_type: str) -> None:
     message = await failure(saying(UNTOLD, 200, content_type), ToolFailedError)
     assert message.endswith("must answer text/* or application/json")
 
 
-async def test_what_is_not_utf_8_is_no_answer() -> None:
+async def test_an_answer_that_is_not_utf_8_is_refused() -> None:
     message = await failure(saying(b"\xff\xfe" + UNTOLD.encode()), ToolFailedError)
     assert message.endswith("must answer in UTF-8")
 
 
-async def test_an_endpoint_that_says_nothing_is_given_up_after_the_timeout() -> None:
+async def test_a_silent_endpoint_is_abandoned_after_the_timeout() -> None:
     begin = time.monotonic()
     with tool_server(lambda _: server.ended.wait() and None) as server, pytest.raises(ToolUnreachableError) as caught:
         await asked(server, timeout_s=0.2)
@@ -151,7 +151,7 @@ async def test_an_endpoint_that_says_nothing_is_given_up_after_the_timeout() -> 
     assert time.monotonic() - begin < 60
 
 
-async def test_an_endpoint_that_answers_drop_by_drop_is_given_up_after_the_timeout() -> None:
+async def test_an_endpoint_that_answers_byte_by_byte_is_abandoned_after_the_timeout() -> None:
     def dripping(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Type", "text/plain")
@@ -164,14 +164,14 @@ async def test_an_endpoint_that_answers_drop_by_drop_is_given_up_after_the_timeo
         await asked(server, timeout_s=0.4)
 
 
-async def test_a_connection_that_breaks_off_before_the_answer_is_unreachable() -> None:
+async def test_a_connection_that_breaks_before_the_answer_is_unreachable() -> None:
     def closing(handler: BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
 
     assert "broke off the connection" in await failure(closing, ToolUnreachableError)
 
 
-async def test_half_an_answer_is_none() -> None:
+async def test_a_truncated_answer_is_an_error() -> None:
     def half(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Type", "text/plain")
@@ -183,7 +183,7 @@ async def test_half_an_answer_is_none() -> None:
     assert "broke off the connection" in await failure(half, ToolUnreachableError)
 
 
-async def test_a_port_that_nobody_listens_on_is_unreachable() -> None:
+async def test_a_port_without_a_listener_is_unreachable() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         async with endpoint(f"http://127.0.0.1:{held.getsockname()[1]}/") as opened:
@@ -191,14 +191,14 @@ async def test_a_port_that_nobody_listens_on_is_unreachable() -> None:
                 await opened.call("weather", {}, (), "")
 
 
-async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_in_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with tool_server(saying("from the proxy")) as proxy, tool_server(saying("from the tool")) as server:
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         assert await asked(server) == "from the tool"
 
 
-async def test_calls_go_on_at_once() -> None:
+async def test_calls_run_concurrently() -> None:
     both = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -213,7 +213,7 @@ async def test_calls_go_on_at_once() -> None:
             assert await asyncio.gather(*(opened.call("weather", {}, (), "") for _ in range(2))) == ["ok", "ok"]
 
 
-async def test_a_call_that_is_cancelled_leaves_the_endpoint_usable() -> None:
+async def test_a_cancelled_call_leaves_the_endpoint_usable() -> None:
     arrived = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""The two memory tools on stored facts: every scenario of theirs, exact answers, errors in their order."""
+"""The two memory tools on stored facts: each of their scenarios, exact answers, and the order of errors."""
 
 import json
 import uuid
@@ -54,7 +54,7 @@ async def test_create_a_new_fact(tools: OpenedTools) -> None:
     assert await tools.remember("Ada likes tea") != key
 
 
-async def test_the_metadata_of_the_context_is_put_on_what_is_created(tools: OpenedTools) -> None:
+async def test_the_metadata_of_the_context_is_added_to_new_facts(tools: OpenedTools) -> None:
     context = ToolContext(config=ADA.config, metadata={"channel": "chat", "rank": 3})
     key = await tools.remember("Ada likes tea", context)
     other = ToolContext(config=ADA.config, metadata={"channel": "mail"})
@@ -70,7 +70,7 @@ async def test_update_an_existing_fact(tools: OpenedTools) -> None:
     assert [match["value"]["content"] for match in await found(tools, "coffee")] == ["Ada likes coffee"]
 
 
-async def test_an_update_keeps_what_else_the_fact_says(tools: OpenedTools) -> None:
+async def test_an_update_keeps_the_other_fields_of_the_fact(tools: OpenedTools) -> None:
     await tools.facts.put("tea", {"content": "likes tea", "kind": "drink"}, HERS, metadata={"source": "chat"})
     await tools.manage(content="likes mate", action="update", id="tea")
     fact = await tools.facts.store.get(HERS, "tea")
@@ -85,7 +85,7 @@ async def test_an_update_or_a_deletion_without_an_id_is_refused(
     assert await refusal(tools, content="x", action=action, **id_) == f"id: must name the memory to {action}"
 
 
-async def test_an_update_of_an_unknown_id_finds_nothing(tools: OpenedTools) -> None:
+async def test_an_update_of_an_unknown_id_reports_it(tools: OpenedTools) -> None:
     with pytest.raises(FactNotFoundError):
         await tools.manage(content="x", action="update", id=UNKNOWN)
     assert await tools.facts.keys(None, subtree=True) == []
@@ -106,14 +106,14 @@ async def test_configurable_permitted_actions(tools: OpenedTools) -> None:
     assert await tools.facts.keys(HERS) == [key]
 
 
-async def test_the_default_action_is_create_or_else_the_first_that_is_permitted(tools: OpenedTools) -> None:
+async def test_the_default_action_is_create_or_else_the_first_permitted(tools: OpenedTools) -> None:
     assert (await tools.manage(content="a")).startswith("created memory ")
     assert (await tools.manage(permitting("update", "create"), content="b", action=None)).startswith("created memory ")
     key = await tools.remember("c")
     assert await tools.manage(permitting("delete", "update"), id=key) == f"Deleted memory {key}"
 
 
-async def test_errors_come_in_their_order(tools: OpenedTools) -> None:
+async def test_errors_are_reported_in_a_fixed_order(tools: OpenedTools) -> None:
     once = permitting("create", "update")
     assert (await refusal(tools, once, action="delete", more=1)).startswith("action: must be one of")
     assert (await refusal(tools, once, action="forget", id="x")).startswith("action: must be one of")
@@ -130,7 +130,7 @@ async def test_errors_come_in_their_order(tools: OpenedTools) -> None:
 
 
 @pytest.mark.parametrize("action", [5, True, ["create"], {"create": 1}, "CREATE", "create "])
-async def test_an_action_is_taken_as_it_is(tools: OpenedTools, action: Any) -> None:
+async def test_an_action_is_not_normalised(tools: OpenedTools, action: Any) -> None:
     assert (await refusal(tools, action=action, content="x")).startswith("action: must be one of")
 
 
@@ -154,7 +154,7 @@ async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> N
         ({"namespace": ("a.b",)}, "namespace\\[0\\]: must not contain"),
     ],
 )
-async def test_settings_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+async def test_invalid_settings_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         async with open_tools("in_memory", tmp_path, **options):
             pass
@@ -179,7 +179,7 @@ async def test_text_query_search(tools: OpenedTools) -> None:
     }
 
 
-async def test_nothing_found_is_an_empty_list(tools: OpenedTools) -> None:
+async def test_an_empty_result_is_an_empty_list(tools: OpenedTools) -> None:
     assert (await tools.output("search_memory", query="anything")).content == "[]"
 
 
@@ -193,7 +193,7 @@ async def test_filtered_search(tools: OpenedTools) -> None:
         await found(tools, "dark", filter={"category": {"$near": 1}})
 
 
-async def test_limit_and_offset_page_through_what_is_found(tools: OpenedTools) -> None:
+async def test_limit_and_offset_page_through_the_results(tools: OpenedTools) -> None:
     for number in range(5):
         await tools.remember(f"dark mode {number}")
     every = [match["key"] for match in await found(tools, "dark mode")]
@@ -269,7 +269,7 @@ async def test_namespace_templating(tools: OpenedTools) -> None:
     assert not isinstance(caught.value, ValueError)
 
 
-async def test_without_a_namespace_nothing_runs(tools: OpenedTools) -> None:
+async def test_without_a_namespace_no_tool_runs(tools: OpenedTools) -> None:
     for call in ({"content": "x"}, {"action": "update", "content": "x", "id": "y"}, {"action": "delete", "id": "y"}):
         with pytest.raises(ConfigurationError, match="needs 'org_id', 'user_id' or 'agent_id'"):
             await tools.manage(ToolContext(), **call)
@@ -278,7 +278,7 @@ async def test_without_a_namespace_nothing_runs(tools: OpenedTools) -> None:
     assert await tools.facts.keys(None, subtree=True) == []
 
 
-async def test_the_setting_is_the_template_where_the_context_has_none(tmp_path: Path) -> None:
+async def test_the_setting_is_the_template_if_the_context_has_none(tmp_path: Path) -> None:
     async with open_tools("in_memory", tmp_path, namespace=("app", "{user_id}")) as tools:
         await tools.remember("x", ADA)
         await tools.remember("y", ToolContext(namespace=("own",)))
@@ -303,7 +303,7 @@ async def test_an_id_of_another_namespace_is_unknown(tools: OpenedTools) -> None
     assert [match["key"] for match in await found(tools, "tea")] == [key]
 
 
-async def test_an_agent_whose_name_reads_like_a_label_stays_among_its_own(tools: OpenedTools) -> None:
+async def test_an_agent_named_like_a_label_stays_in_its_own_namespace(tools: OpenedTools) -> None:
     agent = ToolContext(config={"org_id": "acme", "agent_id": "user"})
     user = ToolContext(config={"org_id": "acme", "user_id": "ada"})
     both = ToolContext(config={"org_id": "acme", "agent_id": "user", "user_id": "ada"})
@@ -328,7 +328,7 @@ async def test_an_agent_whose_name_reads_like_a_label_stays_among_its_own(tools:
     assert sorted(await tools.facts.keys(None, subtree=True)) == sorted(keys)
 
 
-# Requests that are repeated
+# Repeated requests
 
 
 async def test_a_repeated_request_gets_the_same_answer_and_does_nothing_more(tools: OpenedTools) -> None:
@@ -340,7 +340,7 @@ async def test_a_repeated_request_gets_the_same_answer_and_does_nothing_more(too
         await tools.output("manage_memory", content="z", request_id="r-1")
 
 
-async def test_a_repeated_update_or_deletion_does_not_undo_what_came_after_it(tools: OpenedTools) -> None:
+async def test_a_repeated_update_or_deletion_does_not_undo_later_changes(tools: OpenedTools) -> None:
     await tools.facts.put("tea", "likes tea", HERS)
     update = {"action": "update", "id": "tea", "content": "likes mate", "request_id": "r-1"}
     await tools.output("manage_memory", **update)
@@ -354,10 +354,10 @@ async def test_a_repeated_update_or_deletion_does_not_undo_what_came_after_it(to
     assert await tools.facts.keys(HERS) == ["tea"]
 
 
-# The list
+# The list of tools
 
 
-def test_the_memory_s_tools_are_always_listed(tools: OpenedTools) -> None:
+def test_the_memory_tools_are_always_listed(tools: OpenedTools) -> None:
     listed = tools.runner.list_tools()
     assert [(tool.name, tool.kind) for tool in listed] == [
         ("manage_memory", ToolKind.MEMORY),

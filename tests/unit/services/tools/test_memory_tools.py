@@ -1,4 +1,4 @@
-"""The memory tools as a model sees them: descriptions, schemas, checks in their order, and exact answers."""
+"""The memory tools as a model sees them: descriptions, schemas, the order of checks, and exact answers."""
 
 import json
 from datetime import UTC, datetime
@@ -52,14 +52,14 @@ def refusal(action: object, content: object, id: object, permitted: tuple[Memory
     return str(caught.value)
 
 
-def test_what_is_done_is_said_in_exact_words() -> None:
+def test_results_are_reported_in_exact_words() -> None:
     assert manage_result(CREATE, "42") == "created memory 42"
     assert manage_result(UPDATE, "42") == "updated memory 42"
     assert manage_result(DELETE, "42") == "Deleted memory 42"
     assert manage_result(DELETE, "{0}") == "Deleted memory {0}"
 
 
-def test_a_call_that_may_run_says_all_that_is_needed() -> None:
+def test_a_valid_call_is_parsed_completely() -> None:
     created = check_manage("create", "likes tea", None, ALL_ACTIONS)
     assert (created.action, created.content, created.id) == (CREATE, "likes tea", "")
     updated = check_manage("update", "likes tea", UUID(ID), ALL_ACTIONS)
@@ -68,12 +68,12 @@ def test_a_call_that_may_run_says_all_that_is_needed() -> None:
     assert (deleted.action, deleted.content, deleted.id) == (DELETE, "", ID)
 
 
-def test_an_empty_id_is_none() -> None:
+def test_an_empty_id_counts_as_missing() -> None:
     assert check_manage("create", "x", "", ALL_ACTIONS).id == ""
     assert refusal("delete", None, "") == "id: must name the memory to delete"
 
 
-def test_the_refusals_are_exact_texts() -> None:
+def test_refusals_have_exact_texts() -> None:
     assert refusal("delete", None, ID, (CREATE, UPDATE)) == "action: must be one of 'create', 'update', not 'delete'"
     assert refusal("create", "x", ID) == "id: must be left out to create a memory: it gets an id of its own"
     assert refusal("update", "x", None) == "id: must name the memory to update"
@@ -87,11 +87,11 @@ def test_the_refusals_are_exact_texts() -> None:
 
 
 @pytest.mark.parametrize("action", ["remove", "CREATE", "", 1, ["create"], {}])
-def test_an_action_that_is_none_is_refused_before_anything_else(action: object) -> None:
+def test_an_unknown_action_is_refused_before_anything_else(action: object) -> None:
     assert refusal(action, None, ID).startswith("action: must be one of 'create', 'update', 'delete', not ")
 
 
-def test_when_several_things_are_wrong_the_first_in_order_is_said() -> None:
+def test_of_several_errors_the_first_in_order_is_reported() -> None:
     assert refusal("create", None, ID, (DELETE,)).startswith("action: ")
     assert refusal("update", None, None, (DELETE,)).startswith("action: ")
     assert refusal("create", None, "\0").startswith("id: must be left out")
@@ -100,7 +100,7 @@ def test_when_several_things_are_wrong_the_first_in_order_is_said() -> None:
 
 
 @pytest.mark.parametrize("permitted", PERMITTED)
-def test_a_call_without_an_action_creates_or_does_the_first_that_is_permitted(
+def test_a_call_without_an_action_creates_or_does_the_first_permitted_action(
     permitted: tuple[MemoryAction, ...],
 ) -> None:
     expected = CREATE if CREATE in permitted else permitted[0]
@@ -109,7 +109,11 @@ def test_a_call_without_an_action_creates_or_does_the_first_that_is_permitted(
 
 
 @given(st.none() | st.text(max_size=8), st.none() | st.text(max_size=8), st.none() | st.text(max_size=8))
-def test_no_arguments_do_what_is_not_permitted(action: str | None, content: str | None, id: str | None) -> None:  # noqa: A002 - as the tool names it
+def test_no_arguments_run_an_action_that_is_not_permitted(
+    action: str | None,
+    content: str | None,
+    id: str | None,  # noqa: A002 - as the tool names it
+) -> None:
     for chosen in (action, *ALL_ACTIONS):
         for permitted in PERMITTED:
             try:
@@ -121,7 +125,7 @@ def test_no_arguments_do_what_is_not_permitted(action: str | None, content: str 
             assert bool(call.content.strip()) is (call.action is not DELETE)
 
 
-def test_the_permitted_actions_are_at_least_one_and_known() -> None:
+def test_the_permitted_actions_must_be_known_and_at_least_one() -> None:
     assert permitted_actions(("delete", "create", "delete")) == (DELETE, CREATE)
     for wrong in ((), ("create", "purge"), "creat"):
         with pytest.raises(ValueError, match=r"^actions_permitted: must hold"):
@@ -161,7 +165,7 @@ def test_instructions_are_in_the_description_of_the_search_too() -> None:
         (("delete",), ["action", "id"], ["id"]),
     ],
 )
-def test_the_schema_offers_only_what_the_permitted_actions_take(
+def test_the_schema_offers_only_what_the_permitted_actions_accept(
     permitted: tuple[str, ...], properties: list[str], required: list[str]
 ) -> None:
     definition = manage_definition(permitted)
@@ -185,7 +189,7 @@ def test_the_schema_of_the_search_has_its_defaults() -> None:
     )
 
 
-def test_a_tool_has_the_forms_of_both_vendors() -> None:
+def test_a_tool_has_the_formats_of_both_vendors() -> None:
     tool = search_definition()
     openai, anthropic = tool_schema(tool, "openai"), tool_schema(tool, "anthropic")
     assert openai == {
@@ -203,7 +207,7 @@ def test_a_tool_has_the_forms_of_both_vendors() -> None:
         tool_schema(tool, "other")
 
 
-def test_facts_are_found_as_json_of_six_keys() -> None:
+def test_results_are_json_with_six_keys() -> None:
     assert search_content([]) == "[]"
     assert search_content([MATCH]) == (
         '[{"namespace": ["org", "acme", "alpha"], "key": "6f2c1d3e-0000-4000-8000-000000000001", '
@@ -212,7 +216,7 @@ def test_facts_are_found_as_json_of_six_keys() -> None:
     )
 
 
-def test_the_facts_come_along_where_the_format_asks_for_them() -> None:
+def test_the_facts_are_returned_too_if_the_format_asks_for_them() -> None:
     assert search_result([MATCH], "content") == search_content([MATCH])
     assert search_result([MATCH], "content_and_artifact") == (search_content([MATCH]), (MATCH,))
     with pytest.raises(ValueError, match=r"^response_format: must be one of 'content', 'content_and_artifact'$"):
@@ -244,12 +248,12 @@ def test_a_search_has_defaults() -> None:
         ({"query": "q", "filter": {"k": {"$like": "x"}}}, "filter.k: '$like' is not an operator"),
     ],
 )
-def test_a_search_that_cannot_be_answered_is_a_value_error(arguments: dict[str, Any], message: str) -> None:
+def test_an_invalid_search_is_a_value_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         check_search(**arguments)
     assert str(caught.value).startswith(message)
 
 
-def test_the_operators_that_a_model_is_told_are_those_that_a_filter_takes() -> None:
+def test_the_operators_described_to_a_model_are_those_that_a_filter_accepts() -> None:
     told = search_definition().parameters["properties"]["filter"]["description"]
     assert told.endswith(f"object of {', '.join(FILTER_OPERATORS)}.")

@@ -1,4 +1,4 @@
-"""Texts of models whose calls are run: in order, each with its own outcome, in both protocols, with any tool."""
+"""Running the calls in a model's text: in order, each with its own result, in both protocols, with any tool."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def server() -> Iterator[ToolServer]:
 
 @pytest.fixture
 async def forwarding(server: ToolServer, tmp_path: Path) -> AsyncIterator[OpenedTools]:
-    """A tool runner with three tools of the operator's, all at one endpoint."""
+    """A tool runner with three custom tools, all at one endpoint."""
     schemas = {"weather": FORECAST, "files": FILES, "anything": {"type": "object"}}
     operators = [
         OperatorTool(name=name, description=f"About {name}.", parameters=schema, http=server.url)
@@ -76,7 +76,7 @@ async def executed(tools: OpenedTools, text: str, **fields: Any) -> ExecutedText
 
 
 def outcomes(done: ExecutedText) -> list[str | type[Exception]]:
-    """What each call returned, or the class of what it failed with."""
+    """What each call returned, or the class of its error."""
     return [
         result.outcome.content if isinstance(result.outcome, ToolOutput) else type(result.outcome)
         for result in done.results
@@ -97,7 +97,7 @@ async def contents(tools: OpenedTools, namespace: tuple[str, ...] = HERS) -> lis
 # ABP
 
 
-async def test_good_and_bad_calls_each_get_their_own_outcome_in_order(tools: OpenedTools) -> None:
+async def test_valid_and_invalid_calls_each_get_their_own_result_in_order(tools: OpenedTools) -> None:
     await tools.facts.put("tea", "likes tea", HERS)
     text = "".join(
         [
@@ -129,19 +129,21 @@ async def test_good_and_bad_calls_each_get_their_own_outcome_in_order(tools: Ope
     assert await contents(tools) == ["likes mate"]
 
 
-async def test_the_action_of_the_envelope_is_the_argument_unless_the_parameters_give_it(tools: OpenedTools) -> None:
+async def test_the_action_of_the_envelope_is_the_argument_unless_the_parameters_set_it(tools: OpenedTools) -> None:
     await tools.facts.put("tea", "likes tea", HERS)
     text = written(("manage_memory", "create", {"action": "delete", "id": "tea"}))
     assert outcomes(await executed(tools, text)) == ["Deleted memory tea"]
 
 
-async def test_an_action_goes_nowhere_where_the_tool_takes_none(forwarding: OpenedTools, server: ToolServer) -> None:
+async def test_the_action_is_dropped_if_the_tool_has_no_such_argument(
+    forwarding: OpenedTools, server: ToolServer
+) -> None:
     text = written(("weather", "get", {"city": "rome"})) + written(("anything", "get", {"city": "rome"}))
     assert outcomes(await executed(forwarding, text)) == ["sunny", "sunny"]
     assert [request.arguments for request in server.received] == [{"city": "rome"}, {"city": "rome"}]
 
 
-async def test_a_call_that_was_cut_off_does_not_run(tools: OpenedTools) -> None:
+async def test_a_truncated_call_does_not_run(tools: OpenedTools) -> None:
     text = written(("manage_memory", "create", {"content": "x"}))
     done = await executed(tools, text.replace("[[END_ABP_TOOL]]", ""))
     assert (done.results, done.parsed.success) == ((), False)
@@ -166,13 +168,13 @@ async def test_thinking_is_never_run(tools: OpenedTools) -> None:
     assert (await executed(tools, text)).results == ()
 
 
-async def test_the_options_hold_for_what_is_run(tools: OpenedTools) -> None:
+async def test_the_options_apply_to_the_calls_that_run(tools: OpenedTools) -> None:
     text = '[[ABP_TOOL:manage_memory]]{"content": "x"}[[END_ABP_TOOL]]'
     assert (await executed(tools, text, options=ParseOptions(strict_envelope=True))).results == ()
     assert len((await executed(tools, text)).results) == 1
 
 
-async def test_at_most_64_calls_are_run_and_the_others_are_told(tools: OpenedTools) -> None:
+async def test_at_most_64_calls_run_and_the_others_are_reported(tools: OpenedTools) -> None:
     text = "".join(written(("manage_memory", "create", {"content": str(n)})) for n in range(CALLS_MAX + 2))
     done = await executed(tools, text)
     assert [isinstance(result.outcome, ToolOutput) for result in done.results] == [True] * CALLS_MAX + [False] * 2
@@ -215,7 +217,7 @@ async def test_a_repeated_text_does_nothing_twice(tools: OpenedTools) -> None:
 # VCP
 
 
-async def test_commands_of_vcp_are_run_one_by_one(tools: OpenedTools) -> None:
+async def test_vcp_commands_run_one_by_one(tools: OpenedTools) -> None:
     await tools.facts.put("tea", "likes tea", HERS)
     fields = {
         "command1": "create",
@@ -239,7 +241,7 @@ async def test_commands_of_vcp_are_run_one_by_one(tools: OpenedTools) -> None:
     assert await contents(tools) == ["12"]
 
 
-async def test_a_call_of_vcp_without_commands_is_run_with_its_fields(tools: OpenedTools) -> None:
+async def test_a_vcp_call_without_commands_runs_with_its_fields(tools: OpenedTools) -> None:
     done = await executed(tools, written_in_vcp("manage_memory", {"action": "create", "content": "likes tea"}))
     assert str(outcomes(done)[0]).startswith("created memory ")
     done = await executed(tools, written_in_vcp("search_memory", {"query": "tea", "limit": "1", "filter": '{"a": 1}'}))
@@ -248,7 +250,7 @@ async def test_a_call_of_vcp_without_commands_is_run_with_its_fields(tools: Open
     assert error_of(done) == "limit: must be a whole number of 1 to 1,000"
 
 
-async def test_texts_of_vcp_become_what_the_schema_says(forwarding: OpenedTools, server: ToolServer) -> None:
+async def test_vcp_texts_are_converted_to_the_types_of_the_schema(forwarding: OpenedTools, server: ToolServer) -> None:
     fields = {"city": "12", "days": "5", "daily": "true", "tags": '["a", "b"]'}
     assert outcomes(await executed(forwarding, written_in_vcp("weather", fields))) == ["sunny"]
     assert server.received[0].arguments == {"city": "12", "days": 5, "daily": True, "tags": ["a", "b"]}
@@ -256,7 +258,7 @@ async def test_texts_of_vcp_become_what_the_schema_says(forwarding: OpenedTools,
     assert error_of(done) == "days: must be at most 14"
 
 
-async def test_texts_of_abp_stay_texts(forwarding: OpenedTools, server: ToolServer) -> None:
+async def test_abp_texts_stay_texts(forwarding: OpenedTools, server: ToolServer) -> None:
     done = await executed(forwarding, written(("weather", "", {"city": "rome", "days": "5"})))
     assert error_of(done) == "days: must be a whole number"
     assert server.received == []
@@ -272,7 +274,7 @@ async def test_commands_are_split_for_a_tool_that_takes_a_command(forwarding: Op
     ]
 
 
-async def test_a_tool_that_takes_no_command_gets_all_fields_in_one_call(
+async def test_a_tool_without_a_command_argument_gets_all_fields_in_one_call(
     forwarding: OpenedTools, server: ToolServer
 ) -> None:
     fields = {"command1": "ReadFile", "filePath1": "/a", "command2": "DropFile"}
@@ -281,17 +283,17 @@ async def test_a_tool_that_takes_no_command_gets_all_fields_in_one_call(
     assert [request.arguments for request in server.received] == [fields]
 
 
-# Operators' tools
+# Custom tools
 
 
-async def test_operators_tools_are_listed_by_name_behind_the_memory_s(forwarding: OpenedTools) -> None:
+async def test_custom_tools_are_listed_by_name_after_the_memory_tools(forwarding: OpenedTools) -> None:
     listed = forwarding.runner.list_tools()
     assert [tool.name for tool in listed] == ["manage_memory", "search_memory", "anything", "files", "weather"]
     weather = listed[-1]
     assert (weather.description, weather.parameters, weather.kind) == ("About weather.", FORECAST, ToolKind.FORWARDED)
 
 
-async def test_arguments_that_the_schema_refuses_never_leave(forwarding: OpenedTools, server: ToolServer) -> None:
+async def test_arguments_refused_by_the_schema_are_not_sent(forwarding: OpenedTools, server: ToolServer) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await forwarding.output("weather", days=15, colour="red")
     said = "colour: is not known here; known are 'city', 'days', 'daily', 'tags'; city: must be given"
@@ -299,7 +301,7 @@ async def test_arguments_that_the_schema_refuses_never_leave(forwarding: OpenedT
     assert server.received == []
 
 
-async def test_an_endpoint_that_fails_fails_its_call_alone(forwarding: OpenedTools, server: ToolServer) -> None:
+async def test_a_failing_endpoint_fails_only_its_own_call(forwarding: OpenedTools, server: ToolServer) -> None:
     server.answer = saying("out of order", 500)
     text = written(("weather", "", {"city": "rome"})) + written(("manage_memory", "create", {"content": "x"}))
     done = await executed(forwarding, text)
@@ -307,7 +309,7 @@ async def test_an_endpoint_that_fails_fails_its_call_alone(forwarding: OpenedToo
     assert await contents(forwarding) == ["x"]
 
 
-async def test_an_endpoint_is_told_the_namespace_and_an_id_of_each_call(
+async def test_an_endpoint_receives_the_namespace_and_an_id_of_each_call(
     forwarding: OpenedTools, server: ToolServer
 ) -> None:
     text = written(("weather", "", {"city": "rome"})) * 2
@@ -331,7 +333,7 @@ async def test_an_endpoint_is_told_the_namespace_and_an_id_of_each_call(
         (ToolContext(namespace=("fixed", "{thread_id}"), config={"thread_id": "7"}), ["fixed", "7"]),
     ],
 )
-async def test_an_operator_s_tool_may_do_without_a_namespace(
+async def test_a_custom_tool_runs_without_a_namespace(
     forwarding: OpenedTools, server: ToolServer, context: ToolContext, namespace: list[str] | None
 ) -> None:
     await forwarding.output("anything", context)
@@ -347,7 +349,7 @@ async def test_an_operator_s_tool_may_do_without_a_namespace(
         (("app",), {}, ["app"]),
     ],
 )
-async def test_an_operator_s_tool_is_told_the_namespace_of_the_setting_where_that_can_be_filled(
+async def test_a_custom_tool_receives_the_namespace_of_the_setting_if_its_keys_are_known(
     server: ToolServer, tmp_path: Path, setting: tuple[str, ...], config: dict[str, Any], namespace: list[str] | None
 ) -> None:
     tool = OperatorTool(name="anything", description="", parameters={"type": "object"}, http=server.url)
@@ -361,7 +363,7 @@ async def test_an_operator_s_tool_is_told_the_namespace_of_the_setting_where_tha
     "context",
     [ToolContext(namespace=("{user_id}",)), ToolContext(config={"user_id": ""}), ToolContext(namespace=("",))],
 )
-async def test_a_namespace_that_cannot_be_is_never_left_out(
+async def test_an_invalid_namespace_is_never_left_out(
     forwarding: OpenedTools, server: ToolServer, context: ToolContext
 ) -> None:
     with pytest.raises(ConfigurationError):
@@ -369,10 +371,10 @@ async def test_a_namespace_that_cannot_be_is_never_left_out(
     assert server.received == []
 
 
-# Reading
+# Parsing
 
 
-async def test_texts_are_counted_by_what_became_of_them(tools: OpenedTools) -> None:
+async def test_texts_are_counted_by_result(tools: OpenedTools) -> None:
     abp = written(("manage_memory", "create", {"content": "x"}))
     await executed(tools, abp)
     for text in (abp, written_in_vcp("a", {}), "[[ABP_TOOL:x]]", "plain"):
@@ -383,7 +385,7 @@ async def test_texts_are_counted_by_what_became_of_them(tools: OpenedTools) -> N
     assert len(await contents(tools)) == 1
 
 
-async def test_the_event_loop_goes_on_while_a_text_is_read(tools: OpenedTools) -> None:
+async def test_the_event_loop_continues_while_a_text_is_parsed(tools: OpenedTools) -> None:
     hostile = "[[ABP_TOOL:t]]" + '{"a": 1,} ' * 1_500 + "[[END_ABP_TOOL]]"
     reading = asyncio.create_task(tools.runner.parse(hostile))
     turns = 0
@@ -394,13 +396,13 @@ async def test_the_event_loop_goes_on_while_a_text_is_read(tools: OpenedTools) -
     assert turns > 20
 
 
-async def test_no_more_texts_are_read_at_once_than_there_are_threads(tools: OpenedTools) -> None:
+async def test_no_more_texts_are_parsed_at_once_than_there_are_threads(tools: OpenedTools) -> None:
     await asyncio.gather(*(tools.runner.parse("[[ABP_TOOL:t]]" + "{" * 5_000) for _ in range(20)))
     readers = [thread.name for thread in threading.enumerate() if thread.name.startswith("tools_")]
     assert 1 <= len(readers) <= 2
 
 
-async def test_a_call_through_call_tool_and_through_a_text_is_the_same(tools: OpenedTools) -> None:
+async def test_a_call_by_call_tool_equals_a_call_in_a_text(tools: OpenedTools) -> None:
     await tools.facts.put("tea", "likes tea", HERS)
     direct = await tools.runner.call(CallTool(tool="search_memory", arguments={"query": "tea"}, context=ADA))
     done = await executed(tools, written(("search_memory", "", {"query": "tea"})))

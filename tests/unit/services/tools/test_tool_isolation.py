@@ -1,4 +1,4 @@
-"""Fifty namespaces built to collide: a tool changes and finds what is in its own, whatever the ids."""
+"""Fifty namespaces built to collide: a tool changes and finds only records of its own, whatever the ids."""
 
 import json
 
@@ -14,7 +14,7 @@ LABELS = [f"label_{number}" for number in range(10)]
 
 
 def context_of(labels: tuple[str, ...]) -> ToolContext:
-    """Every label comes out of the configuration, so that none is taken for a placeholder."""
+    """Every label comes from the configuration, so none is read as a placeholder."""
     names = LABELS[: len(labels)]
     return ToolContext(namespace=tuple(f"{{{name}}}" for name in names), config=dict(zip(names, labels, strict=True)))
 
@@ -27,7 +27,7 @@ async def found(tools: OpenedTools, labels: tuple[str, ...]) -> list[tuple[str, 
     )
 
 
-async def test_a_key_that_all_share_is_changed_in_its_own_namespace_only(tools: OpenedTools) -> None:
+async def test_a_key_that_all_share_is_changed_only_in_its_own_namespace(tools: OpenedTools) -> None:
     for labels in COLLIDING:
         await tools.facts.put(SHARED_KEY, "secret", labels)
     kept = list(COLLIDING)
@@ -43,7 +43,7 @@ async def test_a_key_that_all_share_is_changed_in_its_own_namespace_only(tools: 
     assert len(page.facts) == len(kept)
 
 
-async def test_a_namespace_above_others_is_no_way_into_them(tools: OpenedTools) -> None:
+async def test_a_parent_namespace_gives_no_access_to_its_children(tools: OpenedTools) -> None:
     await tools.facts.put("below", "secret", Namespace(("org", "acme", "user", "ada")))
     assert await found(tools, ("org", "acme")) == []
     assert await found(tools, ("org", "acme", "user")) == []

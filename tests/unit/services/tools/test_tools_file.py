@@ -1,4 +1,4 @@
-"""The file of the operator's tools: what is read from it, and each mistake named with what would be right."""
+"""The operator's tools file: what is read from it. Each error is named with the valid values."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def written(folder: Path, content: str | bytes) -> Path:
 
 
 def table(tool: dict[str, Any]) -> str:
-    """One tool in TOML, whose texts, numbers and truths are written as JSON writes them."""
+    """One tool in TOML. Strings, numbers and booleans are written as in JSON."""
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in tool.items() if value is not None]
     return "\n".join(["[[tool]]", *lines, ""])
 
@@ -42,7 +42,7 @@ def refusal(folder: Path, content: str | bytes, allowed: tuple[str, ...] = ALLOW
 
 
 def changed(folder: Path, **changes: Any) -> str:
-    """What is said of the good tool with these keys in place of its own; None leaves one out."""
+    """The error for the valid tool with these keys replaced. None removes a key."""
     said = refusal(folder, table({**GOOD, **changes}))
     name = changes.get("name", "weather")
     named = f"tool 1 ({name[:64]!r})" if isinstance(name, str) else "tool 1"
@@ -101,7 +101,7 @@ def test_an_empty_file_has_no_tools(tmp_path: Path) -> None:
     assert read_tools_file(written(tmp_path, ""), ()) == ()
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^the tools file none\.toml: it cannot be read: No such file"):
         read_tools_file(tmp_path / "none.toml", ())
 
@@ -129,18 +129,18 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, content: st
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a.b", "x" * 65, 5, None, "a\n"])
-def test_a_name_must_be_one_that_models_can_call(tmp_path: Path, name: Any) -> None:
+def test_a_name_must_be_callable_by_models(tmp_path: Path, name: Any) -> None:
     assert changed(tmp_path, name=name) == "name must be 1 to 64 of A-Z, a-z, 0-9, '_' and '-'"
 
 
 @pytest.mark.parametrize("name", ["manage_memory", "search_memory"])
-def test_the_names_of_the_memory_s_tools_are_taken(tmp_path: Path, name: str) -> None:
+def test_the_names_of_the_memory_tools_are_reserved(tmp_path: Path, name: str) -> None:
     said = "name must not be that of a tool of the memory: manage_memory, search_memory"
     assert changed(tmp_path, name=name) == said
 
 
 @pytest.mark.parametrize("description", ["", "  ", 5, None, "x" * 8_193])
-def test_a_description_must_be_there(tmp_path: Path, description: Any) -> None:
+def test_a_description_is_required(tmp_path: Path, description: Any) -> None:
     assert (
         changed(tmp_path, description=description)
         == "description must say what the tool is for, in at most 8,192 bytes"
@@ -164,13 +164,13 @@ def test_parameters_must_be_a_schema(tmp_path: Path, parameters: Any, said: str)
     assert changed(tmp_path, parameters=parameters).startswith(said)
 
 
-def test_a_time_in_a_schema_is_no_json(tmp_path: Path) -> None:
+def test_a_time_in_a_schema_is_refused(tmp_path: Path) -> None:
     content = table({**GOOD, "parameters": None}) + 'parameters = {type = "object", default = 2026-01-01}\n'
     assert "parameters: must hold JSON values only, not date" in refusal(tmp_path, content)
 
 
 @pytest.mark.parametrize("changes", [{"http": None}, {"http": ""}, {"grpc": "10.0.0.5:50051"}])
-def test_there_must_be_one_endpoint(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_exactly_one_endpoint_is_required(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert changed(tmp_path, **changes) == 'must have either http = "https://..." or grpc = "host:port"'
 
 
@@ -207,25 +207,25 @@ def test_grpc_must_be_host_and_port(tmp_path: Path, target: Any) -> None:
 
 
 @pytest.mark.parametrize("tls", ["yes", 1])
-def test_tls_must_be_a_truth(tmp_path: Path, tls: Any) -> None:
+def test_tls_must_be_a_boolean(tmp_path: Path, tls: Any) -> None:
     assert changed(tmp_path, http=None, grpc="10.0.0.5:50051", tls=tls) == "tls must be true or false"
 
 
-def test_tls_is_not_of_http(tmp_path: Path) -> None:
+def test_tls_does_not_apply_to_http(tmp_path: Path) -> None:
     said = "tls is of grpc alone; an http endpoint speaks TLS where it begins with https://"
     assert changed(tmp_path, tls=True) == said
 
 
 @pytest.mark.parametrize("timeout_s", [0, 0.05, 300.5, -1, True, "5"])
-def test_the_timeout_has_bounds(tmp_path: Path, timeout_s: Any) -> None:
+def test_the_timeout_has_limits(tmp_path: Path, timeout_s: Any) -> None:
     assert changed(tmp_path, timeout_s=timeout_s) == "timeout_s must be a number of seconds, 0.1 to 300"
 
 
-def test_a_timeout_of_nan_is_none(tmp_path: Path) -> None:
+def test_a_timeout_of_nan_is_refused(tmp_path: Path) -> None:
     assert "timeout_s must be a number" in refusal(tmp_path, table(GOOD) + "timeout_s = nan\n")
 
 
-def test_an_unknown_key_is_named_with_those_that_are_known(tmp_path: Path) -> None:
+def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
     said = "headers is no key of a tool; the keys are name, description, parameters, http, grpc, tls, timeout_s"
     assert changed(tmp_path, headers="x") == said
 
@@ -270,7 +270,7 @@ def test_without_a_list_no_endpoint_is_allowed(tmp_path: Path) -> None:
         ("[::1]:50051", {"http": None, "grpc": "[::1]:50051"}),
     ],
 )
-def test_an_endpoint_is_allowed_by_its_host_or_its_host_and_port(
+def test_an_endpoint_is_allowed_by_host_or_by_host_and_port(
     tmp_path: Path, allowed: str, endpoint: dict[str, Any]
 ) -> None:
     assert len(read_tools_file(written(tmp_path, table({**GOOD, **endpoint})), ("other.example", allowed))) == 1
@@ -282,7 +282,7 @@ def test_the_list_must_hold_hosts(tmp_path: Path, entry: str) -> None:
     assert refusal(tmp_path, table(GOOD), (entry,)) == said
 
 
-async def test_a_registry_refuses_names_that_are_taken_and_schemas_that_are_none() -> None:
+async def test_a_registry_refuses_taken_names_and_invalid_schemas() -> None:
     tool = OperatorTool(name="weather", description="", parameters=SCHEMA, http="http://127.0.0.1:1/")
     endpoint = HttpEndpoint(tool)
     try:
