@@ -2,8 +2,9 @@
 
 python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD]
 
-Each attack has a server of its own. In turns, a bystander calls alone, and beside the attack, which is repeated for as
-long. Told are the medians over the rounds, and the server's memory before, at its peak, and ten seconds after the last.
+Each attack has a server of its own. In turns, a bystander calls alone, beside the same attack on another server of this
+machine, and beside the attack on its own, each for as long. Told are the medians over the rounds, and the server's
+memory before, at its peak, and ten seconds after the last.
 The attacker has a process of its own, at the lowest priority: on a machine of its own it would take no time of others.
 """
 
@@ -124,9 +125,15 @@ def main(rounds: int, seconds: float, only: str) -> None:
         task = progress.add_task("attacks", total=len(chosen) * rounds)
         for attack in chosen:
             progress.update(task, description=attack.name)
-            with serving() as target:
+            with serving() as target, serving() as other:
                 measured = measure(
-                    attack, target, attacker, rounds=rounds, seconds=seconds, advance=lambda: progress.advance(task)
+                    attack,
+                    target,
+                    other,
+                    attacker,
+                    rounds=rounds,
+                    seconds=seconds,
+                    advance=lambda: progress.advance(task),
                 )
             print(measured.row(attack.name), flush=True)
 

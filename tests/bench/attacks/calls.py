@@ -190,23 +190,33 @@ def match_a_hostile_pattern(target: Target) -> Outcomes:
 # Hostile shapes and figures
 
 
-def send_wide_messages(target: Target) -> Outcomes:
-    """Full messages of the smallest parts: empty lists, keys, labels, conditions, unknown fields."""
+def wide_messages() -> list[tuple[str, str, bytes]]:
+    """Messages of 4 MB, each made of one kind of small part: the kind, the method, and the bytes."""
     lists = _field(1, _field(1, b"c") + _field(2, _field(6, _field(1, _field(6, b"")) * (MESSAGE_BYTES // 5))))
     keys = b"".join(_field(1, _field(1, b"%x" % i) + _field(2, b"\x20\x01")) for i in range(MESSAGE_BYTES // 14))
     name = _field(1, b"bomb") + _field(2, b"k")
     metadata = b"".join(_field(3, _field(1, b"k%x" % i) + _field(2, b"\x20\x01")) for i in range(MESSAGE_BYTES // 16))
-    bodies = {
-        "FactService/PutFact": [_field(1, name + _field(3, lists)), _field(1, name + _field(3, keys))],
-        "FactService/GetFact": [_field(1, b"") * (MESSAGE_BYTES // 2), _field(99, b"") * (MESSAGE_BYTES // 3)],
-        "FactService/BatchGetFacts": [_field(1, b"") * (MESSAGE_BYTES // 2)],
-        "KnowledgeStoreService/IndexDocument": [_field(1, _field(1, b"d") + _field(2, b"c") + metadata)],
-    }
+    return [
+        ("empty lists of a value", "FactService/PutFact", _field(1, name + _field(3, lists))),
+        ("keys of a value", "FactService/PutFact", _field(1, name + _field(3, keys))),
+        ("empty labels", "FactService/GetFact", _field(1, b"") * (MESSAGE_BYTES // 2)),
+        ("unknown fields", "FactService/GetFact", _field(99, b"") * (MESSAGE_BYTES // 3)),
+        ("empty names", "FactService/BatchGetFacts", _field(1, b"") * (MESSAGE_BYTES // 2)),
+        (
+            "keys of metadata",
+            "KnowledgeStoreService/IndexDocument",
+            _field(1, _field(1, b"d") + _field(2, b"c") + metadata),
+        ),
+    ]
+
+
+def send_wide_messages(target: Target) -> Outcomes:
+    """Each of the wide messages."""
     outcomes = Outcomes()
     with calling(target) as channel:
-        for method, messages in bodies.items():
+        for _, method, message in wide_messages():
             raw = channel.unary_unary(f"/mnemon.v1.{method}", request_serializer=bytes, response_deserializer=bytes)
-            outcomes += Counter(ending(lambda m=m, raw=raw: raw(m, timeout=CALL_TIMEOUT_S)) for m in messages)  # type: ignore[misc]
+            outcomes[ending(lambda m=message, raw=raw: raw(m, timeout=CALL_TIMEOUT_S))] += 1  # type: ignore[misc]
     return outcomes
 
 

@@ -31,6 +31,7 @@ class Measured:
     """One attack: the bystander's p99 in each round, and memory in MiB."""
 
     alone_ms: list[float] = field(default_factory=list)
+    floor_ms: list[float] = field(default_factory=list)
     beside_ms: list[float] = field(default_factory=list)
     failed: int = 0
     before: float = 0.0
@@ -40,22 +41,34 @@ class Measured:
 
     def row(self, name: str) -> str:
         """A line of the table."""
-        alone, beside = statistics.median(self.alone_ms), statistics.median(self.beside_ms)
+        alone, floor, beside = map(statistics.median, (self.alone_ms, self.floor_ms, self.beside_ms))
         told = ", ".join(f"{count:,} {code}" for code, count in sorted(self.outcomes.items()) if count)
-        waits = f"{alone:.1f} | {beside:.1f} | {beside / alone:.1f} | {self.failed}"
+        ratios = f"{beside / alone:.1f} | {beside / floor:.1f}"
+        waits = f"{alone:.1f} | {floor:.1f} | {beside:.1f} | {ratios} | {self.failed}"
         return f"| {name} | {waits} | {self.before:.0f} | {self.peak:.0f} | {self.after:.0f} | {told} |"
 
 
 HEAD = """\
-| attack | p99 alone, ms | p99 beside, ms | ratio | failed | before, MiB | peak | after | the attacker's calls |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+| attack | p99 alone, ms | floor | attacked | to alone | to floor | failed | MiB before | peak | after | its calls |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 
 def measure(
-    attack: Attack, target: Target, attacker: Executor, *, rounds: int, seconds: float, advance: Callable[[], None]
+    attack: Attack,
+    target: Target,
+    other: Target,
+    attacker: Executor,
+    *,
+    rounds: int,
+    seconds: float,
+    advance: Callable[[], None],
 ) -> Measured:
-    """The bystander alone and beside the attack, in turns."""
+    """The bystander of a server alone, beside the attack on another server, and beside the same on its own, in turns.
+
+    Beside the other one, it loses what the machine gives to attacker and attacked, and nothing else: that is the floor.
+    """
     attack.prepare(target)
+    attack.prepare(other)
     measured = Measured()
     with bystander(target.address):
         sleep(1.0)  # opens what is opened at the first call
@@ -65,6 +78,9 @@ def measure(
         with bystander(target.address) as alone:
             sleep(seconds)
         measured.alone_ms.append(alone.percentile(99))
+        with bystander(target.address) as floor:
+            attacker.submit(strike_for, seconds, attack.strike, other).result()
+        measured.floor_ms.append(floor.percentile(99))
         with bystander(target.address) as beside:
             measured.outcomes += attacker.submit(strike_for, seconds, attack.strike, target).result()
         measured.beside_ms.append(beside.percentile(99))
