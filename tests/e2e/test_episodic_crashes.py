@@ -13,7 +13,7 @@ def test_kill_9_loses_and_duplicates_no_event_and_statements_agree_with_the_time
         trial.run(2, lambda _: None)
     finally:
         trial.server.kill()
-    assert trial.recorded > 50
+    assert trial.acknowledged > 50
 
 
 @pytest.mark.slow

@@ -15,6 +15,6 @@ def test_kill_9_during_resolve_merge_and_unmerge_leaves_all_or_nothing(tmp_path:
     trial = SemanticTrial(tmp_path, seed=23)
     try:
         trial.run(ROUNDS, print)
-        assert trial.writes > ROUNDS
+        assert trial.acknowledged > ROUNDS
     finally:
         trial.server.kill()

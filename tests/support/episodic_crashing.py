@@ -162,15 +162,12 @@ class EpisodicTrial(KillTrial):
         super().__init__(folder, seed, self.workers, *FLAGS)
 
     @property
-    def recorded(self) -> int:
+    def acknowledged(self) -> int:
         """How many events were acknowledged."""
         return sum(len(worker.recorded) for worker in self.workers)
 
     def stubs(self, channel: grpc.Channel) -> Stubs:
         return Stubs(channel)
-
-    def progress(self) -> str:
-        return f"{self.recorded} events"
 
     def check(self, stubs: Stubs) -> str:
         """What has expired was looked for at the start of the server."""
@@ -178,7 +175,9 @@ class EpisodicTrial(KillTrial):
         self.check_timeline(stubs)
         self.check_feed(stubs)
         self.check_statements(stubs)
-        return f"{self.recorded} events: each there once, in order, or pruned once; statements agree with the timeline"
+        return (
+            f"{self.acknowledged} events: each there once, in order, or pruned once; statements agree with the timeline"
+        )
 
     def _settle(self, stubs: Stubs) -> None:
         """Waits until retention, removals and the bridge have nothing left to do."""

@@ -123,21 +123,18 @@ class FactTrial(KillTrial):
         super().__init__(folder, seed, self.workers, "--knowledge-store-backend", "local")
 
     @property
-    def writes(self) -> int:
+    def acknowledged(self) -> int:
         """How many were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
     def stubs(self, channel: grpc.Channel) -> Stubs:
         return Stubs(channel)
 
-    def progress(self) -> str:
-        return f"{self.writes} writes"
-
     def check(self, stubs: Stubs) -> str:
         for worker in self.workers:
             self.check_facts(stubs.facts, worker)
         self.check_changes(stubs.changes)
-        return f"{self.writes} writes: each fact as acknowledged, with its versions; one change for each change"
+        return f"{self.acknowledged} writes: each fact as acknowledged, with its versions; one change for each change"
 
     def check_facts(self, stub: Any, worker: Worker) -> None:
         """Every fact is what was acknowledged last, with what it was before, and each is found by its word alone."""

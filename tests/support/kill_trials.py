@@ -14,7 +14,10 @@ import grpc
 from mnemon.v1 import changes_pb2, changes_pb2_grpc
 
 from tests.support.killable import KillableServer
+from tests.support.server import wait_until
 
+LEAST = 30
+"""So much is acknowledged between two kills at the least, however slow the machine is."""
 CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 200)]
 
 
@@ -45,8 +48,9 @@ class KillTrial(ABC):
     def check(self, stubs: Any) -> str:
         """Raises AssertionError where what is stored is not what was acknowledged; else says what was seen."""
 
+    @property
     @abstractmethod
-    def progress(self) -> str:
+    def acknowledged(self) -> int:
         """How much was acknowledged."""
 
     def prepare(self, stubs: Any) -> None:  # noqa: B027 - most trials need nothing
@@ -64,10 +68,11 @@ class KillTrial(ABC):
             for number in range(rounds):
                 # Lets the load run for a random time: what is interrupted is left to chance.
                 self._stop.wait(self._rng.uniform(0.02, 0.6))
+                wait_until(lambda least=LEAST * (number + 1): self.errors or self.acknowledged >= least)  # type: ignore[misc]
                 self.server.kill()
                 self.server.start()
                 assert not self.errors, self.errors
-                report(f"round {number + 1} of {rounds}: {self.progress()} acknowledged")
+                report(f"round {number + 1} of {rounds}: {self.acknowledged} acknowledged")
         finally:
             self._stop.set()
             for thread in threads:

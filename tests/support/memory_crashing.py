@@ -131,20 +131,17 @@ class MemoryTrial(KillTrial):
         super().__init__(folder, seed, self.workers, "--knowledge-store-backend", "local")
 
     @property
-    def writes(self) -> int:
+    def acknowledged(self) -> int:
         """How many were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
     def stubs(self, channel: grpc.Channel) -> Stubs:
         return Stubs(channel)
 
-    def progress(self) -> str:
-        return f"{self.writes} writes"
-
     def check(self, stubs: Stubs) -> str:
         self.check_memories(stubs.memories)
         self.check_changes(stubs.changes)
-        return f"{self.writes} writes: each memory as acknowledged, one change for each change, none without"
+        return f"{self.acknowledged} writes: each memory as acknowledged, one change for each change, none without"
 
     def check_memories(self, stub: memory_pb2_grpc.MemoryServiceStub) -> None:
         """Every memory is what was acknowledged last, none is there twice, and each is found by its word."""

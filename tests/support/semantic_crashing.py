@@ -130,7 +130,7 @@ class SemanticTrial(KillTrial):
         super().__init__(folder, seed, self.workers, *FLAGS)
 
     @property
-    def writes(self) -> int:
+    def acknowledged(self) -> int:
         """How many were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
@@ -140,15 +140,14 @@ class SemanticTrial(KillTrial):
     def prepare(self, stubs: Stubs) -> None:
         _register_rules(stubs)
 
-    def progress(self) -> str:
-        return f"{self.writes} writes"
-
     def check(self, stubs: Stubs) -> str:
         self.check_statements(stubs)
         self.check_index(stubs)
         self.check_decisions(stubs)
         self.check_changes(stubs)
-        return f"{self.writes} writes: each was done as a whole and once, and the index finds what the records hold"
+        return (
+            f"{self.acknowledged} writes: each was done as a whole and once, and the index finds what the records hold"
+        )
 
     def check_statements(self, stubs: Stubs) -> None:
         """Every statement is there once, as it should be, and in the order of saving."""
