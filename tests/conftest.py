@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and fixtures for all tests."""
 
 import gc
 import signal
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import settings
 from mnemon_server.logs import configure_logging
 
-# The same examples every time, and none fails for being slow: how fast a machine is, is not what is asserted.
+# The same examples every time, and none fails for being slow: the speed of the machine is not what is tested.
 settings.register_profile("mnemon", derandomize=True, deadline=None)
 settings.load_profile("mnemon")
 
-# A shell that runs the tests in the background ignores SIGINT, and so would every process that a test starts.
+# A shell that runs the tests in the background ignores SIGINT, and every process that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -55,5 +55,5 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _quiet_log() -> None:
-    """A failing test's output is about the failure; tests of the log configure it themselves."""
+    """Keeps the log quiet, so that the output of a failing test is about the failure. Tests of the log configure it."""
     configure_logging(log_format="json", level="error")

@@ -1,4 +1,4 @@
-"""Precision, recall and their intervals, against values worked out by hand."""
+"""Precision, recall and their intervals, compared with values computed by hand."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from tests.bench.classification import Answers, Share
 
 
-def test_precision_and_recall_are_shares_of_what_was_said_and_of_what_is_so() -> None:
+def test_precision_and_recall_are_fractions_of_the_predicted_and_of_the_actual_positives() -> None:
     said = [(True, True)] * 3 + [(True, False)] + [(False, True)] * 2 + [(False, False)] * 4
     answers = Answers.of(said)
     assert (answers.precision.count, answers.precision.of) == (3, 4)
@@ -27,7 +27,7 @@ def test_the_interval_stays_between_0_and_1_at_both_ends() -> None:
     assert Share(10, 10).interval == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
-def test_of_nothing_there_is_nothing_to_say() -> None:
+def test_without_data_there_is_no_value() -> None:
     nothing = Answers.of([(False, False)])
     assert math.isnan(nothing.precision.value) and math.isnan(nothing.recall.value)
     assert str(nothing.recall) == "none"

@@ -1,4 +1,4 @@
-"""Settings: which value wins, where it came from, and what is refused."""
+"""Settings: which value wins, where it comes from, and what is refused."""
 
 import os
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: st
         ("listen", "127.0.0.1:65536", "must be HOST:PORT"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_what_would_be_right(name: str, raw: str, message: str) -> None:
+def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, raw: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_settings(environ={SETTINGS[name].variables[0]: raw})
 
@@ -106,7 +106,7 @@ def test_a_file_with_a_mistake_is_refused(tmp_path: Path, content: str, message:
         load_settings(file=file, environ={})
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no\.toml cannot be read"):
         load_settings(file=tmp_path / "no.toml", environ={})
 
@@ -137,11 +137,11 @@ def test_settings_that_contradict_each_other_are_refused(flags: dict[str, str], 
         {"listen": "unix:/run/mnemon.sock"},
     ],
 )
-def test_an_address_is_served_where_it_is_local_or_meant(flags: dict[str, str]) -> None:
+def test_plaintext_is_served_on_a_local_address_or_on_request(flags: dict[str, str]) -> None:
     assert load_settings(environ={}, flags=flags).settings.listen == flags["listen"]
 
 
-def test_variables_that_are_no_settings_are_named_and_do_no_harm() -> None:
+def test_unknown_variables_are_named_and_ignored() -> None:
     # Kubernetes sets these in every container next to a service called "mnemon".
     environ = {"MNEMON_PORT": "tcp://10.0.0.1:50051", "MNEMON_SERVICE_HOST": "10.0.0.1", "PATH": "/bin"}
     assert load_settings(environ=environ).unknown_variables == ("MNEMON_PORT", "MNEMON_SERVICE_HOST")
@@ -187,16 +187,16 @@ def test_a_secret_is_neither_shown_nor_repeated_in_an_error() -> None:
     assert "token (environment MNEMON_TOKEN)" in str(refused.value)
 
 
-def test_the_home_folder_may_be_written_short() -> None:
+def test_the_home_folder_may_be_written_as_a_tilde() -> None:
     assert load_settings(environ={}, flags={"data_dir": "~/x"}).settings.data_dir == Path.home() / "x"
 
 
-def test_defaults_are_possible_values_of_their_settings() -> None:
+def test_defaults_are_valid_values_of_their_settings() -> None:
     typed = {name: row.show(row.default) for name, row in SETTINGS.items() if row.show(row.default)}
     assert load_settings(environ={}, flags=typed).settings == Settings()
 
 
-def test_every_setting_is_documented_as_it_is() -> None:
+def test_the_documentation_of_every_setting_is_up_to_date() -> None:
     assert CONFIGURATION.read_text() == render_markdown(), (
         "run `mnemon-server check-config --markdown > server/CONFIGURATION.md`"
     )
@@ -210,12 +210,12 @@ def test_every_setting_is_documented_as_it_is() -> None:
     ("text", "dialled"),
     [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("h:1", "h:1"), ("unix:/s", "unix:/s")],
 )
-def test_this_machine_reaches_an_address_for_all_under_its_own(text: str, dialled: str) -> None:
+def test_this_machine_connects_to_a_wildcard_address_by_its_own(text: str, dialled: str) -> None:
     assert str(Address.parse(text).dialled) == dialled
     assert str(Address.parse(text)) == text
 
 
-def test_port_zero_becomes_the_port_that_was_found() -> None:
+def test_port_zero_becomes_the_assigned_port() -> None:
     assert str(Address.parse("127.0.0.1:0").at_port(7)) == "127.0.0.1:7"
     assert str(Address.parse("unix:/s").at_port(7)) == "unix:/s"
 

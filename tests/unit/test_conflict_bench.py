@@ -1,4 +1,4 @@
-"""The bench of conflicts: what it says of pairs worked out by hand, and that its command runs from end to end."""
+"""The conflict benchmark: its results for pairs worked out by hand, and its command from end to end."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -37,31 +37,31 @@ def _outcome(trial: Trial) -> Outcome:
     return trial.outcome(DetectionConfig(), ArbitrationConfig())
 
 
-def test_the_same_words_after_normalisation_leave_the_known_statement() -> None:
+def test_the_same_normalised_words_keep_the_known_statement() -> None:
     trial = _trial("Likes tea.", "  Likes  tea. ")
     assert trial.is_duplicate
     assert _outcome(trial) is Outcome.LEFT
 
 
-def test_a_conflict_leaves_the_newer_statement_whichever_came_first() -> None:
+def test_a_conflict_keeps_the_newer_statement_whichever_came_first() -> None:
     assert _outcome(_trial("Likes green tea.", "Likes black tea.")) is Outcome.RIGHT
     assert _outcome(_trial("Likes green tea.", "Likes black tea.", delta=-LATER)) is Outcome.LEFT
 
 
-def test_statements_of_one_moment_are_merged() -> None:
+def test_statements_of_the_same_time_are_merged() -> None:
     assert _outcome(_trial("Likes green tea.", "Likes black tea.", delta=timedelta())) is Outcome.MERGED
 
 
-def test_without_a_conflict_both_are_left() -> None:
+def test_without_a_conflict_both_are_kept() -> None:
     assert _outcome(_trial("Likes green tea.", "Runs every morning.")) is Outcome.BOTH
 
 
-def test_a_sentence_that_both_sides_have_is_left_out() -> None:
+def test_a_sentence_in_both_statements_is_left_out() -> None:
     assert _trial("Eats no fish. Rows on Sundays.", "Eats no fish. Sings.").drops_a_sentence(0.8, guard=True)
     assert not _trial("Rows on Sundays.", "Sings in a choir.").drops_a_sentence(0.8, guard=True)
 
 
-def test_each_signal_counts_for_itself_at_the_threshold_given() -> None:
+def test_each_signal_is_measured_alone_at_the_given_threshold() -> None:
     # Terms: walks, the, dog, daily against walks, the, cat, daily, too: 3 of 4 are shared.
     trial = _trial("Walks the dog daily.", "Walks the cat daily too.")
     assert trial.fires(only(KEYWORD, keyword=0.74))
@@ -69,7 +69,7 @@ def test_each_signal_counts_for_itself_at_the_threshold_given() -> None:
     assert not trial.fires(only(SEMANTIC, semantic=1.0))
 
 
-def test_a_conflict_is_right_for_paraphrases_and_contradictions_alone() -> None:
+def test_a_conflict_is_right_only_for_paraphrases_and_contradictions() -> None:
     pairs = [
         _pair("Likes green tea.", "Likes black tea.", Label.CONTRADICTION),
         _pair("Owns a red car.", "Owns a red car now.", Label.PARAPHRASE),
@@ -80,11 +80,11 @@ def test_a_conflict_is_right_for_paraphrases_and_contradictions_alone() -> None:
     assert (answers.true_positives, answers.false_positives, answers.false_negatives) == (2, 1, 1)
 
 
-def test_thresholds_are_chosen_by_the_choosing_half_alone() -> None:
+def test_thresholds_are_chosen_only_by_the_choosing_half() -> None:
     near = [_pair("Walks the dog daily.", "Walks the cat daily too.", id=name) for name in _ids(Half.CHOOSING)]
     farther = [_pair("Walks the dog daily.", "Walks the cat twice today.", id=name) for name in _ids(Half.REPORTING)]
 
-    # All of the near ones share 3 of 4 terms; of the others it takes half to find them.
+    # All near pairs share 3 of 4 terms. The other pairs are found only at half of their terms.
     assert choose(run_trials([*near, *farther], HashingEmbedder())) == Thresholds(semantic=0.95, keyword=0.7)
 
 
@@ -112,7 +112,7 @@ def test_the_same_pairs_give_the_same_output_and_picture(tmp_path: Path) -> None
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 
-def test_a_folder_without_conversations_is_said_and_left_out(tmp_path: Path) -> None:
+def test_a_folder_without_conversations_is_reported_and_skipped(tmp_path: Path) -> None:
     result = _run("--limit", "2", "--data", str(tmp_path))
     assert "holds no conversations" in result.stderr
     assert "Pairs of conversations" not in result.output

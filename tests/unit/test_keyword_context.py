@@ -1,4 +1,4 @@
-"""Words of neighbours: which passages they lift, by how much, and when they are left out of it."""
+"""Words of neighbouring passages: which passages they lift, by how much, and when they are ignored."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def connection() -> Iterator[apsw.Connection]:
 
 
 def conversation() -> list[str]:
-    """Small talk that all names anna, and a few times three turns together about a violin, only later of which one."""
+    """Small talk that always names anna, and sometimes three turns about a violin. Only the last says which violin."""
     texts = [f"anna {FILLER[i % 10]} {FILLER[i * 7 % 9]} thing{i}" for i in range(300)]
     for start in range(10, 300, TALK_EVERY):
         texts[start] = f"anna shall we speak of your violin, play{start}"
@@ -57,7 +57,7 @@ def test_an_answer_is_lifted_by_the_question_before_it(connection: apsw.Connecti
     assert lifted[small_talk] == pytest.approx(alone[small_talk])
 
 
-def test_a_neighbour_lifts_less_the_further_away_it_is(connection: apsw.Connection) -> None:
+def test_a_neighbour_lifts_less_with_distance(connection: apsw.Connection) -> None:
     texts = conversation()
     texts[100:104] = ["anna thing1", "anna thing2", "anna thing3", "anna thing4"]
     texts[99] = "ben violin to play"
@@ -69,7 +69,7 @@ def test_a_neighbour_lifts_less_the_further_away_it_is(connection: apsw.Connecti
     assert fourth == pytest.approx(found(connection, QUERY, weight=0.0)[104])
 
 
-def test_a_neighbour_lifts_what_comes_before_it_as_much_as_what_comes_behind(connection: apsw.Connection) -> None:
+def test_a_neighbour_lifts_the_passages_before_and_after_it_equally(connection: apsw.Connection) -> None:
     texts = conversation()
     texts[98:103] = ["ben small talk", "anna thing1", "ben violin to play", "anna thing2", "ben small talk"]
     fill(connection, texts)
@@ -94,19 +94,19 @@ def test_the_querys_own_text_scores_1_among_its_neighbours(connection: apsw.Conn
     assert max(scores, key=scores.__getitem__) == 151
 
 
-def test_neighbours_that_have_nothing_to_do_with_each_other_change_nothing(connection: apsw.Connection) -> None:
+def test_unrelated_neighbours_change_nothing(connection: apsw.Connection) -> None:
     texts = conversation()
     order = np.random.default_rng(3).permutation(len(texts))
     fill(connection, [texts[i] for i in order])
     assert found(connection, QUERY) == pytest.approx(found(connection, QUERY, weight=0.0))
 
 
-def test_one_pair_of_neighbours_is_no_evidence(connection: apsw.Connection) -> None:
+def test_one_pair_of_neighbours_is_not_evidence(connection: apsw.Connection) -> None:
     fill(connection, ["a violin", "a violin and a bow", *(f"something else {i}" for i in range(100)), "a bow"])
     assert found(connection, "violin bow") == pytest.approx(found(connection, "violin bow", weight=0.0))
 
 
-def test_a_filter_decides_who_is_a_neighbour(connection: apsw.Connection) -> None:
+def test_a_filter_determines_the_neighbours(connection: apsw.Connection) -> None:
     mine, others = conversation(), [f"violin play {i}" for i in range(300)]
     fill(connection, [text for pair in zip(mine, others, strict=True) for text in pair])
     apart = found(connection, QUERY, list(range(1, 601, 2)))
@@ -117,11 +117,11 @@ def test_a_filter_decides_who_is_a_neighbour(connection: apsw.Connection) -> Non
     together = found(beside, QUERY)
     beside.close()
     assert [passage_id // 2 + 1 for passage_id in apart] == list(together)
-    # Only the mean length of passages, which counts all that are stored, differs.
+    # Only the mean passage length differs, because it covers all stored passages.
     assert list(apart.values()) == pytest.approx(list(together.values()), rel=0.1)
 
 
-def test_what_shares_no_word_with_the_query_is_not_found_through_its_neighbours(connection: apsw.Connection) -> None:
+def test_a_passage_without_a_word_of_the_query_is_not_found_through_its_neighbours(connection: apsw.Connection) -> None:
     texts = conversation()
     texts[11] = "borrowed stradivari"
     fill(connection, texts)

@@ -1,4 +1,4 @@
-"""Keyword search: which words of a text count, what is found by them, with what score, and what a delete leaves."""
+"""Keyword search: which words of a text count, what they find, with what score, and what a deletion leaves behind."""
 
 import hashlib
 import math
@@ -43,7 +43,7 @@ def found(connection: apsw.Connection, query: str, among: list[int] | None = Non
 
 
 def textbook_bm25(texts: list[str], query: str) -> dict[int, float]:
-    """BM25 as it is written down, over white space; k1 = 0.9, b = 0.4, and the idf that is never negative."""
+    """Textbook BM25 over white space, with k1 = 0.9, b = 0.4 and an idf that is never negative."""
     documents = [Counter(text.split()) for text in texts]
     mean = sum(document.total() for document in documents) / len(documents)
 
@@ -78,7 +78,7 @@ def test_runs_of_cjk_characters_become_overlapping_pairs(text: str, words: list[
 
 
 @pytest.mark.parametrize(("one", "other"), [("ＡＢＣ１２", "ABC12"), ("ｶﾞﾗｽ", "ガラス"), ("cafe\u0301", "caf\u00e9")])
-def test_two_ways_to_write_a_text_are_the_same_text(one: str, other: str) -> None:
+def test_two_encodings_of_a_text_are_the_same_text(one: str, other: str) -> None:
     assert analyze(one) == analyze(other)
 
 
@@ -86,7 +86,7 @@ def test_stop_words_are_left_out_of_a_query() -> None:
     assert query_terms("What did the Doctor say about the rain?") == ["doctor", "say", "rain"]
 
 
-def test_a_query_of_stop_words_alone_keeps_them() -> None:
+def test_a_query_of_only_stop_words_keeps_them() -> None:
     assert query_terms("To be or not to be") == ["to", "be", "or", "not"]
 
 
@@ -100,7 +100,7 @@ def test_a_query_has_a_bounded_number_of_words() -> None:
 
 
 @pytest.mark.parametrize("query", ["", " \n", "?!", "🎉🎉"])
-def test_a_query_without_a_word_finds_nothing(connection: apsw.Connection, query: str) -> None:
+def test_a_query_without_words_finds_nothing(connection: apsw.Connection, query: str) -> None:
     fill(connection, "a party 🎉🎉")
     assert query_terms(query) == []
     assert found(connection, query) == {}
@@ -135,7 +135,7 @@ def test_cjk_text_is_found_by_a_part_of_it(connection: apsw.Connection) -> None:
         "rain\0",
     ],
 )
-def test_no_character_of_a_query_has_a_meaning(connection: apsw.Connection, query: str) -> None:
+def test_no_character_of_a_query_has_a_special_meaning(connection: apsw.Connection, query: str) -> None:
     fill(connection, "rain again", "sun", "near the text and drop")
     assert (1 in found(connection, query)) == ("rain" in query)
 
@@ -159,11 +159,11 @@ def test_scores_are_bm25_relative_to_the_query(connection: apsw.Connection) -> N
         expected = textbook_bm25(texts, query)
         scores = found(connection, query)
         assert scores.keys() == expected.keys()
-        # Lengths are stored within 2.2 %.
+        # Lengths are stored to within 2.2 %.
         assert [scores[i] for i in expected] == pytest.approx(list(expected.values()), rel=0.02)
 
 
-def test_an_unknown_word_makes_a_match_worth_less(connection: apsw.Connection) -> None:
+def test_an_unknown_word_lowers_the_score_of_a_match(connection: apsw.Connection) -> None:
     fill(connection, "ada boat", "cedar", "drum")
     assert found(connection, "ada boat")[1] == pytest.approx(1)
     assert found(connection, "ada boat zeppelin")[1] < 0.8
@@ -174,7 +174,7 @@ def test_a_single_passage_is_found_by_word(connection: apsw.Connection) -> None:
     assert found(connection, "when does the ferry leave")[1] > 0.5
 
 
-def test_only_the_passages_asked_for_are_found(connection: apsw.Connection) -> None:
+def test_only_the_requested_passages_are_found(connection: apsw.Connection) -> None:
     fill(connection, "ada boat", "ada", "boat", "ada cedar")
     assert found(connection, "ada boat", among=[2, 3, 77]).keys() == {2, 3}
     assert found(connection, "ada boat", among=[]) == {}
@@ -188,7 +188,7 @@ def test_passages_that_are_not_searched_change_no_score(connection: apsw.Connect
     assert found(connection, "ada boat", among=[1, 2, 3]) == pytest.approx(before)
 
 
-def test_what_was_deleted_is_not_found(connection: apsw.Connection) -> None:
+def test_a_deleted_passage_is_not_found(connection: apsw.Connection) -> None:
     fill(connection, "ada boat", "ada drum")
     before = found(connection, "ada")[2]
     keyword_index.insert(connection, TABLES, 3, "ada ada fern")
@@ -205,7 +205,7 @@ def test_deleted_words_leave_the_files(tmp_path: Path) -> None:
     connection.pragma("journal_mode", "wal")
     connection.pragma("secure_delete", True)
     create(connection)
-    # The index stores a word without the beginning that it shares with its neighbour: digests share little.
+    # The index stores a word without the prefix that it shares with its neighbour. Digests share hardly any.
     secrets = {i: hashlib.sha256(str(i).encode()).hexdigest()[:20] for i in range(1, 1501)}
     for start in range(1, 1501, 50):
         with connection:
@@ -221,7 +221,7 @@ def test_deleted_words_leave_the_files(tmp_path: Path) -> None:
     assert [i for i, secret in secrets.items() if i % 2 and secret[5:].encode() in stored] == []
 
 
-def test_totals_of_many_passages_are_read_right(connection: apsw.Connection) -> None:
+def test_totals_of_many_passages_are_read_correctly(connection: apsw.Connection) -> None:
     with connection:
         for passage_id in range(1, 301):
             keyword_index.insert(connection, TABLES, passage_id, "one two three four" if passage_id % 2 else "one two")

@@ -1,4 +1,4 @@
-"""The log: whatever is in an event, a line is a line, and a terminal is left as it was."""
+"""The log: an event is always one line, and a terminal cannot be manipulated."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ FORMATS = pytest.mark.parametrize("log_format", ["console", "json"])
 
 
 @FORMATS
-def test_an_event_is_one_line_whatever_is_in_it(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_event_is_one_line_whatever_it_holds(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format=log_format, level="info")
     structlog.get_logger().info(HOSTILE, method=HOSTILE, names=[HOSTILE], by={HOSTILE: 1}, error=ValueError(HOSTILE))
     logging.getLogger("other.package").warning("it said %s", HOSTILE)
@@ -31,7 +31,7 @@ def test_an_event_is_one_line_whatever_is_in_it(log_format: str, capfd: pytest.C
 
 
 @FORMATS
-def test_a_traceback_keeps_its_lines_and_nothing_else(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_a_traceback_keeps_its_lines(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format=log_format, level="info")
     try:
         raise ValueError("one\x1b[2J\n\ttwo\x85")
@@ -47,7 +47,7 @@ def test_a_traceback_keeps_its_lines_and_nothing_else(log_format: str, capfd: py
 
 
 @FORMATS
-def test_what_people_write_stays_readable(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_in_any_language_stays_readable(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format=log_format, level="info")
     structlog.get_logger().info("Grüße 東京 😀 שלום")
     assert "Grüße 東京 😀 שלום" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""Training of the ranker: it learns what tells answers from the rest, and what is written is what is read."""
+"""Training of the ranker: it learns what distinguishes answers from other texts, and its weights can be read back."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ RECALL_AT_5 = 0
 
 
 def asked(seed: int, advantage: float = 0.1) -> Asked:
-    """Twenty texts by two people, scored at random; the one by Ann that does not ask is the answer."""
+    """Twenty texts by two people with random scores. The answer is the one by Ann that is not a question."""
     texts = [f"{'Ann' if i % 10 == 0 else 'Ben'}: something about thing {i}{'?' if i >= 10 else ''}" for i in range(20)]
     scores = np.random.default_rng(seed).uniform(0.3, 0.7, 20)
     scores[0] += advantage
@@ -23,7 +23,7 @@ def asked(seed: int, advantage: float = 0.1) -> Asked:
     return Asked("What did Ann say?", tuple(f"d{i}" for i in order), candidates, scores[order], frozenset({"d0"}))
 
 
-def test_what_tells_answers_from_the_rest_is_learnt() -> None:
+def test_it_learns_what_distinguishes_answers() -> None:
     ranker = train([asked(seed) for seed in range(40)])
     weights = dict(zip(FEATURES, ranker.weights.tolist(), strict=True))
     assert weights["by_named"] > 0 > weights["by_other"]
@@ -34,12 +34,12 @@ def test_what_tells_answers_from_the_rest_is_learnt() -> None:
     assert after > before + 0.1
 
 
-def test_scores_that_tell_nothing_are_refused() -> None:
+def test_uninformative_scores_are_refused() -> None:
     with pytest.raises(ValueError, match="do not tell"):
         train([asked(seed, advantage=-0.25) for seed in range(40)])
 
 
-def test_the_weights_are_written_as_they_are_read(tmp_path: Path) -> None:
+def test_the_weights_are_read_as_written(tmp_path: Path) -> None:
     ranker = train([asked(seed) for seed in range(40)])
     file = tmp_path / "weights.json"
     write_weights(ranker, file)

@@ -1,4 +1,4 @@
-"""The metrics of the recall bench, against values worked out by hand."""
+"""The metrics of the recall benchmark, compared with values computed by hand."""
 
 import math
 
@@ -9,7 +9,7 @@ from tests.bench.exact import ExactSearch
 from tests.bench.metrics import estimate, measure, ndcg, recall
 
 
-def test_recall_is_the_share_of_the_relevant_that_is_found() -> None:
+def test_recall_is_the_fraction_of_relevant_items_found() -> None:
     assert recall(["a", "b", "c"], {"a", "c", "x", "y"}, 3) == 0.5
     assert recall(["a", "b", "c"], {"c"}, 2) == 0.0
 

@@ -1,4 +1,4 @@
-"""A real gRPC server on loopback whose answers a test writes, call by call."""
+"""A real gRPC server on loopback. A test writes its answers call by call."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ class ScriptedStore(
     FactServiceServicer,
     ToolServiceServicer,
 ):
-    """Answers each call with the next line of its script, the last one again and again; notes the requests."""
+    """Answers each call with the next line of its script, and repeats the last one. Notes the requests."""
 
     script: list[Script]
     requests: list[Any] = field(default_factory=list)
@@ -67,7 +67,7 @@ class ScriptedStore(
     ListTools = CallTool = ParseToolCalls = ExecuteText = GetProtocolStats = _answer
 
     def CompactTimeline(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
-        """Answers with all messages that the line gives."""
+        """Answers with all messages of the line."""
         yield from self._answer(request, context)
 
     def _answer_all(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -81,7 +81,7 @@ class ScriptedStore(
 
 @contextmanager
 def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
-    """Serves the script on a free port; gives the address and the servicer."""
+    """Serves the script on a free port. Yields the address and the servicer."""
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     store = ScriptedStore(list(script))
     add_KnowledgeStoreServiceServicer_to_server(store, server)

@@ -1,4 +1,4 @@
-"""The lines of an archive: what a record is as JSON and back, and what is wrong with a line that is none."""
+"""The lines of an archive: a record as JSON and back, and the errors of invalid lines."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def line_of(message: pb.ArchivedRecord) -> dict[str, Any]:
     return found
 
 
-def test_a_record_comes_back_as_it_was_with_its_types() -> None:
+def test_a_record_comes_back_with_its_types() -> None:
     values = {
         "whole": common_pb2.MetadataValue(int_value=2**53 + 1),
         "number": common_pb2.MetadataValue(double_value=5.0),
@@ -56,7 +56,7 @@ def test_a_record_comes_back_as_it_was_with_its_types() -> None:
     assert record_to_pb(line) == message
 
 
-def test_an_event_comes_back_as_it_was_and_an_importance_of_0_is_one() -> None:
+def test_an_event_comes_back_unchanged_and_an_importance_of_0_is_kept() -> None:
     message = pb.ArchivedRecord(kind=pb.RECORD_KIND_EVENT, id="e")
     message.event.event_id, message.event.event_type, message.event.importance = "e", "task", 0.0
     message.event.event_time.CopyFrom(TIME)
@@ -88,7 +88,7 @@ def test_an_event_comes_back_as_it_was_and_an_importance_of_0_is_one() -> None:
         (record(event={"importance": "high"}), "record.event.importance: must be a number"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_named(line: object, said: str) -> None:
+def test_errors_in_a_line_are_named(line: object, said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         record_to_pb(line)
 
@@ -101,7 +101,7 @@ def test_a_header_of_another_format_is_refused() -> None:
     assert (header.embedding_model.name, header.embedding_model.dimension) == ("m", 3)
 
 
-def test_lines_are_told_apart_and_numbered() -> None:
+def test_kinds_of_lines_are_distinguished_and_numbered() -> None:
     sorter = LineSorter()
     assert sorter.read(b'{"mnemon_archive": 1}') is None
     first, blank, broken = sorter.read(json.dumps(record())), sorter.read("\n"), sorter.read("{")

@@ -1,4 +1,4 @@
-"""The bridge and the feed: the policy is sent in part, and a change says what happened to an event."""
+"""The bridge and the feed: a policy can be sent in part, and a change says what happened to an event."""
 
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ def test_a_policy_is_sent_as_a_whole_or_in_part_and_read_with_its_defaults() -> 
     assert len({each.request_id for each in server.requests} - {""}) == 3
 
 
-def test_the_bridge_says_how_it_is() -> None:
+def test_the_status_of_the_bridge_is_read() -> None:
     answer = bridge_pb2.GetBridgeStatusResponse(
         state=common_pb2.STATE_DEGRADED,
         activity=bridge_pb2.BRIDGE_ACTIVITY_SUSPENDED,
@@ -121,14 +121,14 @@ RECONCILED = changes_pb2.Reconciliation(
         ),
     ],
 )
-def test_an_event_of_the_feed_says_its_details(event: changes_pb2.Change, expected: Any) -> None:
+def test_an_event_of_the_feed_has_its_details(event: changes_pb2.Change, expected: Any) -> None:
     found = change_from_pb(event)
 
     assert found.details == expected
     assert found.type != mnemon.ChangeType.UNKNOWN
 
 
-def test_the_event_of_a_recorded_event_carries_it() -> None:
+def test_the_change_of_a_recorded_event_carries_the_event() -> None:
     event = changes_pb2.Change(
         type=changes_pb2.CHANGE_TYPE_EPISODIC_SAVED, episodic_event=timeline_convert.happened_to_pb(LUNCH)
     )

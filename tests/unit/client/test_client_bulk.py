@@ -40,7 +40,7 @@ def test_batches_are_bounded_by_count_and_by_bytes() -> None:
     assert max(request.ByteSize() for request in store.requests) <= BATCH_BYTES_MAX + 4096
 
 
-def test_the_documents_are_read_as_they_are_needed() -> None:
+def test_the_documents_are_read_lazily() -> None:
     taken = 0
 
     def endless() -> Iterator[tuple[str, str]]:
@@ -58,7 +58,7 @@ def test_the_documents_are_read_as_they_are_needed() -> None:
     assert taken <= BATCH_ITEMS_MAX * (BATCHES_IN_FLIGHT_MAX + 1)
 
 
-def test_no_documents_open_no_stream() -> None:
+def test_without_documents_no_stream_is_opened() -> None:
     with scripted_server(receipts) as (address, store), mnemon.Client(address) as client:
         assert list(client.index_many([])) == []
 
@@ -117,7 +117,7 @@ async def test_the_asyncio_client_resumes_too_and_reads_asynchronous_documents()
 
 
 @pytest.mark.parametrize("source_blocks_s", [0.0, 0.05])
-async def test_the_asyncio_client_is_told_what_the_server_said_of_a_stream_that_it_was_writing_to(
+async def test_the_asyncio_client_gets_the_servers_error_of_a_stream_that_it_was_writing_to(
     source_blocks_s: float,
 ) -> None:
     async def documents() -> AsyncIterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ async def test_the_asyncio_client_is_told_what_the_server_said_of_a_stream_that_
         assert store.streams == 1
 
 
-def test_a_stream_that_never_gets_an_answer_gives_up_soon() -> None:
+def test_a_stream_that_never_gets_an_answer_soon_gives_up() -> None:
     with (
         scripted_server(BROKEN) as (address, store),
         mnemon.Client(address) as client,
@@ -146,7 +146,7 @@ def test_a_stream_that_never_gets_an_answer_gives_up_soon() -> None:
     assert store.streams == 4
 
 
-def test_an_error_that_another_try_cannot_mend_is_raised_at_once() -> None:
+def test_an_error_that_a_retry_cannot_fix_is_raised_at_once() -> None:
     line = failing(grpc.StatusCode.PERMISSION_DENIED, "not you")
     with (
         scripted_server(receipts, line) as (address, store),
@@ -159,7 +159,7 @@ def test_an_error_that_another_try_cannot_mend_is_raised_at_once() -> None:
 
 
 @pytest.mark.parametrize("reason", ["TOO_MANY_REQUESTS", "SLOW_READER"])
-def test_a_throttled_stream_waits_as_told_and_goes_on(reason: str) -> None:
+def test_a_throttled_stream_waits_as_told_and_continues(reason: str) -> None:
     retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=10_000_000))
     line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason=reason, details=[retry])
     with scripted_server(line, receipts) as (address, _), mnemon.Client(address) as client:
@@ -181,7 +181,7 @@ def test_an_error_of_the_documents_reaches_the_caller() -> None:
     assert store.streams <= 1
 
 
-def test_a_server_that_stops_answering_is_not_waited_for_for_ever() -> None:
+def test_the_client_does_not_wait_forever_for_a_silent_server() -> None:
     with (
         scripted_server(silent) as (address, _),
         mnemon.Client(address) as client,
@@ -190,14 +190,14 @@ def test_a_server_that_stops_answering_is_not_waited_for_for_ever() -> None:
         list(client.index_many(notes(3), timeout=0.2))
 
 
-async def test_the_asyncio_client_does_not_wait_for_ever_either() -> None:
+async def test_the_asyncio_client_does_not_wait_forever_either() -> None:
     with scripted_server(silent) as (address, _):
         async with mnemon.AsyncClient(address) as client:
             with pytest.raises(mnemon.DeadlineExceededError, match=r"answered no batch within 0\.2 s"):
                 [result async for result in client.index_many(notes(3), timeout=0.2)]
 
 
-def test_an_answer_of_the_wrong_length_is_an_error_and_no_lost_result() -> None:
+def test_an_answer_of_the_wrong_length_is_an_error_and_no_result_is_lost() -> None:
     def short(request: pb.BulkIndexDocumentsRequest, context: grpc.ServicerContext) -> pb.BulkIndexDocumentsResponse:
         return pb.BulkIndexDocumentsResponse(results=receipts(request, context).results[:1])
 

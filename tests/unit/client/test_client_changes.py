@@ -1,4 +1,4 @@
-"""What the client makes of changes: every type, record and detail that the wire knows has a value in Python."""
+"""How the client reads changes: every type, record and detail of the protos has a value in Python."""
 
 import json
 from datetime import timedelta
@@ -17,13 +17,13 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_every_type_of_the_wire_is_known(name: str) -> None:
+def test_every_type_of_the_protos_is_known(name: str) -> None:
     message = pb.Change(type=pb.ChangeType.Value(f"CHANGE_TYPE_{name}"))
     assert change_from_pb(message).type is ChangeType[name]
 
 
 @pytest.mark.parametrize(("oneof", "field"), FIELDS)
-def test_every_record_and_every_detail_of_the_wire_has_a_value(oneof: str, field: str) -> None:
+def test_every_record_and_every_detail_of_the_protos_has_a_value(oneof: str, field: str) -> None:
     message = pb.Change()
     if field == "prune_reason":
         message.prune_reason = pb.SEMANTIC_PRUNE_REASON_DELETED
@@ -32,7 +32,7 @@ def test_every_record_and_every_detail_of_the_wire_has_a_value(oneof: str, field
     assert getattr(change_from_pb(message), oneof) is not None
 
 
-def test_the_event_of_a_fact_says_which_fact_it_is_and_has_it_in_the_full_view() -> None:
+def test_the_change_of_a_fact_names_the_fact_and_carries_it_in_the_full_view() -> None:
     message = pb.Change(type=pb.CHANGE_TYPE_FACT_UPDATED, record_id="f1", revision=2)
     message.fact_change.namespace.extend(["user", "ada"])
     message.fact_change.key = "seat"
@@ -45,7 +45,7 @@ def test_the_event_of_a_fact_says_which_fact_it_is_and_has_it_in_the_full_view()
     assert change.to_dict()["record"] == change.record.to_dict()
 
 
-def test_a_page_is_written_as_json_with_facts_in_it() -> None:
+def test_a_page_with_facts_can_be_written_as_json() -> None:
     fact = Fact(("user", "ada"), "seat", {"row": 7}, ttl=timedelta(hours=1))
     change = Change("e1", 1, "c1", None, ChangeType.FACT_CREATED, "f1", 1, Scope(), "", (), fact)
     written = json.loads(ChangePage((change,), "cursor", caught_up=True).to_json())

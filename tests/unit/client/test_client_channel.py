@@ -28,7 +28,7 @@ UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVI
         ("dns:///memory.example:7", "dns:///memory.example:7"),
     ],
 )
-def test_an_address_is_dialled_as_given_with_a_port(given: str, dialled: str) -> None:
+def test_an_address_with_a_port_is_dialled_as_given(given: str, dialled: str) -> None:
     assert resolve_address(given) == dialled
 
 
@@ -42,7 +42,7 @@ def test_the_address_comes_from_the_environment_unless_it_is_given(monkeypatch: 
 
 
 @pytest.mark.parametrize("wrong", ["http://127.0.0.1:50051", "::1"])
-def test_an_address_that_is_none_is_refused_with_what_would_be_right(wrong: str) -> None:
+def test_an_invalid_address_is_refused_with_a_valid_example(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:50051|\[::1\]:50051"):
         resolve_address(wrong)
 
@@ -68,7 +68,7 @@ def test_only_this_machine_is_local(address: str, *, local: bool) -> None:
     assert is_local(address) is local
 
 
-def test_plaintext_to_another_machine_must_be_asked_for() -> None:
+def test_plaintext_to_another_machine_must_be_requested() -> None:
     with pytest.raises(ValueError, match=r"tls=True .* insecure=True"):
         mnemon.Client("memory.example:50051")
     with mnemon.Client("memory.example:50051", insecure=True) as client:
@@ -82,7 +82,7 @@ def test_tls_and_plaintext_at_once_are_refused() -> None:
         mnemon.Client("memory.example:50051", tls=True, insecure=True)
 
 
-def test_a_read_is_tried_again_while_the_server_is_unavailable() -> None:
+def test_a_read_is_retried_while_the_server_is_unavailable() -> None:
     with (
         scripted_server(UNAVAILABLE, UNAVAILABLE, found) as (address, store),
         mnemon.Client(address) as client,
@@ -92,7 +92,7 @@ def test_a_read_is_tried_again_while_the_server_is_unavailable() -> None:
     assert len(store.requests) == 3
 
 
-def test_a_call_that_a_server_shutting_down_cuts_off_is_tried_again() -> None:
+def test_a_call_cut_off_by_a_server_shutdown_is_retried() -> None:
     with (
         scripted_server(failing(grpc.StatusCode.CANCELLED), found) as (address, store),
         mnemon.Client(address) as client,
@@ -102,7 +102,7 @@ def test_a_call_that_a_server_shutting_down_cuts_off_is_tried_again() -> None:
     assert len(store.requests) == 2
 
 
-def test_a_write_is_tried_again_with_the_same_request_id() -> None:
+def test_a_write_is_retried_with_the_same_request_id() -> None:
     def receipt(request: pb.IndexDocumentRequest, context: grpc.ServicerContext) -> pb.IndexDocumentResponse:
         answer = receipts(pb.BulkIndexDocumentsRequest(requests=[request]), context)
         return pb.IndexDocumentResponse(receipt=answer.results[0].receipt)
@@ -127,7 +127,7 @@ def test_retries_end_after_four_attempts() -> None:
     assert len(store.requests) == 4
 
 
-def test_other_failures_are_not_tried_again() -> None:
+def test_other_failures_are_not_retried() -> None:
     with (
         scripted_server(failing(grpc.StatusCode.ABORTED, reason="REVISION_MISMATCH")) as (address, store),
         mnemon.Client(address) as client,
@@ -138,7 +138,7 @@ def test_other_failures_are_not_tried_again() -> None:
     assert len(store.requests) == 1
 
 
-def test_the_published_service_config_is_one_that_grpc_takes_as_it_is() -> None:
+def test_grpc_accepts_the_published_service_config_unchanged() -> None:
     options = [("grpc.service_config", SERVICE_CONFIG_FILE.read_text("utf-8"))]
     with (
         scripted_server(UNAVAILABLE, found) as (address, store),
@@ -150,7 +150,7 @@ def test_the_published_service_config_is_one_that_grpc_takes_as_it_is() -> None:
     assert len(store.requests) == 2
 
 
-def test_the_client_takes_the_published_service_config_with_deadlines_of_its_own() -> None:
+def test_the_client_uses_the_published_service_config_with_its_own_deadlines() -> None:
     published = json.loads(SERVICE_CONFIG_FILE.read_text("utf-8"))
     limits = [each.pop("timeout") for each in published["methodConfig"]]
 
@@ -190,7 +190,7 @@ def test_an_asyncio_client_can_be_made_before_there_is_an_event_loop() -> None:
     assert knowledge_store_pb2_grpc.KnowledgeStoreServiceStub is not None
 
 
-def test_waiting_for_a_server_that_is_not_there_ends_in_time_and_says_what_was_seen() -> None:
+def test_waiting_for_a_missing_server_ends_in_time_and_says_what_was_seen() -> None:
     started = time.monotonic()
     with (
         mnemon.Client("127.0.0.1:1") as client,

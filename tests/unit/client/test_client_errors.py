@@ -1,4 +1,4 @@
-"""Statuses of a real gRPC server become the exceptions of the client, with all that they carry."""
+"""Statuses of a real gRPC server become exceptions of the client, with all their details."""
 
 import re
 from typing import Any
@@ -91,7 +91,7 @@ def test_the_cases_cover_every_published_reason() -> None:
     assert published <= {reason for _, reason, _ in CASES}
 
 
-def test_an_argument_that_is_wrong_is_a_value_error_whoever_finds_it() -> None:
+def test_an_invalid_argument_is_a_value_error_whoever_detects_it() -> None:
     line = failing(grpc.StatusCode.INVALID_ARGUMENT, "told", reason="INVALID_ARGUMENT")
     with scripted_server(line) as (address, _), mnemon.Client(address) as client:
         with pytest.raises(ValueError, match="told"):
@@ -110,7 +110,7 @@ async def test_the_asyncio_client_raises_the_same() -> None:
     assert (raised.value.reason, raised.value.request_id) == ("DOCUMENT_NOT_FOUND", "r-1")
 
 
-def test_violations_name_each_field_and_what_would_be_right() -> None:
+def test_violations_name_each_field_and_the_valid_values() -> None:
     violation = error_details_pb2.BadRequest.FieldViolation(field="document.doc_id", description="must not be empty")
     bad = error_details_pb2.BadRequest(field_violations=[violation])
     line = failing(grpc.StatusCode.INVALID_ARGUMENT, reason="INVALID_ARGUMENT", details=[bad])
@@ -124,7 +124,7 @@ def test_violations_name_each_field_and_what_would_be_right() -> None:
     assert raised.value.violations == (mnemon.FieldViolation("document.doc_id", "must not be empty"),)
 
 
-def test_a_throttled_call_says_when_to_come_again() -> None:
+def test_a_throttled_call_says_when_to_retry() -> None:
     retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000))
     line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason="TOO_MANY_REQUESTS", details=[retry])
     with (
@@ -159,14 +159,14 @@ def test_a_call_without_an_answer_in_time_says_how_long_it_waited() -> None:
         client.get("a")
 
 
-def test_no_server_at_the_address_is_told_with_the_address() -> None:
+def test_a_missing_server_is_reported_with_the_address() -> None:
     with mnemon.Client("127.0.0.1:1") as client, pytest.raises(mnemon.ServerUnreachableError) as raised:
         client.get("a")
 
     assert "127.0.0.1:1" in str(raised.value)
 
 
-async def test_a_call_that_a_server_drops_as_it_shuts_down_may_be_tried_elsewhere() -> None:
+async def test_a_call_dropped_by_a_server_shutdown_may_be_retried() -> None:
     def dropped(request: Any, context: grpc.ServicerContext) -> knowledge_store_pb2.GetDocumentResponse:
         context.cancel()
         return knowledge_store_pb2.GetDocumentResponse()
@@ -181,7 +181,7 @@ async def test_a_call_that_a_server_drops_as_it_shuts_down_may_be_tried_elsewher
     assert told.value.code == "CANCELLED"
 
 
-def test_a_call_that_its_own_client_ends_is_cancelled() -> None:
+def test_a_call_ended_by_its_own_client_is_cancelled() -> None:
     client: mnemon.Client
 
     def closes_its_client(request: Any, context: grpc.ServicerContext) -> knowledge_store_pb2.GetDocumentResponse:
@@ -194,7 +194,7 @@ def test_a_call_that_its_own_client_ends_is_cancelled() -> None:
             client.get("a")
 
 
-def test_an_item_of_a_stream_fails_as_the_single_call_would() -> None:
+def test_an_item_of_a_stream_fails_like_the_single_call() -> None:
     error = error_from_item(
         common_pb2.ItemError(
             code=grpc.StatusCode.ABORTED.value[0],
@@ -210,7 +210,7 @@ def test_an_item_of_a_stream_fails_as_the_single_call_would() -> None:
     assert error.incident_id == "0b1c"
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+def test_the_tree_in_the_docstring_matches_the_classes() -> None:
     drawn = re.findall(r"^(?:[│ ]*[├└]── )?(\w+Error)", _errors.__doc__ or "", re.MULTILINE)
     classes = [getattr(mnemon, name) for name in mnemon.__all__ if name.endswith("Error")]
 

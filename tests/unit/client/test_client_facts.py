@@ -1,4 +1,4 @@
-"""Facts come back as they were given, and every call says which namespace it means."""
+"""Facts come back as they were given, and every call names its namespace."""
 
 import json
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ OBJECTS = st.dictionaries(
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """An object so many levels deep."""
+    """An object of this depth."""
     found: dict[str, Any] = {}
     for _ in range(levels - 1):
         found = {"a": found}
@@ -70,7 +70,7 @@ def test_an_object_comes_back_the_same_and_in_one_order(value: dict[str, Any]) -
     assert back == value
 
 
-def test_whole_numbers_come_back_whole_and_no_object_or_list_gets_lost() -> None:
+def test_whole_numbers_come_back_as_integers_and_no_object_or_list_is_lost() -> None:
     value = {"a": 5, "b": 5.0, "c": 0.5, "d": 2**53, "e": {}, "f": [], "g": [[], {}], "h": True}
     back = object_from_pb(object_to_pb("value", value))
 
@@ -89,7 +89,7 @@ def test_whole_numbers_come_back_whole_and_no_object_or_list_gets_lost() -> None
         ({"a": "\ud800"}, "value.a: must be valid Unicode; character 0 is a lone surrogate"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(value: Any, said: str) -> None:
+def test_a_value_that_is_not_json_is_refused_with_its_path(value: Any, said: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(ValueError) as raised:
         client.facts.put(ADA, "k", value)
 
@@ -113,7 +113,7 @@ def test_a_fact_comes_back_as_it_was_given(index: mnemon.FactIndex) -> None:
     assert fact_convert.fact_from_pb(pb.Fact.FromString(sent.SerializeToString())) == fact
 
 
-def test_what_the_server_says_of_a_fact_is_told() -> None:
+def test_the_fields_set_by_the_server_are_read() -> None:
     sent = pb.Fact(namespace=ADA, key="tea", revision=3)
     version = sent.versions.add(revision=2, value=object_to_pb("value", {"n": 1}))
     version.update_time.FromDatetime(NOON)
@@ -127,7 +127,7 @@ def test_what_the_server_says_of_a_fact_is_told() -> None:
     assert Fact(ADA, "k", {}, ttl=timedelta(minutes=1.5)).to_dict()["ttl_s"] == 90
 
 
-def test_put_sends_what_it_was_given_and_returns_what_is_stored() -> None:
+def test_put_sends_its_arguments_and_returns_the_stored_fact() -> None:
     with scripted_server(stored) as (address, server), Client(address) as client:
         receipt = client.facts.put(
             ["user", "ada"],
@@ -151,7 +151,7 @@ def test_put_sends_what_it_was_given_and_returns_what_is_stored() -> None:
     assert receipt.to_dict()["fact"]["ttl_s"] == 3600
 
 
-def test_a_write_that_is_repeated_carries_the_same_request_id() -> None:
+def test_a_retried_write_has_the_same_request_id() -> None:
     for call, response in (
         (lambda client: client.facts.put(ADA, "tea", {}), pb.PutFactResponse()),
         (lambda client: client.facts.renew([(ADA, "tea")]), pb.RenewFactsResponse(results=[pb.RenewFactResult()])),
@@ -192,7 +192,7 @@ def test_a_write_that_is_repeated_carries_the_same_request_id() -> None:
         (lambda facts: facts.delete("ada", "k"), "namespace"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_the_argument(call: Any, field: str) -> None:
+def test_an_invalid_argument_is_refused_and_named(call: Any, field: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
         call(client.facts)
 
@@ -239,7 +239,7 @@ def _found(*_: Any) -> pb.SearchFactsResponse:
     return pb.SearchFactsResponse(results=[match, pb.FactMatch()], diagnostics=diagnostics)
 
 
-def test_an_answer_is_a_sequence_of_its_results_with_how_they_were_found() -> None:
+def test_an_answer_is_a_sequence_of_its_results_with_diagnostics() -> None:
     with scripted_server(_found) as (address, _), Client(address) as client:
         answer = client.facts.search("tea", namespace=ADA)
 
@@ -252,7 +252,7 @@ def test_an_answer_is_a_sequence_of_its_results_with_how_they_were_found() -> No
     assert json.loads(answer.to_json())["results"][0]["value"] == {"n": 5}
 
 
-def test_lists_read_every_page_with_the_same_arguments_also_of_labels_that_can_be_read_once() -> None:
+def test_lists_read_every_page_with_the_same_arguments_even_from_iterators() -> None:
     def page(request: Any, context: grpc.ServicerContext) -> Any:
         following = "" if request.page_token else "next"
         if isinstance(request, pb.ListFactsRequest):
@@ -273,7 +273,7 @@ def test_lists_read_every_page_with_the_same_arguments_also_of_labels_that_can_b
     }
 
 
-def test_several_are_read_and_removed_by_what_they_are_called() -> None:
+def test_several_facts_are_read_and_deleted_by_name() -> None:
     read = pb.BatchGetFactsResponse(facts=[pb.Fact(namespace=ADA, key="a")])
     gone = pb.DeleteFactsResponse(deleted_count=3, replayed=True)
     with scripted_server(lambda *_: read, lambda *_: gone) as (address, server), Client(address) as client:
@@ -297,7 +297,7 @@ def test_a_bulk_keeps_the_order_and_a_bad_fact_fails_alone() -> None:
     assert list(third.embedding) == [0.5]
 
 
-def test_an_item_that_the_server_refuses_has_its_error() -> None:
+def test_an_item_refused_by_the_server_has_its_error() -> None:
     error = common_pb2.ItemError(code=6, message="there is one", reason=errors_pb2.ERROR_REASON_FACT_EXISTS)
     line = pb.BulkPutFactsResponse(results=[pb.PutFactResult(error=error)])
     with scripted_server(lambda *_: line) as (address, _), Client(address) as client:

@@ -1,4 +1,4 @@
-"""Filters written as expressions mean on the wire what they say, and what cannot be meant is refused."""
+"""Filters written as Python expressions are sent with their meaning, and impossible ones are refused."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -56,13 +56,13 @@ def test_joined_filters_keep_their_structure() -> None:
     assert wire(~(A & B)) == ("noneOf", [("allOf", [WIRE_A, WIRE_B])])
 
 
-def test_a_long_chain_is_one_level_deep_and_a_double_negation_none() -> None:
+def test_a_long_chain_adds_one_level_and_a_double_negation_none() -> None:
     assert wire(A & B & C) == wire(A & (B & C)) == ("allOf", [WIRE_A, WIRE_B, WIRE_C])
     assert wire(A | B | C) == ("anyOf", [WIRE_A, WIRE_B, WIRE_C])
     assert wire(~~A) == WIRE_A
 
 
-def test_what_python_would_read_differently_is_an_error_and_no_wrong_filter() -> None:
+def test_expressions_that_python_would_misread_are_errors() -> None:
     with pytest.raises(TypeError, match="join filters with &"):
         _ = A and B
     with pytest.raises(TypeError, match="join filters with &"):
@@ -73,7 +73,7 @@ def test_what_python_would_read_differently_is_an_error_and_no_wrong_filter() ->
         _ = A & "b"  # type: ignore[operator]
 
 
-def test_a_mapping_means_that_every_entry_holds() -> None:
+def test_a_mapping_means_that_every_entry_must_hold() -> None:
     assert wire({"type": "a"}) == WIRE_A
     assert wire({"type": "a", "metadata.n": {"gte": 3, "lt": 8}, "agent": {"in": ["x", "y"]}}) == (
         "allOf",
@@ -105,21 +105,19 @@ def test_names_and_values_are_data_whatever_they_hold() -> None:
         (F("type") == 2**63, "where.type", "64 bits"),
     ],
 )
-def test_a_filter_that_cannot_be_sent_names_the_field_and_what_would_be_right(
-    where: Any, field: str, right: str
-) -> None:
+def test_a_filter_that_cannot_be_sent_names_the_field_and_the_valid_values(where: Any, field: str, right: str) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match=right) as raised:
         memory_filter_to_pb({"where": where})
 
     assert raised.value.violations[0].field == field
 
 
-def test_one_text_is_not_several_values() -> None:
+def test_a_single_text_is_not_a_list_of_values() -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match=r"\['claude'\]"):
         F("agent").isin("claude")
 
 
-def test_the_shortcuts_and_windows_stand_in_their_fields() -> None:
+def test_the_shortcuts_and_windows_set_their_fields() -> None:
     sent = memory_filter_to_pb(
         {
             "type": "preference",
@@ -145,7 +143,7 @@ def test_the_shortcuts_and_windows_stand_in_their_fields() -> None:
     assert sent.filter == filter_to_pb(A)
 
 
-def test_no_filter_at_all_is_sent_unset() -> None:
+def test_no_filter_is_sent_as_unset() -> None:
     assert memory_filter_to_pb({}) is None
 
 
@@ -157,6 +155,6 @@ def test_an_empty_text_is_refused_because_it_would_mean_every_memory(name: str) 
         assert raised.value.violations[0].field == name
 
 
-def test_a_misspelt_argument_is_an_error_and_no_wider_filter() -> None:
+def test_a_misspelt_argument_is_an_error() -> None:
     with mnemon.Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="'agnet'"):
         client.purge(agnet="claude", type="x")  # type: ignore[call-arg]

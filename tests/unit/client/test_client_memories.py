@@ -1,4 +1,4 @@
-"""Memories keep their types on the way, changes name what they change, and a repeated write happens once."""
+"""Memories keep their types, changes name what they change, and a repeated write happens once."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -36,7 +36,7 @@ def stored(request: pb.CreateMemoryRequest, context: grpc.ServicerContext) -> pb
 
 
 def all_stored(request: pb.BulkCreateMemoriesRequest, context: grpc.ServicerContext) -> pb.BulkCreateMemoriesResponse:
-    """A line that stores every memory of a batch; its id says what it holds."""
+    """A line that stores every memory of a batch. The ids name the contents."""
     receipts = (
         common_pb2.WriteReceipt(id=f"id of {each.memory.content}", outcome=common_pb2.WRITE_OUTCOME_CREATED)
         for each in request.requests
@@ -64,13 +64,13 @@ def test_a_memory_comes_back_with_its_types(memory: Memory) -> None:
     sent = memory_convert.memory_to_pb(memory)
     back = memory_convert.memory_from_pb(pb.Memory.FromString(sent.SerializeToString()))
 
-    # Confidence is the server's to say.
+    # Confidence is set by the server.
     assert (back.confidence, memory.confidence) == (0.0, 1.0)
     assert {**back.to_dict(), "confidence": 1.0} == memory.to_dict()
     assert [type(back.metadata[key]) for key in memory.metadata] == [type(value) for value in memory.metadata.values()]
 
 
-def test_what_the_server_says_of_a_memory_is_told() -> None:
+def test_the_fields_set_by_the_server_are_read() -> None:
     sent = pb.Memory(memory_id="m-1", content="text", confidence=0.25, revision=3)
     for field in ("create_time", "update_time", "reinforce_time", "delete_time"):
         getattr(sent, field).FromDatetime(NOON)
@@ -82,11 +82,11 @@ def test_what_the_server_says_of_a_memory_is_told() -> None:
     assert memory_convert.memory_from_pb(pb.Memory(content="text")).reinforce_time is None
 
 
-def test_a_decay_policy_of_a_later_server_is_told_by_its_number() -> None:
+def test_a_decay_policy_of_a_later_server_is_read_by_its_number() -> None:
     assert memory_convert.memory_from_pb(pb.Memory(decay_policy=9)).decay == "9"  # type: ignore[arg-type]
 
 
-def test_remember_sends_what_it_was_given_and_returns_what_is_stored() -> None:
+def test_remember_sends_its_arguments_and_returns_the_stored_memory() -> None:
     with scripted_server(stored) as (address, server), Client(address) as client:
         memory = client.remember(
             "Ada likes tea.",
@@ -134,7 +134,7 @@ def _writes(client: Client) -> Iterator[Any]:
         (5, pb.PurgeMemoriesResponse()),
     ],
 )
-def test_a_write_that_is_repeated_carries_the_same_request_id(number: int, response: Any) -> None:
+def test_a_retried_write_has_the_same_request_id(number: int, response: Any) -> None:
     with scripted_server(UNAVAILABLE, lambda *_: response) as (address, server), Client(address) as client:
         list(_writes(client))[number]()
 
@@ -152,7 +152,7 @@ def test_two_writes_have_two_request_ids_unless_the_caller_names_one() -> None:
     assert len({*ids}) == 3
 
 
-def test_an_update_names_what_was_given_and_nothing_else() -> None:
+def test_an_update_names_only_what_was_given() -> None:
     with scripted_server(lambda *_: pb.UpdateMemoryResponse()) as (address, server), Client(address) as client:
         client.update_memory("m-1", content="new", agent="", is_global=False, decay="contextual", expected_revision=4)
         client.update_memory("m-1", metadata={})
@@ -183,7 +183,7 @@ def test_an_update_names_what_was_given_and_nothing_else() -> None:
         ({"is_global": 1}, "is_global"),
     ],
 )
-def test_an_update_that_contradicts_itself_is_refused_with_the_argument(changes: dict[str, Any], field: str) -> None:
+def test_a_contradictory_update_is_refused_and_the_argument_named(changes: dict[str, Any], field: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
         client.update_memory("m-1", **changes)
 
@@ -233,7 +233,7 @@ def _found(*_: Any) -> pb.SearchMemoriesResponse:
     return pb.SearchMemoriesResponse(results=[match, less], diagnostics=diagnostics)
 
 
-def test_an_answer_is_a_sequence_of_its_results_with_how_they_were_found() -> None:
+def test_an_answer_is_a_sequence_of_its_results_with_diagnostics() -> None:
     with scripted_server(_found) as (address, _), Client(address) as client:
         answer = client.recall("tea")
 
@@ -264,7 +264,7 @@ def test_a_list_reads_every_page_with_the_same_filter() -> None:
     assert {(each.filter.type, each.show_deleted, each.page_size) for each in server.requests} == {("x", True, 1)}
 
 
-def test_a_forecast_asks_every_page_for_the_same_moment() -> None:
+def test_a_forecast_requests_every_page_for_the_same_time() -> None:
     def page(request: pb.ForecastMemoriesRequest, context: grpc.ServicerContext) -> pb.ForecastMemoriesResponse:
         forecast = pb.MemoryForecast(memory=pb.Memory(memory_id="m"), confidence_then=0.125)
         forecast.fade_time.FromDatetime(NOON)
@@ -282,14 +282,14 @@ def test_a_forecast_asks_every_page_for_the_same_moment() -> None:
 
 
 @pytest.mark.parametrize("by", [datetime(2026, 5, 1), "2026-05-01", None])
-def test_a_forecast_needs_a_moment_with_a_zone(by: Any) -> None:
+def test_a_forecast_needs_a_time_with_a_zone(by: Any) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match="time zone") as raised:
         list(client.forecast(by))
 
     assert raised.value.violations[0].field == "by"
 
 
-def test_a_status_tells_of_the_index() -> None:
+def test_a_status_describes_the_index() -> None:
     failed = common_pb2.STATE_UNAVAILABLE
     response = pb.GetStatusResponse(state=failed, message="no answer", memory_count=3, deleted_count=1)
     response.index.graph_count = 2
@@ -305,12 +305,12 @@ def test_a_status_tells_of_the_index() -> None:
     ("state", "word"),
     [(0, "unknown"), (1, "starting"), (2, "healthy"), (3, "unhealthy"), (4, "unhealthy"), (9, "unknown")],
 )
-def test_a_status_is_one_of_those_that_are_known(state: Any, word: str) -> None:
+def test_a_status_is_one_of_the_known_values(state: Any, word: str) -> None:
     with scripted_server(lambda *_: pb.GetStatusResponse(state=state)) as (address, _), Client(address) as client:
         assert client.memory_status().status == word
 
 
-def test_a_purge_says_how_many_went() -> None:
+def test_a_purge_returns_the_count() -> None:
     answer = pb.PurgeMemoriesResponse(purged_count=3, replayed=True)
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
         assert client.purge(only_deleted=True, dry_run=True) == mnemon.PurgeReceipt(3, True)
@@ -333,7 +333,7 @@ def test_a_bulk_keeps_the_order_and_a_bad_memory_fails_alone() -> None:
     assert list(four.embedding) == [0.5]
 
 
-def test_an_item_that_the_server_refuses_has_its_error() -> None:
+def test_an_item_refused_by_the_server_has_its_error() -> None:
     error = common_pb2.ItemError(
         code=3, message="content: must not be blank", reason=errors_pb2.ERROR_REASON_INVALID_ARGUMENT
     )

@@ -1,4 +1,4 @@
-"""The memory tools as functions: what a model is told, what is refused at once, and what of a configuration leaves."""
+"""The memory tools as functions: their descriptions, what they refuse, and what they send of a configuration."""
 
 import inspect
 from typing import Any
@@ -22,7 +22,7 @@ NOWHERE = Client("127.0.0.1:1")
 NO_LABEL = 'must be text of 1 to 256 bytes without "."'
 
 
-def test_a_tool_says_to_a_model_what_it_is() -> None:
+def test_a_tool_describes_itself_to_a_model() -> None:
     manage = create_manage_memory_tool(store=NOWHERE, instructions="Only food.", actions_permitted=("create", "update"))
     search = create_search_memory_tool(store=NOWHERE, instructions="Ask first.", name="recall")
 
@@ -40,7 +40,7 @@ def test_a_tool_says_to_a_model_what_it_is() -> None:
         search.schema("x")
 
 
-def test_a_tool_is_a_function_that_frameworks_can_look_at() -> None:
+def test_a_tool_is_a_function_that_frameworks_can_inspect() -> None:
     manage = create_manage_memory_tool(store=NOWHERE, name="remember")
     search = create_search_memory_tool(store=AsyncClient("127.0.0.1:1"))
 
@@ -98,9 +98,7 @@ def test_other_arguments_of_a_factory_are_refused_at_once() -> None:
         ({"action": "update", "content": "x"}, "id: must name the memory to update"),
     ],
 )
-async def test_a_call_is_refused_before_it_leaves_for_the_first_thing_that_is_wrong(
-    arguments: dict[str, Any], said: str
-) -> None:
+async def test_a_call_is_refused_before_sending_for_its_first_error(arguments: dict[str, Any], said: str) -> None:
     permitted = ("create", "update")
     manage = create_manage_memory_tool(store=NOWHERE, actions_permitted=permitted)
     with pytest.raises(ValueError) as raised:
@@ -112,13 +110,13 @@ async def test_a_call_is_refused_before_it_leaves_for_the_first_thing_that_is_wr
     assert str(raised.value) == said
 
 
-def test_the_first_action_that_is_permitted_is_the_default() -> None:
+def test_the_first_permitted_action_is_the_default() -> None:
     manage = create_manage_memory_tool(store=NOWHERE, actions_permitted=("delete", "update"))
     with pytest.raises(ValueError, match="id: must name the memory to delete"):
         manage()
 
 
-def test_a_call_sends_its_arguments_and_what_the_namespace_needs() -> None:
+def test_a_call_sends_its_arguments_and_the_keys_of_the_namespace() -> None:
     with scripted_server(lambda *_: DONE) as (address, server), Client(address) as client:
         manage = create_manage_memory_tool(("{user_id}", "notes"), store=client, actions_permitted=["update", "create"])
         config = {"user_id": "ada", "key": "secret", "configurable": {"user_id": "ada", "thread": object()}, 7: "x"}
@@ -141,7 +139,7 @@ def test_a_call_sends_its_arguments_and_what_the_namespace_needs() -> None:
     assert "" != created.request_id != updated.request_id != ""
 
 
-def test_without_a_namespace_the_usual_keys_are_sent() -> None:
+def test_without_a_namespace_the_default_keys_are_sent() -> None:
     with scripted_server(lambda *_: DONE) as (address, server), Client(address) as client:
         manage = create_manage_memory_tool(store=client)
         manage("tea", config={"org_id": "o", "user_id": "u", "agent_id": "a", "api_key": "secret"})
@@ -151,14 +149,14 @@ def test_without_a_namespace_the_usual_keys_are_sent() -> None:
     usual, none, fixed = (request.context for request in server.requests)
     assert object_from_pb(usual.config) == {"org_id": "o", "user_id": "u", "agent_id": "a", "api_key": None}
     assert not usual.namespace
-    # All that a tool may do is what the server permits, which may be less.
+    # The tool permits everything here. The server may permit less.
     assert not usual.actions_permitted
     assert object_from_pb(none.config) == {}
     assert (list(fixed.namespace), object_from_pb(fixed.config)) == (["notes"], {})
 
 
 @pytest.mark.parametrize("value", [None, 5, object(), ["ada"]])
-def test_a_value_that_is_no_label_is_told_by_its_kind_alone(value: object) -> None:
+def test_an_invalid_label_is_reported_by_its_type_only(value: object) -> None:
     manage = create_manage_memory_tool(store=NOWHERE)
     for config in ({"user_id": value}, {"configurable": {"user_id": value}}):
         with pytest.raises(mnemon.ConfigurationError) as raised:
@@ -166,7 +164,7 @@ def test_a_value_that_is_no_label_is_told_by_its_kind_alone(value: object) -> No
         assert str(raised.value) == f"the configuration's 'user_id' must be text, not {type(value).__name__}"
 
 
-def test_a_value_that_is_no_unicode_is_told_without_it() -> None:
+def test_a_value_that_is_not_unicode_is_reported_without_it() -> None:
     with pytest.raises(mnemon.ConfigurationError, match="the configuration's 'user_id' must be valid Unicode"):
         create_manage_memory_tool(store=NOWHERE)("tea", config={"user_id": "\ud800"})
 

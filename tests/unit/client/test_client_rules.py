@@ -1,4 +1,4 @@
-"""Merge rules keep their values on the way, and what is no rule is refused with the key and what would be right."""
+"""Merge rules keep their values, and an invalid rule is refused with the key and the valid values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def _keys(values: dict[str, Any]) -> set[str]:
 
 
 def _fields(message: type[Message]) -> set[str]:
-    """The fields that a message has, and those of its parts, without the entries of maps."""
+    """The fields of a message and of its parts, without the entries of maps."""
     found = set()
     for field in message.DESCRIPTOR.fields:
         inner = field.message_type
@@ -38,7 +38,7 @@ def _fields(message: type[Message]) -> set[str]:
     return found
 
 
-def test_a_rule_with_every_key_comes_back_as_it_was() -> None:
+def test_a_rule_with_every_key_comes_back_unchanged() -> None:
     sent = rule_convert.rule_to_pb(FULL)
 
     assert rule_convert.rule_from_pb(pb.MergeRuleConfig.FromString(sent.SerializeToString())) == FULL
@@ -49,13 +49,13 @@ def test_a_rule_with_every_key_comes_back_as_it_was() -> None:
 
 
 @given(st.floats(1e-6, 3e11, allow_nan=False))
-def test_a_length_of_time_comes_back_as_the_number_that_it_was_to_the_nanosecond(seconds: float) -> None:
+def test_a_duration_comes_back_as_the_same_number_to_the_nanosecond(seconds: float) -> None:
     back = rule_convert.rule_from_pb(rule_convert.rule_to_pb({"name": "a", "detection": {"time_window_s": seconds}}))
 
     assert back["detection"]["time_window_s"] == pytest.approx(seconds, rel=1e-15, abs=5e-10)
 
 
-def test_what_is_not_set_is_not_sent() -> None:
+def test_unset_fields_are_not_sent() -> None:
     assert rule_convert.rule_to_pb({"name": "a"}) == pb.MergeRuleConfig(name="a")
     assert rule_convert.rule_from_pb(pb.MergeRuleConfig(name="a")) == {"name": "a"}
 
@@ -91,7 +91,7 @@ def test_what_is_not_set_is_not_sent() -> None:
         ("default", "rule", "an object with keys: name"),
     ],
 )
-def test_what_is_no_rule_is_refused_before_anything_is_sent(rule: Any, field: str, right: str) -> None:
+def test_an_invalid_rule_is_refused_before_anything_is_sent(rule: Any, field: str, right: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
         client.register_rule(rule)
 
@@ -101,7 +101,7 @@ def test_what_is_no_rule_is_refused_before_anything_is_sent(rule: Any, field: st
     assert field in str(raised.value)
 
 
-def test_everything_that_is_wrong_is_named_at_once_with_the_place_of_the_rule() -> None:
+def test_all_errors_are_named_at_once_with_the_position_of_the_rule() -> None:
     rules: list[MergeRule] = [{"name": "a"}, {"name": 5, "merge": {"mode": "x"}}, {"priority": "high"}]
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
         client.load_rules(rules)
@@ -137,7 +137,7 @@ def test_an_update_cannot_give_another_name() -> None:
             client.update_rule("home", update_mask="extends")
 
 
-def test_origins_are_told_by_the_keys_of_a_rule() -> None:
+def test_origins_are_named_by_the_keys_of_a_rule() -> None:
     answer = pb.ResolveRuleResponse(
         rule=pb.MergeRuleConfig(name="home"),
         origins=[pb.FieldOrigin(field="detection.time_window", rule="default"), pb.FieldOrigin(field="merge.x")],
@@ -183,7 +183,7 @@ WRITES: list[tuple[Callable[[Client], Any], Message]] = [
 
 
 @pytest.mark.parametrize(("write", "answer"), WRITES)
-def test_a_write_that_is_repeated_carries_the_same_request_id(write: Callable[[Client], Any], answer: Message) -> None:
+def test_a_retried_write_has_the_same_request_id(write: Callable[[Client], Any], answer: Message) -> None:
     with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
         write(client)
 

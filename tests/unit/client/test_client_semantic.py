@@ -1,4 +1,4 @@
-"""Statements keep their types on the way, answers say what became of them, and a repeated save happens once."""
+"""Statements keep their types, answers say what happened to them, and a repeated save happens once."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -86,7 +86,7 @@ def test_a_statement_comes_back_with_its_types(memory: SemanticMemory) -> None:
     assert [type(back.metadata[key]) for key in memory.metadata] == [type(value) for value in memory.metadata.values()]
 
 
-def test_a_save_sends_what_it_was_given_and_says_what_is_known_now() -> None:
+def test_a_save_sends_its_arguments_and_returns_the_current_statement() -> None:
     def saved(request: pb.SaveSemanticMemoryRequest, context: grpc.ServicerContext) -> pb.SaveSemanticMemoryResponse:
         answer = pb.SaveSemanticMemoryResponse(
             memory=request.memory,
@@ -146,7 +146,7 @@ def test_a_rejected_statement_has_no_id_and_no_receipt() -> None:
     assert answer.to_dict()["decision"]["signals"][1]["time_delta_s"] == 150.0
 
 
-def test_a_decision_says_all_that_the_server_says() -> None:
+def test_a_decision_has_all_its_fields() -> None:
     decision = decision_convert.decision_from_pb(DECISION)
 
     assert decision == mnemon.Decision(
@@ -179,7 +179,7 @@ def test_a_decision_says_all_that_the_server_says() -> None:
     assert (unknown.arbitration.action, unknown.arbitration.winner, unknown.merge) == ("unknown", None, None)
 
 
-def test_a_search_sends_its_filters_and_reads_what_was_left_out() -> None:
+def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
     answer = pb.SearchSimilarResponse(
         results=[
             pb.SemanticMatch(memory=pb.SemanticMemory(memory_id="m-1", content="text"), score={"relevance": 0.75})
@@ -232,14 +232,14 @@ def test_a_search_sends_its_filters_and_reads_what_was_left_out() -> None:
         (lambda client: client.list_rules_page(order="name"), "order"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_by_name(call: Any, field: str) -> None:
+def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
         call(client)
 
     assert [violation.field for violation in raised.value.violations] == [field]
 
 
-def test_an_argument_that_is_no_filter_is_a_type_error() -> None:
+def test_an_argument_of_the_wrong_type_is_a_type_error() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
         client.delete_semantic(usr="ada")  # type: ignore[call-arg]
 
@@ -251,7 +251,7 @@ def test_an_argument_that_is_no_filter_is_a_type_error() -> None:
         (lambda client: client.delete_semantic(["m-1"]), pb.DeleteSemanticMemoriesResponse()),
     ],
 )
-def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer: Any) -> None:
+def test_a_retried_write_has_the_same_request_id(write: Any, answer: Any) -> None:
     with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
         write(client)
 
@@ -263,7 +263,7 @@ def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer
 def _answers(
     request: pb.BulkSaveSemanticMemoriesRequest, context: grpc.ServicerContext
 ) -> pb.BulkSaveSemanticMemoriesResponse:
-    """One saved, one known, one rejected, one that failed; by what the statement says."""
+    """One saved, one known, one rejected and one failed, depending on the content."""
     outcomes = {
         "saved": pb.SaveSemanticMemoryResult(saved=pb.SavedSemanticMemory(receipt={"id": "m-1"})),
         "known": pb.SaveSemanticMemoryResult(saved=pb.SavedSemanticMemory(receipt={"id": "m-0"}, duplicate=True)),
@@ -279,7 +279,7 @@ def _answers(
     return pb.BulkSaveSemanticMemoriesResponse(results=[outcomes[each.memory.content] for each in request.requests])
 
 
-def test_many_statements_get_their_results_in_order_and_a_broken_stream_is_taken_up_again() -> None:
+def test_many_statements_get_their_results_in_order_and_a_broken_stream_is_resumed() -> None:
     items: list[Any] = ["saved", SemanticMemory("known", user="bob", embedding=(1.0,)), 5, "rejected", "throttled"]
     with scripted_server(BROKEN, _answers) as (address, server), Client(address) as client:
         results = list(
@@ -304,7 +304,7 @@ def test_many_statements_get_their_results_in_order_and_a_broken_stream_is_taken
     assert list(first.requests[1].embedding) == [1.0]
 
 
-def test_a_list_of_decisions_goes_on_to_the_last_page() -> None:
+def test_a_list_of_decisions_continues_to_the_last_page() -> None:
     pages = [
         conflicts_pb2.ListDecisionsResponse(decisions=[DECISION], next_page_token="more"),  # noqa: S106
         conflicts_pb2.ListDecisionsResponse(decisions=[DECISION]),
@@ -334,7 +334,7 @@ def test_a_list_of_decisions_goes_on_to_the_last_page() -> None:
         (changes_pb2.Change(), None),
     ],
 )
-def test_an_event_says_its_details(event: changes_pb2.Change, expected: Any) -> None:
+def test_an_event_has_its_details(event: changes_pb2.Change, expected: Any) -> None:
     found = change_from_pb(event)
 
     assert found.details == expected

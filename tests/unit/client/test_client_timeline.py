@@ -1,4 +1,4 @@
-"""Events keep their types on the way, answers say what became of them, and a repeated event is stored once."""
+"""Events keep their types, answers say what happened to them, and a repeated event is stored once."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -61,7 +61,7 @@ def test_an_event_comes_back_with_its_types(event: EpisodicEvent) -> None:
     assert [type(back.metadata[key]) for key in event.metadata] == [type(value) for value in event.metadata.values()]
 
 
-def test_a_record_sends_what_it_was_given_and_names_what_it_repeats() -> None:
+def test_a_record_sends_its_arguments_and_names_the_event_it_duplicates() -> None:
     def recorded(request: pb.RecordEventRequest, context: grpc.ServicerContext) -> pb.RecordEventResponse:
         receipt = pb.EventReceipt(
             event_id="e-0", sequence=7, segment_id=1, commit_time=stamp(NOON), duplicate=True, replayed=True
@@ -107,7 +107,7 @@ def test_a_record_sends_what_it_was_given_and_names_what_it_repeats() -> None:
     assert receipt.to_dict()["duplicate_of"]["event_time"] == "2026-05-01T12:00:00+00:00"
 
 
-def test_an_event_without_a_time_happens_now() -> None:
+def test_an_event_without_a_time_gets_the_current_time() -> None:
     before = datetime.now(UTC)
     with scripted_server(lambda *_: pb.RecordEventResponse()) as (address, server), Client(address) as client:
         client.record_event("task", "Call the bank.", user="ada")
@@ -200,7 +200,7 @@ def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> Non
         ),
     ],
 )
-def test_a_walk_goes_on_over_an_empty_page_to_the_last_one(walk: Any, page: Any, full: dict[str, Any]) -> None:
+def test_iteration_continues_over_an_empty_page_to_the_last_one(walk: Any, page: Any, full: dict[str, Any]) -> None:
     pages = [
         page(**full, next_page_token="one"),  # noqa: S106
         page(next_page_token="two"),  # noqa: S106
@@ -234,7 +234,7 @@ def test_a_summary_keeps_its_order() -> None:
     assert request.filter.filter.condition.field == "content"
 
 
-def test_a_prune_says_which_and_reads_what_was_removed() -> None:
+def test_a_prune_sends_its_selection_and_reads_what_was_removed() -> None:
     answer = pb.PruneEventsResponse(
         pruned_count=2, event_ids=["e-1", "e-2"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=1
     )
@@ -253,7 +253,7 @@ def test_a_prune_says_which_and_reads_what_was_removed() -> None:
     )
 
 
-def test_a_compaction_tells_every_step_and_its_failure() -> None:
+def test_a_compaction_reports_every_step_and_its_failure() -> None:
     def steps(request: Any, context: grpc.ServicerContext) -> Iterator[pb.CompactTimelineResponse]:
         yield pb.CompactTimelineResponse(processed_bytes=1, total_bytes=2, segment_count=3)
         yield pb.CompactTimelineResponse(
@@ -309,14 +309,14 @@ def test_the_status_says_what_was_lost() -> None:
         (lambda client: client.update_routing_policy(RoutingPolicy(event_types="task")), "event_types"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_by_name(call: Any, field: str) -> None:
+def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
         call(client)
 
     assert [violation.field for violation in raised.value.violations] == [field]
 
 
-def test_an_argument_that_is_no_filter_is_a_type_error() -> None:
+def test_an_argument_of_the_wrong_type_is_a_type_error() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
         client.prune_events(usr="ada")  # type: ignore[call-arg]
 
@@ -328,7 +328,7 @@ def test_an_argument_that_is_no_filter_is_a_type_error() -> None:
         (lambda client: client.prune_events(["e-1"]), pb.PruneEventsResponse()),
     ],
 )
-def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer: Any) -> None:
+def test_a_retried_write_has_the_same_request_id(write: Any, answer: Any) -> None:
     with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
         write(client)
 
@@ -338,7 +338,7 @@ def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer
 
 
 def _known(request: pb.BulkRecordEventsRequest, context: grpc.ServicerContext) -> pb.BulkRecordEventsResponse:
-    """Says of every event that it is known, by its own id; of "copy" that it is another one; of "bad" what is wrong."""
+    """Reports each event as known by its own id, "copy" as a duplicate of another, and "bad" as invalid."""
     wrong = common_pb2.ItemError(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="bad")
     return pb.BulkRecordEventsResponse(
         results=[
@@ -352,7 +352,7 @@ def _known(request: pb.BulkRecordEventsRequest, context: grpc.ServicerContext) -
     )
 
 
-def test_many_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_them() -> None:
+def test_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_them() -> None:
     items: list[Any] = [
         EpisodicEvent("task", "new"),
         EpisodicEvent("task", "given", event_id="e-7", user="bob"),
@@ -370,7 +370,7 @@ def test_many_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_th
     assert len({event.event_id for event in events}) == 4
     assert [event.scope.user for event in events] == ["ada", "bob", "ada", "ada"]
     assert [each.position for each in results] == [0, 1, 2, 3, 4]
-    # What is known by an id that was made for it came with the try before; of a given id nobody can tell.
+    # An event known by a generated id was stored by the previous attempt. With a given id, this cannot be known.
     assert [each.duplicate for each in results] == [False, True, False, True, False]
     assert [each.receipt.replayed for each in results if each.receipt] == [True, False, False]
     assert [each.event_id for each in results] == [events[0].event_id, "e-7", "", "e-0", ""]
@@ -378,7 +378,7 @@ def test_many_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_th
     assert results[4].to_dict()["error"]["message"] == "bad"
 
 
-def test_a_run_forgets_the_ids_of_events_that_were_answered() -> None:
+def test_a_run_forgets_the_ids_of_answered_events() -> None:
     method = RecordEvents(scope=None)
     for position in range(3):
         request: Any = method.request(LUNCH)

@@ -1,4 +1,4 @@
-"""Tools are called with what the application knows, and what they return comes back as plain values."""
+"""Tools are called with the application's context, and their results come back as plain values."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ TOLD = pb.ListToolsResponse(
 DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
 
 
-def test_the_tools_are_told_as_the_server_tells_them() -> None:
+def test_the_tools_are_described_as_by_the_server() -> None:
     with scripted_server(lambda *_: TOLD) as (address, server), Client(address) as client:
         search, weather = client.tools.list(
             actions_permitted=["create"], manage_instructions="", search_instructions="S"
@@ -38,7 +38,7 @@ def test_the_tools_are_told_as_the_server_tells_them() -> None:
     assert not plain.HasField("manage_instructions") and not plain.actions_permitted
 
 
-def test_schemas_are_what_the_api_of_a_vendor_takes() -> None:
+def test_schemas_have_the_format_of_the_vendors_api() -> None:
     with scripted_server(lambda *_: TOLD) as (address, _), Client(address) as client:
         openai, anthropic = client.tools.schemas("openai"), client.tools.schemas("anthropic")
 
@@ -66,7 +66,7 @@ def test_schemas_are_what_the_api_of_a_vendor_takes() -> None:
         (lambda tools: tools.execute("text", response_format=""), "response_format"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_the_argument(call: Any, field: str) -> None:
+def test_an_invalid_argument_is_refused_and_named(call: Any, field: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(ValueError) as raised:
         call(client.tools)
 
@@ -74,12 +74,12 @@ def test_what_cannot_be_meant_is_refused_with_the_argument(call: Any, field: str
     assert raised.value.violations[0].field == field
 
 
-def test_an_option_that_is_none_is_refused() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="'strict'"):
         client.tools.parse("text", strict=True)  # type: ignore[call-arg]
 
 
-def test_a_call_sends_what_the_model_says_and_what_the_application_knows() -> None:
+def test_a_call_sends_the_models_arguments_and_the_applications_context() -> None:
     with scripted_server(lambda *_: DONE) as (address, server), Client(address) as client:
         output = client.tools.call(
             "manage_memory",
@@ -110,7 +110,7 @@ def test_a_call_sends_what_the_model_says_and_what_the_application_knows() -> No
     assert (list(fixed.context.namespace), object_from_pb(fixed.context.config)) == (["notes"], {})
 
 
-def test_a_call_is_not_repeated_since_a_tool_may_have_run() -> None:
+def test_a_call_is_not_retried_because_the_tool_may_have_run() -> None:
     line = failing(grpc.StatusCode.UNAVAILABLE, "did not answer", reason="TOOL_UNREACHABLE")
     with scripted_server(line) as (address, server), Client(address) as client:
         with pytest.raises(mnemon.ToolUnreachableError):
@@ -121,7 +121,7 @@ def test_a_call_is_not_repeated_since_a_tool_may_have_run() -> None:
     assert len(server.requests) == 2
 
 
-def test_what_is_read_out_of_a_text_comes_back_whole() -> None:
+def test_parsed_calls_come_back_completely() -> None:
     call = pb.ToolCall(
         call_id="1",
         tool="Files",
@@ -188,7 +188,7 @@ def test_every_call_of_a_text_has_its_result_or_its_error() -> None:
     assert request.options.HasField("require_end_marker") and request.request_id
 
 
-def test_the_counts_are_told() -> None:
+def test_the_counts_are_read() -> None:
     response = pb.GetProtocolStatsResponse(
         total=10, abp_success=4, abp_failed=5, vcp_fallback_success=3, vcp_fallback_failed=2, plain_text=1
     )

@@ -1,4 +1,4 @@
-"""Values keep their types on the way to the wire and back, and can be written as JSON."""
+"""Values keep their types in messages and back, and can be written as JSON."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -59,7 +59,7 @@ def test_metadata_that_cannot_be_sent_is_refused_with_its_key(value: Any, right:
     assert raised.value.violations[0].field.startswith("metadata.topic")
 
 
-def test_a_filter_value_that_cannot_be_sent_goes_unset_for_the_server_to_name() -> None:
+def test_a_filter_value_that_cannot_be_sent_is_left_unset_for_the_server_to_report() -> None:
     sent = convert.filters_to_pb({"topic": None, "year": 2024})  # type: ignore[dict-item]
 
     assert sent["topic"].WhichOneof("kind") is None
@@ -70,9 +70,7 @@ def test_a_filter_value_that_cannot_be_sent_goes_unset_for_the_server_to_name() 
     ("argument", "given_name", "choices"),
     [("view", "all", "'ids', 'standard', 'full'"), ("mode", "magic", "'vector', 'keyword', 'hybrid'")],
 )
-def test_a_name_that_is_none_of_the_choices_is_refused_with_the_choices(
-    argument: str, given_name: str, choices: str
-) -> None:
+def test_an_unknown_name_is_refused_with_the_choices(argument: str, given_name: str, choices: str) -> None:
     with mnemon.Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match=choices) as raised:
         client.search("text", **{argument: given_name})  # type: ignore[arg-type]
 
@@ -99,14 +97,14 @@ def test_a_search_answer_is_a_sequence_of_its_results() -> None:
     assert answer.diagnostics.mode == mnemon.SearchMode.HYBRID
 
 
-def test_a_result_shows_the_passage_that_matched_and_no_score_that_was_not_computed() -> None:
+def test_a_result_shows_the_matching_passage_and_no_score_that_was_not_computed() -> None:
     hit = _answer()[0]
 
     assert hit.passage_text == "Two é"
     assert (hit.vector_score, hit.keyword_score) == (0.25, None)
 
 
-def test_an_answer_is_writable_as_json() -> None:
+def test_an_answer_can_be_written_as_json() -> None:
     written = json.loads(_answer().to_json())
 
     hit = written["results"][0]
@@ -116,7 +114,7 @@ def test_an_answer_is_writable_as_json() -> None:
     assert _answer().to_dict() == written
 
 
-def test_a_failed_item_is_writable_as_json() -> None:
+def test_a_failed_item_can_be_written_as_json() -> None:
     error = mnemon.InvalidArgumentError("bad", violations=[mnemon.FieldViolation("doc_id", "must not be empty")])
 
     assert mnemon.IndexResult("", error=error).to_dict()["error"] == {
@@ -126,7 +124,7 @@ def test_a_failed_item_is_writable_as_json() -> None:
     }
 
 
-def test_a_kind_of_value_of_a_later_server_is_not_dropped_in_silence() -> None:
+def test_a_type_of_value_from_a_later_server_is_not_dropped_silently() -> None:
     with pytest.raises(mnemon.InternalError, match="'later'"):
         convert.document_from_pb(pb.Document(metadata={"later": common_pb2.MetadataValue()}))
 

@@ -24,7 +24,7 @@ Line = pb.WatchChangesResponse | Callable[[Any, grpc.ServicerContext], Any]
 
 @dataclass
 class ScriptedFeed(ChangeServiceServicer):
-    """Each stream is told the next list of messages; then it stays silent. A line that is a function is called."""
+    """Each stream gets the next list of messages and then stays silent. A message that is a function is called."""
 
     streams: list[list[Line]]
     requests: list[pb.WatchChangesRequest] = field(default_factory=list)
@@ -124,7 +124,7 @@ def test_every_field_of_an_event_is_read() -> None:
 
 
 @pytest.mark.parametrize("end", [SHUTTING_DOWN, SLOW_READER, ends_in_order, failing(grpc.StatusCode.INTERNAL)])
-def test_a_stream_that_ends_is_resumed_behind_its_last_message_and_nothing_comes_twice(end: Line) -> None:
+def test_a_stream_that_ends_is_resumed_after_its_last_message_without_duplicates(end: Line) -> None:
     first = [started(), batch("c1", 1, 2), progress("c2"), end]
     second = [started("c2"), batch("c3", 2, 3, 5), batch("c4", 5), batch("c5", 6)]
     with (
@@ -153,7 +153,7 @@ async def test_the_async_watch_resumes_in_the_same_way() -> None:
     assert [request.cursor for request in feed.requests] == ["", "c1", "c2"]
 
 
-def test_the_cursor_never_stands_ahead_of_what_was_handed_out() -> None:
+def test_the_cursor_is_never_ahead_of_the_delivered_changes() -> None:
     with (
         scripted_feed([started(), batch("c1", 1, 2), batch("c2", 3, 4, caught_up=True)]) as (address, _),
         Client(address) as client,
@@ -167,7 +167,7 @@ def test_the_cursor_never_stands_ahead_of_what_was_handed_out() -> None:
     assert cursors == [("c0", False), ("c0", False), ("c1", False), ("c1", False), ("c2", True)]
 
 
-def test_a_server_that_falls_silent_is_left_after_two_and_a_half_heartbeats() -> None:
+def test_a_silent_server_is_left_after_two_and_a_half_heartbeats() -> None:
     silent, other = [started(heartbeat_s=0.8), batch("c1", 1)], [started("c1"), batch("c2", 2)]
     with scripted_feed(silent, other) as (address, feed), Client(address) as client, client.watch() as watch:
         assert sequences([next(watch), next(watch)]) == [1, 2]
@@ -184,14 +184,14 @@ async def test_the_async_watch_leaves_a_silent_server_too() -> None:
     assert [request.cursor for request in feed.requests] == ["", "c1"]
 
 
-def test_time_that_the_reader_takes_is_no_silence() -> None:
+def test_the_readers_own_time_does_not_count_as_silence() -> None:
     with (
         scripted_feed([started(heartbeat_s=0.5), batch("c1", 1, 2), batch("c2", 3)]) as (address, feed),
         Client(address) as client,
         client.watch() as watch,
     ):
         first = next(watch)
-        # Longer than the silence that is borne, while messages lie ready.
+        # Longer than the permitted silence, while messages are ready.
         threading.Event().wait(1.5)
         rest = [next(watch), next(watch)]
 
@@ -199,7 +199,7 @@ def test_time_that_the_reader_takes_is_no_silence() -> None:
     assert len(feed.requests) == 1
 
 
-def test_what_no_other_try_mends_is_raised_at_once() -> None:
+def test_an_error_that_a_retry_cannot_fix_is_raised_at_once() -> None:
     expired = failing(grpc.StatusCode.OUT_OF_RANGE, "gone", reason="CURSOR_EXPIRED")
     with (
         scripted_feed([started(), batch("c1", 1), SHUTTING_DOWN], [expired]) as (address, feed),
@@ -232,7 +232,7 @@ def test_leaving_the_block_ends_the_watch() -> None:
             pass
 
 
-def test_a_loop_that_is_left_leaves_no_stream_behind() -> None:
+def test_breaking_out_of_a_loop_leaves_no_stream_behind() -> None:
     reached, ended = threading.Event(), threading.Event()
 
     def tell_the_end(request: Any, context: grpc.ServicerContext) -> None:

@@ -1,4 +1,4 @@
-"""Lines of facts are read as they are meant, comparisons become filters, and tables cannot be steered."""
+"""Lines of facts are read as intended, comparisons become filters, and stored text cannot manipulate tables."""
 
 import io
 import json
@@ -110,7 +110,7 @@ def facts_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadab
     return list(read_facts(str(path), fields, {"from": "file"}))
 
 
-def test_a_line_is_a_text_or_an_object_and_the_options_count_where_it_says_nothing(tmp_path: Path) -> None:
+def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:
     whole = {"namespace": ["b"], "key": "k", "value": {"n": 5}, "ttl_s": 90, "embedding": [0.5], "index": False}
 
     text, full = facts_of(tmp_path, '"tea"', "", json.dumps(whole), namespace=("a",), index=("title",))
@@ -123,7 +123,7 @@ def test_a_line_is_a_text_or_an_object_and_the_options_count_where_it_says_nothi
     assert full.place.endswith("facts.jsonl:3")
 
 
-def test_a_fact_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
+def test_a_printed_fact_can_be_read_again(tmp_path: Path) -> None:
     fact = Fact(("user", "ada"), "k", {"n": [1, None]}, {}, NOON, NOON, timedelta(days=1), ("a", "b"), 7, NOON)
 
     [line] = facts_of(tmp_path, fact.to_json())
@@ -152,13 +152,13 @@ def test_a_fact_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
         ('{"value": {}, "ttl_s": 1e300}', "a time or the ttl is invalid"),
     ],
 )
-def test_a_line_that_is_no_fact_says_why(tmp_path: Path, line: str, problem: str) -> None:
+def test_the_error_of_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
     [read] = facts_of(tmp_path, line)
 
     assert isinstance(read, Unreadable) and problem in read.problem
 
 
-def test_comparisons_become_a_filter_and_without_a_namespace_all_are_meant() -> None:
+def test_comparisons_become_a_filter_and_without_a_namespace_all_are_searched() -> None:
     with scripted_server(lambda *_: facts_pb2.SearchFactsResponse()) as (address, server):
         where = ("--where", "score>=3", "--where", "score < 8", "--where", 'code="007"', "--where", "done!=true")
         assert run(address, "facts", "search", "tea", "user.ada", "--below", *where).stdout == "nothing found\n"
@@ -195,7 +195,7 @@ def test_the_context_of_a_call_comes_from_options() -> None:
     assert (list(plain.namespace), list(plain.actions_permitted)) == ([], [])
 
 
-def test_how_strictly_a_text_is_read_comes_from_options(tmp_path: Path) -> None:
+def test_options_set_how_strictly_a_text_is_parsed(tmp_path: Path) -> None:
     path = tmp_path / "answer.txt"
     path.write_text("Grüße", encoding="utf-8")
     flags = ("--strict-envelope", "--no-end-marker", "--strict-boundaries", "--abp-only")
@@ -234,7 +234,7 @@ def test_how_strictly_a_text_is_read_comes_from_options(tmp_path: Path) -> None:
         ("tools", "parse", "no-such-file"),
     ],
 )
-def test_a_command_that_is_written_wrongly_is_refused(arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...]) -> None:
     done = run("127.0.0.1:1", *arguments)
 
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Options and lines of the memory commands are read as they are meant, and their tables cannot be steered."""
+"""Options and lines of the memory commands are read as intended, and stored text cannot manipulate their tables."""
 
 import io
 import json
@@ -51,14 +51,14 @@ DIAGNOSTICS = SearchDiagnostics(SearchMode.HYBRID, True, 1, 1, 0, "", 0.0)
         ("create_time>=2026-05-01T12:00Z", F("create_time") >= datetime(2026, 5, 1, 12, tzinfo=UTC)),
     ],
 )
-def test_a_comparison_means_what_it_reads_as(text: str, expected: Filter) -> None:
+def test_comparisons_are_parsed(text: str, expected: Filter) -> None:
     assert repr(comparison(text)) == repr(expected)
 
 
 @pytest.mark.parametrize(
     "text", ["metadata.score", "=3", "", "metadata.score>>3", "agent==claude", "score=<3", "content!~tea"]
 )
-def test_what_is_no_comparison_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_comparison_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"metadata\.score>=3"):
         comparison(text)
 
@@ -74,11 +74,11 @@ def test_what_is_no_comparison_is_refused_with_an_example(text: str) -> None:
         ("2026-05-01", datetime(2026, 5, 1).astimezone()),
     ],
 )
-def test_a_moment_is_a_time_or_a_distance(text: str, expected: Any) -> None:
+def test_a_time_is_absolute_or_relative(text: str, expected: Any) -> None:
     assert moment(text) == expected
 
 
-def test_a_distance_is_counted_back_or_on_from_now() -> None:
+def test_a_relative_time_counts_from_now_in_either_direction() -> None:
     now = datetime.now(UTC)
 
     assert abs(past("2h") - (now - timedelta(hours=2))) < timedelta(minutes=1)
@@ -86,7 +86,7 @@ def test_a_distance_is_counted_back_or_on_from_now() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "30", "30y", "2026-13-01", "999999999999999d", "99999999w", ""])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         future(text)
 
@@ -97,7 +97,7 @@ def lines_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadab
     return list(read_lines(str(path), fields, {"source": "file"}))
 
 
-def test_a_line_is_a_text_or_an_object_and_the_options_fill_what_it_lacks(tmp_path: Path) -> None:
+def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:
     text, whole, vector = lines_of(
         tmp_path,
         '"Ada likes tea."',
@@ -120,7 +120,7 @@ def test_a_line_is_a_text_or_an_object_and_the_options_fill_what_it_lacks(tmp_pa
     )
 
 
-def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
+def test_the_json_output_of_list_can_be_read_again(tmp_path: Path) -> None:
     printed = Memory("text", memory_id="m-1", type="a", is_global=True, decay="reinforceable", metadata={"n": 5})
     [line] = lines_of(tmp_path, printed.to_json())
 
@@ -145,7 +145,7 @@ def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
         ('{"content": "a", "embedding": "x"}', '"embedding" must be a list'),
     ],
 )
-def test_a_line_that_holds_no_memory_says_what_is_wrong(tmp_path: Path, line: str, problem: str) -> None:
+def test_the_error_of_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
     [found] = lines_of(tmp_path, line)
 
     assert isinstance(found, Unreadable)
@@ -153,7 +153,7 @@ def test_a_line_that_holds_no_memory_says_what_is_wrong(tmp_path: Path, line: st
     assert found.path.endswith("memories.jsonl:1")
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     assert [type(each) for each in read_lines(str(tmp_path / "gone"), {}, {})] == [Unreadable]
 
 
@@ -175,12 +175,12 @@ def test_a_recall_shows_score_confidence_text_id_and_tags_and_why() -> None:
         assert part in text
 
 
-def test_nothing_found_and_nothing_that_fades_are_said() -> None:
+def test_empty_results_and_forecasts_say_so() -> None:
     assert shown(recall_table(RecallAnswer((), DIAGNOSTICS))).strip() == "nothing found"
     assert shown(forecast_table([])).strip() == "nothing fades by then"
 
 
-def test_a_forecast_shows_when_and_how_sure_now_and_then() -> None:
+def test_a_forecast_shows_the_time_and_the_confidence_now_and_then() -> None:
     fades = datetime(2026, 5, 1, 12, tzinfo=UTC)
     text = shown(forecast_table([MemoryForecast(Memory("text", memory_id="m-1", confidence=0.5), 0.125, fades)]))
 
@@ -188,7 +188,7 @@ def test_a_forecast_shows_when_and_how_sure_now_and_then() -> None:
         assert part in text
 
 
-def test_stored_text_cannot_steer_the_terminal() -> None:
+def test_stored_text_cannot_control_the_terminal() -> None:
     hostile = Memory("a\x1b[2Jb\u202e [bold]c[/bold]", memory_id="m-1", type="\x1b]0;x\x07", metadata={"k": "\x9b"})
 
     for text in (shown(memory_table([hostile])), shown(memory_sheet(hostile))):
@@ -229,14 +229,14 @@ def test_a_table_of_memories_fits_the_width(width: int) -> None:
         (["forecast", "--by", "soon"], "30d"),
     ],
 )
-def test_a_memory_command_written_wrongly_says_what_would_be_right(arguments: list[str], right: str) -> None:
+def test_a_wrong_memory_command_gets_the_right_usage(arguments: list[str], right: str) -> None:
     done = run("127.0.0.1:1", *arguments)
 
     assert done.returncode == 2
     assert right in done.stderr
 
 
-def test_a_server_that_knows_no_memories_is_healthy_without_them() -> None:
+def test_a_server_without_memories_is_healthy() -> None:
     store = CheckHealthResponse(state=STATE_READY, backend="local")
     unknown = failing(grpc.StatusCode.UNIMPLEMENTED, "no such method", reason="UNIMPLEMENTED")
     with scripted_server(lambda *_: store, unknown) as (address, _):
@@ -254,7 +254,7 @@ def test_stores_whose_index_is_starting_serve() -> None:
     assert (line["status"], line["memories"]["status"]) == ("starting", "starting")
 
 
-def test_unhealthy_memories_are_told_by_the_exit_code() -> None:
+def test_unhealthy_memories_set_the_exit_code() -> None:
     store = CheckHealthResponse(state=STATE_READY, backend="local")
     status = GetStatusResponse(state=STATE_UNAVAILABLE, message="no answer from the vector database")
     with scripted_server(lambda *_: store, lambda *_: status) as (address, _):

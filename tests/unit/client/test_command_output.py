@@ -1,4 +1,4 @@
-"""Options are typed as they read, and stored text cannot steer a terminal."""
+"""Option values get the type that they look like, and stored text cannot control a terminal."""
 
 import io
 from pathlib import Path
@@ -31,14 +31,14 @@ from rich.console import Console
         ("k=a=b", "a=b"),
     ],
 )
-def test_a_value_has_the_type_that_it_reads_as(text: str, value: FilterValue) -> None:
+def test_a_value_has_the_type_that_it_looks_like(text: str, value: FilterValue) -> None:
     key, found = key_value(text)
 
     assert (key, found, type(found)) == ("k", value, type(value))
 
 
 @pytest.mark.parametrize("text", ["topic", "=travel", ""])
-def test_what_is_no_pair_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_pair_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(click.BadParameter, match="topic=travel"):
         key_value(text)
 
@@ -55,7 +55,7 @@ def answer(content: str, passage: Passage | None = None) -> SearchAnswer:
     return SearchAnswer((result,), (), SearchDiagnostics(SearchMode.HYBRID, True, 1, 1, 0, "", 0.0))
 
 
-def test_the_passage_that_matched_is_shown() -> None:
+def test_the_matching_passage_is_shown() -> None:
     text = shown(search_table(answer("Before. The passage. After.", Passage(1, 8, 20))), 80)
 
     assert "The passage." in text
@@ -84,14 +84,14 @@ def test_terminal_escapes_in_a_document_are_made_harmless() -> None:
     assert "a\N{REPLACEMENT CHARACTER}[2Jb" in text
 
 
-def test_nothing_found_is_said() -> None:
+def test_an_empty_result_says_so() -> None:
     empty = SearchAnswer((), (), SearchDiagnostics(SearchMode.HYBRID, True, 0, 0, 0, "", 0.0))
 
     assert shown(search_table(empty), 80).strip() == "nothing found"
 
 
 @pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a\nb\n", 2), (b"a\nb", 2)])
-def test_a_file_tells_how_many_lines_are_to_come(tmp_path: Path, content: bytes, lines: int) -> None:
+def test_the_number_of_lines_in_a_file_is_known_beforehand(tmp_path: Path, content: bytes, lines: int) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(content)
 
@@ -100,7 +100,7 @@ def test_a_file_tells_how_many_lines_are_to_come(tmp_path: Path, content: bytes,
 
 
 @pytest.mark.parametrize(("total", "said"), [(1200, "1,000 of 1,200 done\n"), (0, "1,000 done\n")])
-def test_without_a_terminal_every_thousandth_item_is_told(
+def test_without_a_terminal_every_thousandth_item_is_reported(
     capsys: pytest.CaptureFixture[str], total: int, said: str
 ) -> None:
     with BulkProgress(Console(file=io.StringIO()), "storing", total, quiet=False) as progress:
@@ -110,7 +110,7 @@ def test_without_a_terminal_every_thousandth_item_is_told(
     assert capsys.readouterr().err == said
 
 
-def test_a_bar_shows_the_total_and_the_time_that_is_left() -> None:
+def test_a_bar_shows_the_total_and_the_remaining_time() -> None:
     screen = io.StringIO()
     with BulkProgress(Console(file=screen, force_terminal=True, width=100), "storing", 4, quiet=False) as progress:
         progress.advance()

@@ -1,4 +1,4 @@
-"""Files, folders and JSON lines become documents; what is none is named with its reason."""
+"""Files, folders and JSON lines become documents. Anything else is named with its reason."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_a_folder_is_walked_and_ids_are_paths_inside_it(tmp_path: Path) -> None:
     )
 
 
-def test_the_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+def test_the_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9")
 
     [document] = read(tmp_path / "a.txt")
@@ -42,7 +42,7 @@ def test_the_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert (document.doc_id, document.content) == ("a.txt", "café")
 
 
-def test_what_is_no_text_is_skipped_with_its_reason(tmp_path: Path) -> None:
+def test_files_that_are_not_text_are_skipped_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "a-zero").write_bytes(b"text\0more")
     (tmp_path / "b-latin").write_bytes(b"caf\xe9")
     (tmp_path / "c-blank").write_text(" \n", encoding="utf-8")
@@ -65,7 +65,7 @@ def test_what_is_no_text_is_skipped_with_its_reason(tmp_path: Path) -> None:
     assert len(sources) == 7
 
 
-def test_a_text_too_long_for_one_document_is_a_problem_and_not_skipped(tmp_path: Path) -> None:
+def test_a_text_too_long_for_one_document_is_an_error_and_not_skipped(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("x" * ((1 << 20) + 1), encoding="utf-8")
 
     [source] = read(tmp_path)
@@ -74,7 +74,7 @@ def test_a_text_too_long_for_one_document_is_a_problem_and_not_skipped(tmp_path:
     assert "1,048,576" in source.problem
 
 
-def test_globs_choose_among_the_files_of_folders(tmp_path: Path) -> None:
+def test_globs_select_among_the_files_of_folders(tmp_path: Path) -> None:
     for name in ("a.md", "b.txt", "sub/c.md", "sub/d.rst"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name, encoding="utf-8")
@@ -82,7 +82,7 @@ def test_globs_choose_among_the_files_of_folders(tmp_path: Path) -> None:
     assert ids(read(tmp_path, options=SourceOptions(globs=("*.md", "sub/*.rst")))) == ["a.md", "sub/c.md", "sub/d.rst"]
 
 
-def test_ids_begin_with_the_path_where_several_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_begin_with_the_path_if_several_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "readme").write_text(folder, encoding="utf-8")
@@ -94,7 +94,7 @@ def test_ids_begin_with_the_path_where_several_are_given(tmp_path: Path, monkeyp
     assert ids(read("y", options=SourceOptions(id_prefix="y/"))) == ["y/readme"]
 
 
-def test_a_file_that_is_given_twice_is_one_document(tmp_path: Path) -> None:
+def test_a_file_given_twice_is_one_document(tmp_path: Path) -> None:
     (tmp_path / "readme").write_text("text", encoding="utf-8")
 
     sources = read(tmp_path, tmp_path / "readme")
@@ -125,14 +125,14 @@ def test_json_lines_hold_one_document_each_and_a_bad_line_fails_alone(tmp_path: 
     assert [Path(problem.path).name for problem in problems] == ["l.jsonl:3", "l.jsonl:5", "l.jsonl:6", "l.jsonl:7"]
 
 
-def test_a_file_that_cannot_be_opened_is_a_problem_with_its_reason(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_an_error_with_its_reason(tmp_path: Path) -> None:
     [source] = read(tmp_path / "gone.txt")
 
     assert source == Unreadable(str(tmp_path / "gone.txt"), "No such file or directory")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
-def test_json_lines_may_be_asked_for_whatever_the_name(tmp_path: Path, name: str) -> None:
+def test_json_lines_can_be_requested_whatever_the_file_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('{"id": "a", "text": "one"}', encoding="utf-8")
 
     assert ids(read(tmp_path / name, options=SourceOptions(json_lines=True))) == ["a"]

@@ -1,4 +1,4 @@
-"""Tables of statements, decisions and rules show what is there, and cannot be steered by it."""
+"""Tables of statements, decisions and rules show their content, and stored text cannot manipulate them."""
 
 import io
 from datetime import UTC, datetime
@@ -80,7 +80,7 @@ def test_a_conflict_is_a_line_with_its_signals() -> None:
     assert render.conflict_line(Conflict("m-1", signals, 1.4)) == "conflicts with m-1: semantic 0.90, time 0.50"
 
 
-def test_a_warming_index_shows_how_far_it_is_and_a_ready_one_does_not() -> None:
+def test_a_warming_index_shows_its_progress_and_a_ready_one_does_not() -> None:
     def status(state: IndexState) -> SemanticIndexStatus:
         return SemanticIndexStatus(state, "", 10, 2, 5, 12, 1000, 0.0125, 1.0, 1 << 20, 0, None)
 
@@ -91,7 +91,7 @@ def test_a_warming_index_shows_how_far_it_is_and_a_ready_one_does_not() -> None:
         assert part in ready
 
 
-def test_rules_are_listed_without_what_they_inherit() -> None:
+def test_rules_are_listed_without_inherited_values() -> None:
     rule = rules_pb2.MergeRuleConfig(
         name=ESCAPE, extends="default", enabled=False, conditions={"users": ["ada", "bob"], "importance_min": 0.5}
     )
@@ -99,7 +99,7 @@ def test_rules_are_listed_without_what_they_inherit() -> None:
         shown = run(address, "rules", "list").stdout
 
     assert "\x1b" not in shown
-    # However narrow the terminal is.
+    # Whatever the width of the terminal.
     words = "".join(shown.split())
     for part in ("(disabled)", "default", "importance_min:0.5"):
         assert part in words

@@ -1,4 +1,4 @@
-"""Lines of events are read as they are meant, and tables of the timeline and the bridge cannot be steered."""
+"""Lines of events are read as intended, and stored text cannot manipulate tables of the timeline and the bridge."""
 
 import io
 import json
@@ -136,7 +136,7 @@ def changes_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unread
     return list(read_events(str(path), fields, {"from": "file"}))
 
 
-def test_a_line_is_a_text_or_an_object_and_the_options_count_where_it_says_nothing(tmp_path: Path) -> None:
+def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:
     whole = {
         "content": "a",
         "event_type": "task",
@@ -169,7 +169,7 @@ def test_a_line_is_a_text_or_an_object_and_the_options_count_where_it_says_nothi
     ]
 
 
-def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
+def test_a_printed_event_can_be_read_again(tmp_path: Path) -> None:
     event = EpisodicEvent(
         "task", "Grüße", event_id="e-1", user="ada", project="x", event_time=NOON, importance=0.5, record_time=NOON
     )
@@ -202,13 +202,13 @@ def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
         ('{"metadata": []}', '"metadata" must be an object'),
     ],
 )
-def test_a_line_that_is_no_event_says_why(tmp_path: Path, line: str, problem: str) -> None:
+def test_the_error_of_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
     [read] = changes_of(tmp_path, line)
 
     assert isinstance(read, Unreadable) and problem in read.problem
 
 
-def test_a_text_searches_all_times_and_says_what_it_could_not_see() -> None:
+def test_a_text_searches_all_times_and_names_events_not_yet_indexed() -> None:
     answer = pb.QueryWindowResponse(diagnostics={"pending": 3})
     with scripted_server(lambda *_: answer) as (address, server):
         done = run(address, "timeline", "tea", "--limit", "7")
@@ -220,7 +220,7 @@ def test_a_text_searches_all_times_and_says_what_it_could_not_see() -> None:
     assert request.range.start_time.ToDatetime() == datetime(1, 1, 1)
 
 
-def test_without_a_text_the_newest_of_all_times_are_listed() -> None:
+def test_without_a_text_the_newest_events_of_all_times_are_listed() -> None:
     with scripted_server(lambda *_: pb.ListRecentEventsResponse()) as (address, server):
         assert run(address, "timeline", "--user", "ada", "--type", "task").stdout == "nothing happened\n"
 
@@ -229,7 +229,7 @@ def test_without_a_text_the_newest_of_all_times_are_listed() -> None:
     assert (request.filter.scope.user, list(request.filter.event_types), request.page_size) == ("ada", ["task"], 51)
 
 
-def test_the_feed_is_told_in_lines() -> None:
+def test_the_feed_is_printed_in_lines() -> None:
     saved = changes_pb2.Change(type=changes_pb2.CHANGE_TYPE_EPISODIC_SAVED, episodic_saved={"event_type": ESCAPE})
     pruned = changes_pb2.Change(
         type=changes_pb2.CHANGE_TYPE_EPISODIC_PRUNED,

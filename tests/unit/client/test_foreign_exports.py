@@ -1,4 +1,4 @@
-"""What the exports of other memory systems become: samples of each, and what is no record of it."""
+"""How exports of other memory systems are converted: samples of each, and invalid records."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -85,7 +85,7 @@ def test_chroma_collections_come_as_rows_or_as_columns() -> None:
     assert fact.value == {"content": "A dumped chunk.", "n": 1}
 
 
-def test_facts_of_a_zep_graph_keep_when_they_were_true() -> None:
+def test_facts_of_a_zep_graph_keep_their_validity_times() -> None:
     edge = {
         "uuid": "e1",
         "group_id": "g1",
@@ -117,7 +117,7 @@ def test_facts_of_a_zep_graph_keep_when_they_were_true() -> None:
     assert of_user.namespace == ("user", "ada")
 
 
-def test_the_memory_file_of_the_model_context_protocol_becomes_one_fact_a_line() -> None:
+def test_the_memory_file_of_the_model_context_protocol_becomes_one_fact_per_line() -> None:
     lines = [
         {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["likes tea", "lives in Berlin"]},
         {"type": "entity", "name": "Berlin", "entityType": "city", "observations": []},
@@ -135,7 +135,7 @@ def test_the_memory_file_of_the_model_context_protocol_becomes_one_fact_a_line()
     assert (relation.key, relation.value["from"]) == ("Ada lives_in Berlin", "Ada")
 
 
-def test_any_other_record_is_read_by_a_mapping() -> None:
+def test_any_other_record_is_converted_by_a_mapping() -> None:
     record = {"data": {"text": "Ada likes tea.", "at": 1_720_000_000_000}, "no": 7, "tags": {"a": 1, "b": None}}
     mapping = FieldMapping("data.text", key="no", created_at="data.at", values={"number": "no"}, spread=("tags",))
     fact = mapped(record, mapping, ("imported",)).fact
@@ -164,12 +164,12 @@ def test_any_other_record_is_read_by_a_mapping() -> None:
         ("mcp-memory", {"type": "relation", "from": "A", "to": "B"}, "relationType: must be the id"),
     ],
 )
-def test_what_is_no_record_of_the_system_is_named(system: str, record: dict[str, Any], said: str) -> None:
+def test_an_invalid_record_of_the_system_is_named(system: str, record: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         SYSTEMS[system](record)
 
 
-def test_a_file_may_hold_one_record_a_list_or_the_answer_of_an_api() -> None:
+def test_a_file_may_hold_one_record_a_list_or_an_api_response() -> None:
     record = {"id": "a", "memory": "text"}
     assert list(records_in(record)) == [record]
     for name in ("results", "memories", "items", "edges", "facts", "data"):

@@ -1,4 +1,4 @@
-"""Facts: what a value may be, and what the filters of tools select."""
+"""Facts: valid values, and what the filters of tools select."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -57,7 +57,7 @@ COFFEE = fact(
         ({}, True),
         ({"category": "preference"}, True),
         ({"category": "Preference"}, False),
-        ({"category": "overridden"}, False),  # the value's key stands over the metadata's
+        ({"category": "overridden"}, False),  # the value's key takes precedence over the metadata's
         ({"channel": "chat"}, True),
         ({"channel": "chat", "category": "fact"}, False),
         ({"missing": "x"}, False),
@@ -95,7 +95,7 @@ COFFEE = fact(
         ({"source": {"$gt": 0}}, False),
     ],
 )
-def test_a_filter_reads_the_value_s_top_level_keys_and_then_the_metadata(where: object, *, selected: bool) -> None:
+def test_a_filter_reads_the_values_top_level_keys_and_then_the_metadata(where: object, *, selected: bool) -> None:
     assert selects(where, COFFEE) is selected
 
 
@@ -126,7 +126,7 @@ def test_a_filter_reads_the_value_s_top_level_keys_and_then_the_metadata(where: 
         ("category", "filter: must be an object"),
     ],
 )
-def test_what_cannot_be_filtered_by_is_a_value_error(where: object, message: str) -> None:
+def test_an_impossible_filter_is_a_value_error(where: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         filter_expression(where)
     assert isinstance(caught.value, InvalidArgumentError)
@@ -134,7 +134,7 @@ def test_what_cannot_be_filtered_by_is_a_value_error(where: object, message: str
 
 
 @given(SCALARS, SCALARS)
-def test_equal_and_among_are_the_opposites_of_unequal_and_not_among(stored: object, wanted: object) -> None:
+def test_eq_and_in_are_the_opposites_of_ne_and_nin(stored: object, wanted: object) -> None:
     chosen = fact({"content": "x", "k": stored})
     assert (
         selects({"k": {"$eq": wanted}}, chosen)
@@ -145,7 +145,7 @@ def test_equal_and_among_are_the_opposites_of_unequal_and_not_among(stored: obje
 
 
 @given(SCALARS, SCALARS)
-def test_values_are_ordered_within_numbers_and_within_texts_only(stored: Any, wanted: Any) -> None:
+def test_only_numbers_and_texts_are_ordered_each_among_themselves(stored: Any, wanted: Any) -> None:
     chosen = fact({"k": stored})
     if isinstance(wanted, bool):
         return
@@ -181,7 +181,7 @@ def nested(levels: int) -> dict[str, Any]:
         ({"a": "é" * 524_289}, "its texts must be at most 1048576 bytes of UTF-8"),
     ],
 )
-def test_a_value_is_a_json_object_that_comes_back_the_same(value: object, problem: str | None) -> None:
+def test_a_value_is_a_json_object_that_comes_back_unchanged(value: object, problem: str | None) -> None:
     assert [violation.description for violation in value_violations(value)] == ([problem] if problem else [])
 
 

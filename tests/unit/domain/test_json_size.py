@@ -1,4 +1,4 @@
-"""How much a JSON value holds is told without going over all of it."""
+"""The size of a JSON value is determined without reading all of it."""
 
 from typing import Any
 

@@ -11,11 +11,11 @@ def test_every_kind_has_its_traits_and_every_collection_its_kind() -> None:
     assert len(COLLECTION_OF) == len(COLLECTIONS)
 
 
-def test_no_change_is_shown_with_records_of_two_kinds_or_removes_them() -> None:
+def test_no_change_shows_or_removes_records_of_two_kinds() -> None:
     for changes in ([traits.shown for traits in KINDS.values()], [{each} for each in REMOVALS]):
         assert sum(map(len, changes)) == len(frozenset[ChangeType]().union(*changes))
     assert len(REMOVALS) == sum(traits.removed is not None for traits in KINDS.values())
 
 
-def test_a_collection_goes_by_the_name_of_its_kind() -> None:
+def test_a_collection_has_the_name_of_its_kind() -> None:
     assert all(collection.name == kind for kind, collection in COLLECTION_OF.items())

@@ -1,4 +1,4 @@
-"""Namespaces from configurations: by a template, or by the default keys."""
+"""Namespaces made from configurations: by a template, or from the default keys."""
 
 from typing import Any
 
@@ -41,9 +41,7 @@ def test_without_a_template_the_default_keys_make_the_namespace(
         ({f"k{number:02}": "" for number in range(21)}, "'k19', ..."),
     ],
 )
-def test_without_any_default_key_the_keys_that_are_there_are_named(
-    configuration: dict[str, Any], described: str
-) -> None:
+def test_without_any_default_key_the_existing_keys_are_named(configuration: dict[str, Any], described: str) -> None:
     with pytest.raises(ConfigurationError, match="needs 'org_id', 'user_id' or 'agent_id'; ") as caught:
         default_namespace(configuration)
     assert str(caught.value).endswith(described)
@@ -51,8 +49,8 @@ def test_without_any_default_key_the_keys_that_are_there_are_named(
 
 
 @pytest.mark.parametrize("user", ["", None, 7, True, "jane.doe", ["u"], {"id": "u"}, "x" * 257, "\0"])
-def test_a_user_that_is_no_label_is_refused_and_never_left_out(user: object) -> None:
-    """Left out, what the user says would be written where the whole organisation reads."""
+def test_a_user_that_is_not_a_label_is_refused_and_never_left_out(user: object) -> None:
+    """If it were left out, the user's records would be written where the whole organisation reads."""
     with pytest.raises(ConfigurationError, match="the configuration's 'user_id' must "):
         default_namespace({"org_id": "acme", "user_id": user})
 
@@ -64,14 +62,14 @@ def test_placeholders_are_filled_at_run_time() -> None:
     assert template.resolve({"configurable": {"user_id": "u-124"}}) == ("u-124", "memories")
 
 
-def test_a_missing_key_is_named_with_the_keys_that_are_there() -> None:
+def test_a_missing_key_is_named_with_the_existing_keys() -> None:
     with pytest.raises(ConfigurationError) as caught:
         NamespaceTemplate(("{user_id}", "memories")).resolve({"org_id": "secret", "configurable": {"agent_id": "x"}})
     assert str(caught.value) == "the configuration lacks 'user_id'; its keys are 'agent_id', 'org_id'"
     assert not isinstance(caught.value, ValueError)
 
 
-def test_a_label_without_braces_stands_for_itself() -> None:
+def test_a_label_without_braces_is_literal() -> None:
     assert namespace_resolver(("memories", "user_id"))({"user_id": "u"}) == ("memories", "user_id")
     assert namespace_resolver("memories")({}) == ("memories",)
     assert namespace_resolver("{user_id}")({"user_id": "u"}) == ("u",)
@@ -79,7 +77,7 @@ def test_a_label_without_braces_stands_for_itself() -> None:
 
 @pytest.mark.parametrize("label", ["user-{user_id}", "{user_id", "user_id}", "{}", "{{user_id}}", "{a}{b}", "{a} "])
 def test_braces_that_do_not_enclose_the_whole_label_are_refused(label: str) -> None:
-    """Taken as they stand, they would put all users into one namespace."""
+    """Taken literally, they would put all users into one namespace."""
     with pytest.raises(ConfigurationError, match="must be one key in braces"):
         NamespaceTemplate(("memories", label))
 
@@ -90,12 +88,12 @@ def test_a_template_that_can_never_be_filled_is_refused_at_once(labels: tuple[st
         NamespaceTemplate(labels)
 
 
-def test_what_fills_a_placeholder_is_not_filled_again() -> None:
+def test_the_value_of_a_placeholder_is_not_expanded_again() -> None:
     template = NamespaceTemplate(("{user_id}", "{org_id}"))
     assert template.resolve({"user_id": "{org_id}", "org_id": "acme"}) == ("{org_id}", "acme")
 
 
-def test_a_key_given_twice_must_say_the_same() -> None:
+def test_a_key_given_twice_must_have_one_value() -> None:
     template = NamespaceTemplate(("{user_id}",))
     assert template.resolve({"user_id": "u", "configurable": {"user_id": "u"}}) == ("u",)
     with pytest.raises(ConfigurationError, match="gives 'user_id' twice"):
@@ -104,7 +102,7 @@ def test_a_key_given_twice_must_say_the_same() -> None:
         default_namespace({"org_id": "u", "configurable": {"org_id": None}})
 
 
-def test_labels_that_are_too_long_together_are_refused() -> None:
+def test_labels_that_are_too_long_in_total_are_refused() -> None:
     template = NamespaceTemplate(("{a}", "{a}", "{a}", "{a}"))
     assert len(template.resolve({"a": "x" * 255})) == 4
     with pytest.raises(ConfigurationError, match="all 4 labels together"):

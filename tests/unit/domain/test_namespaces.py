@@ -1,4 +1,4 @@
-"""Namespaces: their labels, their text, and that no two are ever taken for one another."""
+"""Namespaces: their labels and their text. No two are ever confused."""
 
 import copy
 from itertools import product
@@ -22,7 +22,7 @@ from mnemon_server.domain.namespaces import (
 
 from tests.support.colliding_namespaces import COLLIDING
 
-# Few different characters, so that prefixes and equal joins turn up often; and any others.
+# Few different characters, so that prefixes and equal joins occur often, and any others.
 LABELS = st.one_of(
     st.text("ab-/{}_%\u2024\u0301A", min_size=1, max_size=4),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0."), min_size=1, max_size=20),
@@ -47,11 +47,11 @@ def test_a_namespace_is_the_tuple_of_its_labels() -> None:
 
 
 @pytest.mark.parametrize("labels", COLLIDING)
-def test_the_text_of_a_namespace_gives_back_every_code_point(labels: tuple[str, ...]) -> None:
+def test_the_text_of_a_namespace_preserves_every_code_point(labels: tuple[str, ...]) -> None:
     assert tuple(decode_namespace(encode_namespace(Namespace(labels)))) == labels
 
 
-def test_namespaces_built_to_collide_have_texts_and_record_ids_of_their_own() -> None:
+def test_namespaces_built_to_collide_have_different_texts_and_record_ids() -> None:
     namespaces = [Namespace(labels) for labels in COLLIDING]
     assert len({encode_namespace(namespace) for namespace in namespaces}) == 50
     assert len({record_id(namespace, "k") for namespace in namespaces}) == 50
@@ -70,12 +70,12 @@ def test_namespaces_built_to_collide_are_selected_alone_or_below_their_prefix() 
         assert selects(starts_with(other, "namespace"), one) is expected, (one, other)
 
 
-def test_a_key_with_dots_is_not_taken_for_a_label() -> None:
+def test_a_key_with_dots_is_not_a_label() -> None:
     assert record_id(Namespace(("a",)), "b.c") != record_id(Namespace(("a", "b")), "c")
     assert record_id(Namespace(("a",)), "b") == record_id(Namespace(["a"]), "b")
 
 
-def test_what_is_stored_of_a_namespace_stays_the_same_for_good() -> None:
+def test_the_stored_form_of_a_namespace_never_changes() -> None:
     assert encode_namespace(Namespace(("org", "acme"))) == "org.acme."
     assert record_id(Namespace(("org", "acm\u00e9")), "k") == (
         "6c93c6993b965f6c6b8d46c4cc47a591268b9c44e673d2144c64ce5d650aab0e"
@@ -83,12 +83,12 @@ def test_what_is_stored_of_a_namespace_stays_the_same_for_good() -> None:
 
 
 @given(NAMESPACES)
-def test_every_namespace_survives_its_text(namespace: Namespace) -> None:
+def test_every_namespace_can_be_parsed_from_its_text(namespace: Namespace) -> None:
     assert decode_namespace(encode_namespace(namespace)) == namespace
 
 
 @given(NAMESPACES, NAMESPACES)
-def test_the_text_starts_with_another_s_exactly_where_the_labels_do(one: Namespace, other: Namespace) -> None:
+def test_one_text_starts_with_another_exactly_if_the_labels_do(one: Namespace, other: Namespace) -> None:
     by_labels = len(other) <= len(one) and all(left == right for left, right in zip(one, other, strict=False))
     assert one.is_within(other) is by_labels
     assert encode_namespace(one).startswith(encode_namespace(other)) is by_labels
@@ -97,9 +97,7 @@ def test_the_text_starts_with_another_s_exactly_where_the_labels_do(one: Namespa
 
 
 @given(NAMESPACES, st.lists(LABELS, max_size=3))
-def test_what_is_below_a_namespace_is_within_it_and_not_the_other_way_round(
-    namespace: Namespace, more: list[str]
-) -> None:
+def test_a_child_is_within_its_namespace_but_not_the_other_way_round(namespace: Namespace, more: list[str]) -> None:
     below = Namespace((*namespace, *more))
     assert below.is_within(namespace)
     assert namespace.is_within(below) is (not more)
@@ -126,13 +124,13 @@ def test_every_namespace_is_within_the_empty_prefix() -> None:
         ("abc", "namespace: must be a sequence of labels, such as ('abc',)"),
     ],
 )
-def test_labels_that_are_not_valid_are_named(labels: tuple[str, ...], message: str) -> None:
+def test_invalid_labels_are_named(labels: tuple[str, ...], message: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         Namespace(labels)
     assert str(caught.value) == message
 
 
-def test_labels_at_the_limits_are_taken() -> None:
+def test_labels_at_the_limits_are_valid() -> None:
     assert len(Namespace(("a",) * LABELS_MAX)) == LABELS_MAX
     assert len(Namespace(("é" * 128,))[0].encode()) == LABEL_BYTES_MAX
     full = Namespace(("x" * 255,) * 4)
@@ -141,6 +139,6 @@ def test_labels_at_the_limits_are_taken() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "a", "a..", ".a.", "a.b", "a..b.", "\0."])
-def test_a_text_that_no_namespace_has_is_refused(text: str) -> None:
+def test_an_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="namespace"):
         decode_namespace(text)

@@ -19,7 +19,7 @@ def weights_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def model_cache(weights_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that is filled by whoever needs it first."""
+    """A cache folder that the first test to need it fills."""
     return tmp_path_factory.mktemp("model-cache")
 
 

@@ -21,7 +21,7 @@ def embedder() -> GatedEmbedder:
 
 
 async def start(*calls: asyncio.Task[Vectors]) -> None:
-    """Lets tasks run up to where they wait."""
+    """Lets tasks run until they wait."""
     await asyncio.sleep(0)
     assert not any(call.done() for call in calls)
 
@@ -33,10 +33,10 @@ async def test_concurrent_calls_share_batches_and_get_their_own_vectors(embedder
     for text, vectors in zip(texts, answers, strict=True):
         np.testing.assert_array_equal(vectors, HashingEmbedder().embed([text, text.upper()]))
     assert len(embedder.batches) < 10
-    assert threading.get_ident() not in embedder.threads, "neither tokenising nor inference runs on the event loop"
+    assert threading.get_ident() not in embedder.threads, "tokenising or inference ran on the event loop"
 
 
-async def test_as_many_batches_are_under_way_as_the_embedder_has_room_for() -> None:
+async def test_as_many_batches_run_as_the_embedder_has_capacity_for() -> None:
     embedder = GatedEmbedder(parallelism=3)
     embedder.gate.clear()
     async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher:
@@ -47,7 +47,7 @@ async def test_as_many_batches_are_under_way_as_the_embedder_has_room_for() -> N
         np.testing.assert_array_equal((await call)[19], HashingEmbedder().embed(["bulk 19 of many"])[0])
 
 
-async def test_batches_are_bounded_and_alike_in_length(embedder: GatedEmbedder) -> None:
+async def test_batches_are_bounded_and_hold_texts_of_similar_length(embedder: GatedEmbedder) -> None:
     lengths = [1, 50, 2, 49, 3, 48, 4, 47] * 10
     texts = [f"w{index} " * length for index, length in enumerate(lengths)]
     async with EmbeddingBatcher(embedder, batch_tokens_max=210) as batcher, occupied(embedder, batcher):
@@ -62,13 +62,13 @@ async def test_batches_are_bounded_and_alike_in_length(embedder: GatedEmbedder) 
     assert padded < 1.1 * sum(map(sum, bulk))
 
 
-async def test_a_text_longer_than_a_batch_goes_alone(embedder: GatedEmbedder) -> None:
+async def test_a_text_longer_than_a_batch_is_embedded_alone(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher:
         await batcher.embed(["short", "word " * 100])
     assert sorted(len(batch) for batch in embedder.batches) == [1, 1]
 
 
-async def test_an_urgent_text_goes_before_bulk_that_came_first(embedder: GatedEmbedder) -> None:
+async def test_an_urgent_text_overtakes_earlier_bulk_texts(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher, occupied(embedder, batcher):
         bulk = asyncio.create_task(batcher.embed([f"bulk {number} of many" for number in range(20)]))
         await start(bulk)
@@ -94,7 +94,7 @@ async def test_a_bulk_text_that_becomes_urgent_moves_ahead_and_is_embedded_once(
     np.testing.assert_array_equal(vectors[10], vector)
 
 
-async def test_an_urgent_text_does_not_wait_for_company(embedder: GatedEmbedder) -> None:
+async def test_an_urgent_text_does_not_wait_for_a_full_batch(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder, wait_s=LONG_WAIT_S) as batcher, asyncio.timeout(DEADLINE_S):
         gathering = asyncio.create_task(batcher.embed(["in no hurry"]))
         await start(gathering)
@@ -103,7 +103,7 @@ async def test_an_urgent_text_does_not_wait_for_company(embedder: GatedEmbedder)
         gathering.cancel()
 
 
-async def test_bulk_goes_without_waiting_once_it_fills_a_batch(embedder: GatedEmbedder) -> None:
+async def test_bulk_texts_do_not_wait_once_they_fill_a_batch(embedder: GatedEmbedder) -> None:
     async with (
         EmbeddingBatcher(embedder, wait_s=LONG_WAIT_S, batch_tokens_max=50) as batcher,
         asyncio.timeout(DEADLINE_S),
@@ -122,7 +122,7 @@ async def test_the_oldest_text_is_not_starved_by_better_fitting_ones(embedder: G
     assert embedder.batches[1] == ["word " * 30]
 
 
-async def test_a_cancelled_call_disturbs_nobody_and_is_not_embedded(embedder: GatedEmbedder) -> None:
+async def test_a_cancelled_call_affects_no_other_and_is_not_embedded(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
         cancelled = asyncio.create_task(batcher.embed(["only mine", "ours"]))
         other = asyncio.create_task(batcher.embed(["ours", "only theirs"]))
@@ -136,7 +136,7 @@ async def test_a_cancelled_call_disturbs_nobody_and_is_not_embedded(embedder: Ga
     assert "only mine" not in [text for batch in embedder.batches for text in batch]
 
 
-async def test_a_call_cancelled_in_the_middle_of_its_batch_disturbs_nobody(embedder: GatedEmbedder) -> None:
+async def test_a_call_cancelled_while_its_batch_runs_affects_no_other(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher) as running:
         other = asyncio.create_task(batcher.embed(["occupied", "next"]))
         await start(other)
@@ -162,7 +162,7 @@ async def test_too_many_waiting_texts_are_refused_until_there_is_room(embedder: 
         assert (await batcher.embed(["one", "two", "three"])).shape == (3, 64)
 
 
-async def test_cancelled_texts_make_room(embedder: GatedEmbedder) -> None:
+async def test_cancelled_texts_free_their_places(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder, waiting_texts_max=10) as batcher, occupied(embedder, batcher):
         for attempt in range(20):
             call = asyncio.create_task(batcher.embed([f"attempt {attempt} text {number}" for number in range(9)]))
@@ -181,7 +181,7 @@ async def test_a_text_seen_before_is_not_embedded_again(embedder: GatedEmbedder)
     assert sorted(text for batch in embedder.batches for text in batch) == ["other", "same"]
 
 
-async def test_what_a_caller_does_to_its_vectors_does_not_reach_the_cache(embedder: GatedEmbedder) -> None:
+async def test_changing_a_returned_vector_does_not_change_the_cache(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder) as batcher:
         for _ in range(2):
             vectors = await batcher.embed(["same"])
@@ -190,7 +190,7 @@ async def test_what_a_caller_does_to_its_vectors_does_not_reach_the_cache(embedd
 
 
 @pytest.mark.parametrize(("entries_max", "again"), [(2, ["b"]), (0, ["a", "b", "c"])])
-async def test_the_cache_is_bounded_and_keeps_what_was_used_last(
+async def test_the_cache_is_bounded_and_keeps_the_most_recently_used(
     embedder: GatedEmbedder, entries_max: int, again: list[str]
 ) -> None:
     async with EmbeddingBatcher(embedder, cache_entries_max=entries_max) as batcher:
@@ -205,9 +205,7 @@ async def test_the_cache_is_bounded_and_keeps_what_was_used_last(
 @pytest.mark.parametrize(
     ("word", "message"), [("poison", "the model choked"), ("indigestible", "the tokenizer choked")]
 )
-async def test_an_error_reaches_all_of_the_batch_and_nobody_else(
-    embedder: GatedEmbedder, word: str, message: str
-) -> None:
+async def test_an_error_reaches_only_the_callers_of_its_batch(embedder: GatedEmbedder, word: str, message: str) -> None:
     async with EmbeddingBatcher(embedder) as batcher:
         async with occupied(embedder, batcher):
             calls = [asyncio.create_task(batcher.embed([text])) for text in (word, "innocent")]
@@ -226,7 +224,7 @@ async def test_an_empty_call_is_answered_at_once(embedder: GatedEmbedder) -> Non
     assert embedder.batches == []
 
 
-async def test_splitting_runs_beside_the_model(embedder: GatedEmbedder) -> None:
+async def test_splitting_runs_while_the_model_works(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
         spans = await asyncio.wait_for(batcher.split(["short", "word " * 500]), DEADLINE_S)
     assert [len(passages) for passages in spans] == [1, len(HashingEmbedder().split("word " * 500))]
@@ -234,7 +232,7 @@ async def test_splitting_runs_beside_the_model(embedder: GatedEmbedder) -> None:
     assert threading.get_ident() not in embedder.threads
 
 
-async def test_closing_ends_what_waits_and_refuses_what_comes(embedder: GatedEmbedder) -> None:
+async def test_closing_cancels_waiting_texts_and_refuses_new_ones(embedder: GatedEmbedder) -> None:
     batcher = EmbeddingBatcher(embedder)
     async with occupied(embedder, batcher) as running:
         waiting = asyncio.create_task(batcher.embed(["waiting"]))
@@ -244,7 +242,7 @@ async def test_closing_ends_what_waits_and_refuses_what_comes(embedder: GatedEmb
             await waiting
         with pytest.raises(NotServingError):
             await running
-        assert not closing.done(), "the batch under way is waited for"
+        assert not closing.done(), "closing must wait for the running batch"
         embedder.gate.set()
         await asyncio.wait_for(closing, DEADLINE_S)
         for call in (batcher.embed(["late"]), batcher.split(["late"])):

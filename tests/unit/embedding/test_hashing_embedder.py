@@ -1,4 +1,4 @@
-"""The embedder without a model that tests and trials use."""
+"""The embedder without a model, which tests and trials use."""
 
 import itertools
 
@@ -23,7 +23,7 @@ def test_vectors_are_the_same_on_every_machine() -> None:
     np.testing.assert_allclose(vector, [0, 0, 0, -0.5773503, 0, 0.5773503, 0, 0.5773503], atol=1e-6)
 
 
-def test_texts_that_share_words_are_near() -> None:
+def test_texts_that_share_words_are_similar() -> None:
     cat, feline, stars = HashingEmbedder().embed(
         ["The cat sleeps on the warm sofa", "a cat on a sofa", "Distant stars shine brightly tonight"]
     )
@@ -31,7 +31,7 @@ def test_texts_that_share_words_are_near() -> None:
 
 
 @given(text=st.text(alphabet="ab .\n", max_size=300), words=st.integers(1, 12))
-def test_passages_cover_the_text_and_hold_no_more_words_than_asked(text: str, words: int) -> None:
+def test_passages_cover_the_text_and_stay_within_the_word_limit(text: str, words: int) -> None:
     spans = HashingEmbedder(passage_words=words).split(text)
     assert (spans[0].start, spans[-1].end) == (0, len(text))
     assert all(before.start < after.start <= before.end for before, after in itertools.pairwise(spans))

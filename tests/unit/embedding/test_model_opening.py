@@ -1,4 +1,4 @@
-"""Opening the default model: built once, kept checked, rebuilt when damaged, and the same from every source."""
+"""Opening the default model: built once, cached, checked, rebuilt when damaged, and the same from every source."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_second_start_builds_nothing(cache: Path) -> None:
     assert built == []
 
 
-def test_a_kept_graph_needs_no_weights(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_graph_needs_no_weights(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
     embedder = open_int8(cache)
     assert embedder.embed(["still here"]).shape == (1, 384)
@@ -42,7 +42,7 @@ def test_a_kept_graph_needs_no_weights(cache: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "no checksum", "empty checksum", "no tokenizer"])
-def test_a_damaged_cache_is_built_anew(cache: Path, int8_embedder: Embedder, damage: str) -> None:
+def test_a_damaged_cache_is_rebuilt(cache: Path, int8_embedder: Embedder, damage: str) -> None:
     (graph,) = cache.glob("*int8.onnx")
     content = bytearray(graph.read_bytes())
     match damage:
@@ -63,7 +63,7 @@ def test_a_damaged_cache_is_built_anew(cache: Path, int8_embedder: Embedder, dam
     np.testing.assert_array_equal(embedder.embed(TEXTS), int8_embedder.embed(TEXTS))
     embedder.close()
     open_int8(cache, built=built).close()
-    assert len(built) == 1, "the new graph is kept"
+    assert len(built) == 1, "the new graph must be cached"
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(weights_folder: Path, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_cache_that_cannot_be_written_is_an_error(weights_folder: Path, tmp_pa
         open_int8(tmp_path / "file" / "cache", weights_folder)
 
 
-def test_the_identity_is_of_the_weights_and_not_of_their_place(
+def test_the_identity_depends_on_the_weights_and_not_on_their_location(
     cache: Path, weights_folder: Path, int8_embedder: Embedder, tmp_path: Path
 ) -> None:
     folder = tmp_path / "elsewhere"
@@ -86,7 +86,7 @@ def test_the_identity_is_of_the_weights_and_not_of_their_place(
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "onnx/model.onnx"])
-def test_a_folder_with_its_own_graph_uses_it_and_is_another_identity(
+def test_a_folder_with_its_own_graph_uses_it_and_has_another_identity(
     weights_folder: Path, int8_embedder: Embedder, tmp_path: Path, name: str
 ) -> None:
     own = tmp_path / "own" / name
@@ -99,7 +99,7 @@ def test_a_folder_with_its_own_graph_uses_it_and_is_another_identity(
     embedder.close()
 
 
-def test_a_graph_that_is_no_encoder_is_refused(weights_folder: Path, tmp_path: Path) -> None:
+def test_a_graph_that_is_not_an_encoder_is_refused(weights_folder: Path, tmp_path: Path) -> None:
     tensor = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("Identity", ["input_ids"], ["other"])],
@@ -111,10 +111,10 @@ def test_a_graph_that_is_no_encoder_is_refused(weights_folder: Path, tmp_path: P
     shutil.copyfile(weights_folder / TOKENIZER_FILE, tmp_path / TOKENIZER_FILE)
     with pytest.raises(EmbeddingError, match="hidden states"):
         open_int8(tmp_path / "cache", tmp_path)
-    assert not list((tmp_path / "cache").glob(".*")), "nothing half-written is left"
+    assert not list((tmp_path / "cache").glob(".*")), "a partly written file was left behind"
 
 
-def test_preparing_leaves_all_that_a_start_needs(weights_folder: Path, tmp_path: Path) -> None:
+def test_preparing_downloads_everything_that_a_start_needs(weights_folder: Path, tmp_path: Path) -> None:
     identity = prepare_model(MODEL, precision="int8", model_dir=None, cache_dir=tmp_path, allow_download=False)
     built: list[str] = []
     embedder = open_int8(tmp_path, built=built)
@@ -123,7 +123,7 @@ def test_preparing_leaves_all_that_a_start_needs(weights_folder: Path, tmp_path:
     embedder.close()
 
 
-def test_the_short_name_is_the_same_model(model_cache: Path, int8_embedder: Embedder) -> None:
+def test_the_short_name_means_the_same_model(model_cache: Path, int8_embedder: Embedder) -> None:
     embedder = open_embedder("all-MiniLM-L6-v2", precision="int8", model_dir=None, cache_dir=model_cache)
     assert embedder.model == int8_embedder.model
     embedder.close()

@@ -1,4 +1,4 @@
-"""The default model as an embedder: what it promises of vectors, token counts, passages and closing."""
+"""The default model as an embedder: vectors, token counts, passages and closing."""
 
 import itertools
 import random
@@ -37,28 +37,28 @@ def test_vectors_have_unit_length_and_come_in_order(int8_embedder: Embedder) -> 
     assert int8_embedder.embed([]).shape == (0, 384)
 
 
-def test_a_vector_does_not_depend_on_what_else_is_embedded(int8_embedder: Embedder) -> None:
+def test_a_vector_does_not_depend_on_other_texts_in_the_batch(int8_embedder: Embedder) -> None:
     texts = ["one short text", "?!" * 100, "", "a " * 300, "猫 " * 40, "ok"]
     together = int8_embedder.embed(texts)
     alone = np.concatenate([int8_embedder.embed([text]) for text in texts])
     assert (together * alone).sum(axis=1).min() > 0.99999
 
 
-def test_meaning_is_nearer_than_wording(int8_embedder: Embedder) -> None:
+def test_texts_of_similar_meaning_are_nearer_than_texts_of_similar_wording(int8_embedder: Embedder) -> None:
     question, answer, other = int8_embedder.embed(
         ["How do I make bread?", "Knead flour, water and yeast, then bake the loaf.", "How do I make money?"]
     )
     assert question @ answer > question @ other
 
 
-def test_what_stands_behind_the_last_token_read_does_not_count(int8_embedder: Embedder) -> None:
+def test_text_after_the_last_token_read_does_not_count(int8_embedder: Embedder) -> None:
     read = "word " * 254
     vectors = int8_embedder.embed([read, read + "and something else entirely", "word " * 253 + "else"])
     assert vectors[0] @ vectors[1] > 0.99999
     assert vectors[0] @ vectors[2] < 0.99999
 
 
-def test_token_counts_say_what_is_read(int8_embedder: Embedder) -> None:
+def test_token_counts_are_those_that_the_model_reads(int8_embedder: Embedder) -> None:
     assert int8_embedder.token_counts(["", "one two three", "word " * 1000]) == [0, 3, 254]
     assert int8_embedder.token_counts([]) == []
 
@@ -79,7 +79,7 @@ def covered(embedder: Embedder, text: str) -> list[str]:
 
 
 def tokens_of(embedder: Embedder, passage: str) -> int:
-    """Tokens of a passage, told from 'cut' by the passage being split no further."""
+    """The token count of a passage, or 255 if it would be split further."""
     return 255 if len(embedder.split(passage)) > 1 else embedder.token_counts([passage])[0]
 
 
@@ -124,7 +124,7 @@ def test_a_short_text_is_one_passage(int8_embedder: Embedder) -> None:
     assert len(covered(int8_embedder, "word " * 255)) == 2
 
 
-def test_splitting_takes_time_in_proportion_to_the_length(int8_embedder: Embedder) -> None:
+def test_splitting_takes_linear_time(int8_embedder: Embedder) -> None:
     def seconds(size: int) -> float:
         text = ("Some words of a sentence, and a few more. " * (size // 42 + 1))[:size]
         started = time.process_time()
@@ -148,13 +148,13 @@ def test_a_closed_embedder_says_so(model_cache: Path, int8_embedder: Embedder) -
 
 @pytest.fixture
 def three_runs(model_cache: Path) -> Iterator[Embedder]:
-    """The default model with three runs at the same time, whatever cores there are."""
+    """The default model with three concurrent runs, whatever the number of cores."""
     embedder = open_embedder("all-MiniLM-L6-v2", precision="int8", model_dir=None, cache_dir=model_cache, threads=3)
     yield embedder
     embedder.close()
 
 
-def test_runs_side_by_side_give_each_caller_its_vectors_in_order(int8_embedder: Embedder, three_runs: Embedder) -> None:
+def test_concurrent_runs_give_each_caller_its_vectors_in_order(int8_embedder: Embedder, three_runs: Embedder) -> None:
     texts = [f"text {number} " + "river stone " * (number * 7 % 60) for number in range(60)]
     expected = np.concatenate([int8_embedder.embed([text]) for text in texts])
     assert three_runs.parallelism == 3
@@ -166,7 +166,7 @@ def test_runs_side_by_side_give_each_caller_its_vectors_in_order(int8_embedder: 
         assert (vectors * expected[order]).sum(axis=1).min() > 0.99
 
 
-def test_embedding_while_the_embedder_is_closed_says_so(three_runs: Embedder) -> None:
+def test_embedding_during_closing_raises_a_clear_error(three_runs: Embedder) -> None:
     with ThreadPoolExecutor(1) as callers:
         answer = callers.submit(three_runs.embed, [f"text {number} " + "stone " * 100 for number in range(200)])
         three_runs.close()
@@ -183,7 +183,7 @@ def test_counting_and_splitting_first_changes_no_vector(int8_embedder: Embedder,
         np.testing.assert_allclose(three_runs.embed(texts), int8_embedder.embed(texts), atol=1e-6)
 
 
-def test_tokens_are_kept_until_they_are_taken_and_the_oldest_go_first() -> None:
+def test_tokens_are_kept_until_they_are_used_and_the_oldest_are_dropped_first() -> None:
     cache = TokenCache(2)
     for number, text in enumerate(["one", "two", "three"]):
         cache.put(text, np.array([number], np.int32))

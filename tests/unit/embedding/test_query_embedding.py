@@ -1,4 +1,4 @@
-"""Queries that are embedded from any thread: direct runs, the queue behind them, cache, errors and closing."""
+"""Queries embedded from any thread: direct runs, the queue behind them, cache, errors and closing."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ async def batcher(embedder: GatedEmbedder) -> AsyncIterator[EmbeddingBatcher]:
 
 
 def query(batcher: EmbeddingBatcher, text: str) -> asyncio.Future[Vectors]:
-    """The text as a query, from a thread of its own."""
+    """The text as a query, from its own thread."""
     answer: Future[Vectors] = Future()
 
     def ask() -> None:
@@ -49,12 +49,12 @@ def expected(text: str) -> Vectors:
 
 
 async def under_way(embedder: GatedEmbedder, *texts: str) -> None:
-    """Waits until the model works on these texts, each alone."""
+    """Waits until the model is working on these texts, each in its own run."""
     await until(lambda: all([text] in embedder.batches for text in texts))
 
 
 async def waiting_queries(batcher: EmbeddingBatcher) -> list[asyncio.Future[Vectors]]:
-    """As many queries as are allowed to wait, all of them in the queue."""
+    """The maximum number of waiting queries, all in the queue."""
     before = batcher.waiting_texts
     queries = [query(batcher, f"query {number}") for number in range(WAITING_MAX)]
     await until(lambda: batcher.waiting_texts == before + WAITING_MAX)
@@ -70,7 +70,7 @@ async def test_many_threads_get_their_own_vectors(parallelism: int) -> None:
     np.testing.assert_array_equal(vectors, HashingEmbedder().embed(texts))
 
 
-async def test_a_query_is_embedded_in_the_thread_that_asks(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
+async def test_a_query_is_embedded_in_the_calling_thread(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
     def ask() -> int:
         np.testing.assert_array_equal(batcher.embed_query("question"), expected("question"))
         return threading.get_ident()
@@ -88,7 +88,7 @@ async def test_a_query_seen_before_is_not_embedded_again(embedder: GatedEmbedder
     assert embedder.batches == [["question"], ["text"]]
 
 
-async def test_a_query_does_not_wait_for_bulk(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
+async def test_a_query_does_not_wait_for_bulk_texts(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
     embedder.gate.clear()
     bulk = asyncio.create_task(batcher.embed(["bulk one", "bulk two"]))
     await until(lambda: len(embedder.batches) == 1)
@@ -98,7 +98,7 @@ async def test_a_query_does_not_wait_for_bulk(embedder: GatedEmbedder, batcher: 
     await bulk
 
 
-async def test_more_queries_than_cores_wait_and_go_before_bulk(
+async def test_queries_beyond_the_number_of_cores_wait_but_overtake_bulk_texts(
     embedder: GatedEmbedder, batcher: EmbeddingBatcher
 ) -> None:
     embedder.gate.clear()
@@ -112,12 +112,10 @@ async def test_more_queries_than_cores_wait_and_go_before_bulk(
     np.testing.assert_array_equal(vectors, HashingEmbedder().embed([f"query {number}" for number in range(5)]))
     await asyncio.gather(bulk, direct)
     assert set(embedder.batches[2]) == {f"query {number}" for number in range(5)}
-    assert len(embedder.batches) > 3, "bulk was still waiting"
+    assert len(embedder.batches) > 3, "bulk texts should still have been waiting"
 
 
-async def test_more_waiting_queries_than_allowed_are_refused(
-    embedder: GatedEmbedder, batcher: EmbeddingBatcher
-) -> None:
+async def test_too_many_waiting_queries_are_refused(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
     embedder.gate.clear()
     occupied = [asyncio.create_task(batcher.embed(["bulk"])), query(batcher, "direct")]
     await under_way(embedder, "bulk", "direct")
@@ -142,7 +140,7 @@ async def test_a_failing_query_fails_alone_and_the_next_one_works(
     await bulk
 
 
-async def test_closing_waits_for_a_query_under_way(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
+async def test_closing_waits_for_a_running_query(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
     embedder.gate.clear()
     direct = query(batcher, "direct")
     await under_way(embedder, "direct")
@@ -154,7 +152,7 @@ async def test_closing_waits_for_a_query_under_way(embedder: GatedEmbedder, batc
     np.testing.assert_array_equal(await direct, expected("direct"))
 
 
-async def test_closing_ends_waiting_queries_and_refuses_new_ones(
+async def test_closing_cancels_waiting_queries_and_refuses_new_ones(
     embedder: GatedEmbedder, batcher: EmbeddingBatcher
 ) -> None:
     embedder.gate.clear()

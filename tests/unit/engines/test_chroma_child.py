@@ -1,4 +1,4 @@
-"""What the process of the vector index answers, frame by frame: here it serves in a thread, over real pipes."""
+"""What the process of the vector index answers, frame by frame. Here it serves in a thread, over real pipes."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ from mnemon_server.engines.chroma.records import to_record, to_where
 from mnemon_server.engines.promises.vector_index import IndexEntry
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what Chroma's own imports have to say
+    warnings.simplefilter("ignore")  # warnings by Chroma's own imports
     from mnemon_server.engines.chroma.child import serve
 
 DIMENSION = 8
@@ -38,7 +38,7 @@ class Conversation:
         self._thread.start()
 
     def ask(self, operation: str, payload: bytes = b"", **header: Any) -> Frame:
-        """The answer to a request, which carries its id."""
+        """The answer to a request, which must carry its id."""
         number = next(self._ids)
         self._outbound.write(encode_frame(Frame({"id": number, "op": operation, **header}, payload)))
         self._outbound.flush()
@@ -48,7 +48,7 @@ class Conversation:
         return answer
 
     def end(self) -> None:
-        """Closes the pipe, which is how a child learns that it is no longer needed."""
+        """Closes the pipe, which tells a child that it is no longer needed."""
         self._outbound.close()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -137,18 +137,18 @@ def test_a_collection_of_another_model_is_refused(request_: OpenRequest) -> None
     assert answer.header["failure"] == "mismatch"
 
 
-def test_what_cannot_be_done_is_an_answer_and_not_the_end(child: Conversation, request_: OpenRequest) -> None:
+def test_a_failing_request_gets_an_error_and_the_child_continues(child: Conversation, request_: OpenRequest) -> None:
     assert child.ask("ping").header["failure"] == "stale"
     assert child.ask("dance").header["failure"] == "failed"
     assert child.ask("open", request=asdict(request_)).header["result"]["generation"] == "g1"
 
 
-def test_a_server_that_is_away_is_unreachable(child: Conversation, request_: OpenRequest) -> None:
+def test_a_missing_server_is_reported_as_unreachable(child: Conversation, request_: OpenRequest) -> None:
     away = replace(request_, path="", host="127.0.0.1", port=1)
     assert child.ask("open", request=asdict(away)).header["failure"] == "unreachable"
 
 
-def test_many_vectors_that_are_the_same_are_no_damage(request_: OpenRequest) -> None:
+def test_many_identical_vectors_are_not_damage(request_: OpenRequest) -> None:
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(5, DIMENSION)).astype(np.float32)
     child = Conversation()

@@ -1,4 +1,4 @@
-"""What a passage becomes in ChromaDB: other clients read its collection, too."""
+"""The form of a passage in ChromaDB, whose collection other clients read too."""
 
 from datetime import UTC, datetime
 
@@ -9,7 +9,7 @@ from mnemon_server.engines.chroma.records import to_record
 from mnemon_server.engines.promises.vector_index import IndexEntry
 
 
-def test_the_fields_of_a_collection_are_metadata_under_names_that_no_document_has() -> None:
+def test_fields_of_a_collection_have_metadata_names_that_no_document_uses() -> None:
     time = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
     fields = {"type": "fact", "personality": "", "global": False, "reinforce_time": time, "delete_time": None}
     document = Document("m", "text", {"type": "own"}, scope=Scope(user="ada"), fields=fields)

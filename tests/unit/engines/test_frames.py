@@ -1,4 +1,4 @@
-"""Writing and reading whole segments: what was appended comes back, and only that."""
+"""Writing and reading whole segments: every appended event is read back, and nothing else."""
 
 import hashlib
 import struct
@@ -31,7 +31,7 @@ def reader_of(files: FaultyFiles, name: str = NAME) -> SegmentReader:
     return SegmentReader(files, name, epoch=EPOCH)
 
 
-def test_events_come_back_by_offset_in_the_order_asked_for() -> None:
+def test_events_are_read_by_offset_in_the_requested_order() -> None:
     files, events = FaultyFiles(), [*bodies(50), (60, b"long" * 5_000), (70, b"last")]
     offsets = write_open(files, events)
     wanted = [51, 3, 50, 3, 0, 49]
@@ -42,7 +42,7 @@ def test_events_come_back_by_offset_in_the_order_asked_for() -> None:
 
 
 @pytest.mark.parametrize("write", [write_open, write_sealed])
-def test_events_come_back_in_order_from_any_frame_on(write: Callable[..., object]) -> None:
+def test_events_are_read_in_order_from_any_frame_on(write: Callable[..., object]) -> None:
     files, events = FaultyFiles(), bodies(40)
     write(files, events)
     with reader_of(files) as reader:
@@ -52,7 +52,7 @@ def test_events_come_back_in_order_from_any_frame_on(write: Callable[..., object
         assert list(reader.frames(frames[20].offset, frames[30].end)) == frames[20:31]
 
 
-def test_events_longer_than_a_chunk_come_back() -> None:
+def test_events_longer_than_a_chunk_are_read_back() -> None:
     files = FaultyFiles()
     events = [(1, b"a" * 3_000_000), (2, b""), (3, b"b" * BODY_MAX), *bodies(3_000, first_sequence=4, longest=900)]
     sealed = write_sealed(files, events)
@@ -64,7 +64,7 @@ def test_events_longer_than_a_chunk_come_back() -> None:
         assert salvage.damages == []
 
 
-def test_a_sealed_file_says_what_is_in_it() -> None:
+def test_a_sealed_file_describes_its_content() -> None:
     files, events = FaultyFiles(), bodies(30, first_sequence=1)
     sealed = write_sealed(files, events)
     content = files.content(NAME)
@@ -80,7 +80,7 @@ def test_a_sealed_file_says_what_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, BODY_MAX, BODY_MAX + 1, 2 * BODY_MAX + 5])
-def test_an_index_of_any_length_comes_back(size: int) -> None:
+def test_an_index_of_any_length_is_read_back(size: int) -> None:
     files, index = FaultyFiles(), bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     write_sealed(files, bodies(2), index=index)
     with reader_of(files) as reader:
@@ -103,7 +103,7 @@ def test_the_bytes_are_those_that_the_format_describes() -> None:
     )
 
 
-def test_a_file_is_resumed_at_an_offset_and_sealed_as_if_nothing_had_been_cut() -> None:
+def test_a_file_is_resumed_at_an_offset_and_sealed_as_if_it_had_not_been_cut() -> None:
     whole, cut, events = FaultyFiles(), FaultyFiles(), bodies(20)
     expected = write_sealed(whole, events)
     offsets = write_open(cut, events)
@@ -114,7 +114,7 @@ def test_a_file_is_resumed_at_an_offset_and_sealed_as_if_nothing_had_been_cut() 
     assert cut.content(NAME) == whole.content(NAME)
 
 
-def test_a_file_without_events_is_resumed() -> None:
+def test_a_file_without_events_can_be_resumed() -> None:
     files = FaultyFiles()
     write_open(files, bodies(3))
     writer = SegmentWriter.resume(files, NAME, header(), at=HEADER_BYTES)
@@ -123,7 +123,7 @@ def test_a_file_without_events_is_resumed() -> None:
         assert [frame.body for frame in reader.frames()] == [b"again"]
 
 
-def test_a_file_is_not_resumed_at_what_is_no_end_of_a_frame() -> None:
+def test_a_file_cannot_be_resumed_within_a_frame() -> None:
     files, events = FaultyFiles(), bodies(5, longest=10)
     offsets = write_open(files, events)
     before = files.content(NAME)
@@ -157,7 +157,7 @@ def test_sequences_must_ascend_and_bodies_fit() -> None:
     assert writer.append(6, b"six") == len(before)
 
 
-def test_a_seal_must_cover_the_events_that_were_written() -> None:
+def test_a_seal_must_cover_the_written_events() -> None:
     files = FaultyFiles()
     writer = SegmentWriter.create(files, NAME, header())
     with pytest.raises(ValueError, match="0 events"):
@@ -179,7 +179,7 @@ def test_an_open_file_has_neither_footer_nor_index() -> None:
         assert reader.salvage().is_torn
 
 
-def test_the_prefix_ends_with_the_last_event_that_ends_before_a_place() -> None:
+def test_the_prefix_ends_with_the_last_event_before_an_offset() -> None:
     files, events = FaultyFiles(), bodies(10)
     offsets = write_open(files, events)
     ends = [*offsets[1:], len(files.content(NAME))]
@@ -195,7 +195,7 @@ def test_the_prefix_of_a_sealed_file_ends_with_its_events() -> None:
         assert reader.valid_prefix() == sealed.footer.events_end
 
 
-def test_a_file_of_another_vault_is_refused_and_any_vault_can_be_asked_for() -> None:
+def test_a_file_of_another_vault_is_refused_unless_any_vault_is_accepted() -> None:
     files = FaultyFiles()
     other = epoch_digest(b"another vault")
     write_sealed(files, bodies(4), header(epoch=other))
@@ -222,7 +222,7 @@ def test_a_file_under_the_name_of_another_segment_is_refused() -> None:
         assert reader.verify().event_count == 4
 
 
-def test_a_file_of_a_newer_format_is_refused_without_being_called_damaged() -> None:
+def test_a_file_of_a_newer_format_is_refused_but_not_called_damaged() -> None:
     files = FaultyFiles()
     write_open(files, bodies(2))
     for place, value in ((8, 2), (10, 1), (12, 1), (56, 1)):
@@ -236,7 +236,7 @@ def test_a_file_of_a_newer_format_is_refused_without_being_called_damaged() -> N
                     question()
 
 
-def test_frames_of_an_earlier_file_are_not_taken_for_this_ones() -> None:
+def test_frames_of_an_earlier_file_do_not_count() -> None:
     files, events = FaultyFiles(), bodies(6)
     write_open(files, events, header(seed=1))
     old = files.content(NAME)
@@ -246,7 +246,7 @@ def test_frames_of_an_earlier_file_are_not_taken_for_this_ones() -> None:
         assert list(reader.salvage().sequences) == []
 
 
-def test_a_frame_counts_only_where_it_was_written() -> None:
+def test_a_frame_is_valid_only_where_it_was_written() -> None:
     files, events = FaultyFiles(), [(n, b"of one length") for n in range(1, 9)]
     offsets = write_open(files, events)
     content = bytearray(files.content(NAME))
@@ -259,7 +259,7 @@ def test_a_frame_counts_only_where_it_was_written() -> None:
         assert list(reader.salvage().sequences) == [1, 2, 4, 5, 6, 7, 8]
 
 
-def test_nothing_but_the_beginning_of_an_event_can_be_read() -> None:
+def test_the_beginning_of_an_event_can_be_read_alone() -> None:
     files = FaultyFiles()
     events = bodies(8, longest=40)
     sealed = write_sealed(files, events)
@@ -270,7 +270,7 @@ def test_nothing_but_the_beginning_of_an_event_can_be_read() -> None:
                 reader.read(offset)
 
 
-def test_names_sort_by_sequence_and_generation_and_are_read_back() -> None:
+def test_names_sort_by_sequence_and_generation_and_can_be_parsed() -> None:
     numbers = [(1, 1), (1, 2), (2, 1), (10, 1), (2**63, 9_999)]
     names = [segment_name(*pair) for pair in numbers]
     assert names == sorted(names)

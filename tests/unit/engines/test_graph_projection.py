@@ -1,4 +1,4 @@
-"""A graph that works with a part of a vector's numbers finds what it did with all, also where the subjects change."""
+"""A graph that uses only some dimensions finds what it would find with all, even when the subjects change."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def _saved(folder: Path, model: Model) -> bytes:
 
 
 def _with_directions(snapshot: bytes, change: Callable[[Matrix], Matrix]) -> bytes:
-    """The snapshot with other directions and the checksum put right; they are the last of its arrays."""
+    """The snapshot with other directions and a corrected checksum. The directions are the last of its arrays."""
     body = snapshot[:-32]
     directions = np.frombuffer(body[-DIRECTIONS_BYTES:], "<f4").reshape(WIDTH, DIMENSION)
     return _sealed(body[:-DIRECTIONS_BYTES] + change(directions.copy()).astype("<f4").tobytes())
@@ -76,7 +76,7 @@ def _quarantined(folder: Path) -> int:
 
 
 @pytest.mark.parametrize(("dimension", "width"), [(8, 8), (64, 64), (100, 64), (384, 128), (1536, 512)])
-def test_small_vectors_keep_all_their_numbers_and_larger_ones_a_third(dimension: int, width: int) -> None:
+def test_small_vectors_keep_all_dimensions_and_larger_ones_a_third(dimension: int, width: int) -> None:
     assert GraphSettings().graph_dimension(dimension) == width
 
 
@@ -113,11 +113,11 @@ def test_the_vectors_of_a_graph_take_less_memory(tmp_path: Path) -> None:
         return taken
 
     saved = graph_bytes(replace(EAGER, dimension_share=1.0)) - graph_bytes(EAGER)
-    # Room for 1,024 vectors each, and the directions of both.
+    # Space for 1,024 vectors each, and the directions of both.
     assert saved == 1_024 * 4 * (DIMENSION - WIDTH) + 4 * DIMENSION * (DIMENSION - WIDTH)
 
 
-def test_new_subjects_are_found_though_the_first_vectors_knew_nothing_of_them(tmp_path: Path) -> None:
+def test_new_subjects_are_found_though_the_first_vectors_did_not_have_them(tmp_path: Path) -> None:
     first, second = np.zeros((COUNT, DIMENSION), np.float32), np.zeros((3 * COUNT, DIMENSION), np.float32)
     first[:, :WIDTH] = clustered_vectors(COUNT, WIDTH, 1)
     second[:, WIDTH:] = clustered_vectors(3 * COUNT, WIDTH, 2)
@@ -131,7 +131,7 @@ def test_new_subjects_are_found_though_the_first_vectors_knew_nothing_of_them(tm
     wait_until(has_graph_of(vectors, 4 * COUNT - EAGER.tail_max), 60)
     queries = np.zeros((50, DIMENSION), np.float32)
     queries[:, WIDTH:] = clustered_vectors(50, WIDTH, 3)
-    # What is added last may still bring a rebuild.
+    # The last added vectors may still cause a rebuild.
     wait_until(lambda: recall(vectors, model, queries) >= 0.99, 60)
     vectors.close()
 
@@ -146,7 +146,7 @@ def test_new_subjects_are_found_though_the_first_vectors_knew_nothing_of_them(tm
         pytest.param(np.zeros_like, id="zeros"),
     ],
 )
-def test_a_damaged_projection_under_a_right_checksum_goes_to_quarantine(
+def test_a_damaged_projection_with_a_valid_checksum_is_quarantined(
     tmp_path: Path, change: Callable[[Matrix], Matrix]
 ) -> None:
     model = _model()
@@ -163,7 +163,7 @@ def test_a_missing_projection_is_damage(tmp_path: Path) -> None:
     assert _quarantined(tmp_path) == 1
 
 
-def test_the_projection_of_another_graph_gives_way_to_one_that_fits(tmp_path: Path) -> None:
+def test_the_projection_of_another_graph_is_replaced_by_one_that_fits(tmp_path: Path) -> None:
     model = _model()
     world = np.random.default_rng(4).normal(size=(DIMENSION, DIMENSION))
     foreign = np.linalg.qr(world)[0][:WIDTH]
@@ -174,7 +174,7 @@ def test_the_projection_of_another_graph_gives_way_to_one_that_fits(tmp_path: Pa
     vectors.close()
 
 
-def test_a_snapshot_of_the_format_before_is_built_anew_and_is_no_damage(tmp_path: Path) -> None:
+def test_a_snapshot_of_the_previous_format_is_rebuilt_and_is_not_damage(tmp_path: Path) -> None:
     def make_older(header: dict[str, object]) -> None:
         identity = header["identity"]
         assert isinstance(identity, dict)

@@ -1,4 +1,4 @@
-"""A graph comes back from a snapshot of later vectors too: a backup takes the records back, and not the snapshot."""
+"""A graph can be loaded from a snapshot that is newer than the records, as after restoring a backup."""
 
 from pathlib import Path
 
@@ -21,20 +21,20 @@ def _saved(folder: Path) -> None:
 
 
 def _backup() -> Model:
-    """The first COUNT of them; what is added now gets ids that the later ones had."""
+    """The first COUNT vectors. Vectors added now get ids that the later ones had."""
     model = Model(DIMENSION)
     model.add(clustered_vectors(COUNT, DIMENSION, 1))
     return model
 
 
 @pytest.mark.parametrize("starts", [1, 2, 3])
-def test_what_is_added_under_ids_that_were_given_out_before_is_found(tmp_path: Path, starts: int) -> None:
+def test_vectors_added_under_reused_ids_are_found(tmp_path: Path, starts: int) -> None:
     _saved(tmp_path)
     model = _backup()
     for number in range(starts):
         vectors = opened(tmp_path, model)
         wait_until(has_graph_of(vectors, COUNT))
-        assert vectors.usage().dead_count == LATER, "it was not built anew"
+        assert vectors.usage().dead_count == LATER, "the graph was rebuilt"
         matrix = clustered_vectors(EAGER.tail_max // 2, DIMENSION, 10 + number)
         for i in range(len(matrix)):
             [added] = model.add(matrix[i : i + 1])
@@ -50,7 +50,7 @@ def test_what_is_added_under_ids_that_were_given_out_before_is_found(tmp_path: P
     assert not (tmp_path / "quarantine").exists()
 
 
-def test_the_graph_takes_them_under_their_ids(tmp_path: Path) -> None:
+def test_the_graph_accepts_vectors_under_reused_ids(tmp_path: Path) -> None:
     _saved(tmp_path)
     model = _backup()
     vectors = opened(tmp_path, model)

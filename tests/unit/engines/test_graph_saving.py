@@ -1,4 +1,4 @@
-"""A snapshot can be asked for: it is there when the answer is, and asking never harms."""
+"""Requesting a snapshot: it is on disk when the request is answered, and a request never harms."""
 
 import os
 import select
@@ -69,14 +69,14 @@ def remove_some(vectors: LocalVectors, model: Model) -> None:
 
 
 def save_again(folder: Path) -> None:
-    """Removes some vectors of a graph, and asks for a snapshot; nothing is closed."""
+    """Removes some vectors of a graph and requests a snapshot. Nothing is closed."""
     model = a_model()
     vectors = with_graph(folder, model)
     remove_some(vectors, model)
     assert vectors.save_snapshot() == TIME
 
 
-def test_what_was_asked_for_is_what_the_next_start_loads_after_kill_9(tmp_path: Path) -> None:
+def test_a_requested_snapshot_is_loaded_by_the_next_start_after_kill_9(tmp_path: Path) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", _SAVE_AND_DIE, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=120, check=False
     )
@@ -87,15 +87,15 @@ def test_what_was_asked_for_is_what_the_next_start_loads_after_kill_9(tmp_path: 
     model.remove([3, 4, 5])
     vectors = opened(tmp_path, model)
     wait_until(has_graph_of(vectors, COUNT))
-    # A graph that was built anew would not hold the rows of what was removed.
+    # A rebuilt graph would not hold the rows of the removed vectors.
     assert (vectors.usage().graph_count, vectors.usage().dead_count) == (COUNT, 3)
     assert vectors.usage().snapshot_time == TIME
     assert recall(vectors, model, clustered_vectors(10, DIMENSION, 2)) >= 0.98
     vectors.close()
-    assert snapshots(tmp_path) == ["00000002.graph"], "what was loaded had nothing to add"
+    assert snapshots(tmp_path) == ["00000002.graph"], "the loaded graph should have had nothing to add"
 
 
-def test_there_is_none_where_there_is_no_graph(tmp_path: Path) -> None:
+def test_without_a_graph_there_is_no_snapshot(tmp_path: Path) -> None:
     vectors = opened(tmp_path, a_model(EAGER.graph_min - 1))
     assert vectors.save_snapshot() is None
     vectors.close()
@@ -103,7 +103,7 @@ def test_there_is_none_where_there_is_no_graph(tmp_path: Path) -> None:
     assert not (tmp_path / "index").exists()
 
 
-def test_two_generations_are_kept_of_those_that_were_asked_for(tmp_path: Path) -> None:
+def test_two_generations_of_requested_snapshots_are_kept(tmp_path: Path) -> None:
     vectors = with_graph(tmp_path, a_model())
     for _ in range(4):
         assert vectors.save_snapshot() == TIME
@@ -112,7 +112,7 @@ def test_two_generations_are_kept_of_those_that_were_asked_for(tmp_path: Path) -
     assert len(snapshots(tmp_path)) == 2
 
 
-def test_many_ask_at_once_while_there_are_writes_and_searches_and_all_are_answered(tmp_path: Path) -> None:
+def test_many_concurrent_requests_are_answered_during_writes_and_searches(tmp_path: Path) -> None:
     model = a_model()
     vectors = with_graph(tmp_path, model)
     queries = clustered_vectors(20, DIMENSION, 2)
@@ -127,7 +127,7 @@ def test_many_ask_at_once_while_there_are_writes_and_searches_and_all_are_answer
     vectors.close()
 
 
-def test_nobody_waits_for_a_rebuild(tmp_path: Path) -> None:
+def test_a_request_does_not_wait_for_a_rebuild(tmp_path: Path) -> None:
     model = a_model(4_000)
     vectors = with_graph(tmp_path, model)
     vectors.remove(model.remove(list(range(1, 1_500))))
@@ -138,7 +138,7 @@ def test_nobody_waits_for_a_rebuild(tmp_path: Path) -> None:
     vectors.close()
 
 
-def test_a_full_disk_is_named_and_the_graph_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_graph_continues(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", _FULL_DISK, str(tmp_path)],
         cwd=ROOT,
@@ -151,7 +151,7 @@ def test_a_full_disk_is_named_and_the_graph_goes_on(tmp_path: Path) -> None:
     assert "no space is left" in result.stdout and str(tmp_path) not in result.stdout
 
 
-def test_a_disk_that_fails_is_named_and_the_graph_goes_on(tmp_path: Path) -> None:
+def test_a_failing_disk_is_reported_and_the_graph_continues(tmp_path: Path) -> None:
     model = a_model()
     vectors = with_graph(tmp_path, model)
     (tmp_path / "index").rename(tmp_path / "away")
@@ -165,7 +165,7 @@ def test_a_disk_that_fails_is_named_and_the_graph_goes_on(tmp_path: Path) -> Non
     vectors.close()
 
 
-def test_closing_meanwhile_ends_every_wait(tmp_path: Path) -> None:
+def test_closing_ends_every_waiting_request(tmp_path: Path) -> None:
     for number in range(10):
         vectors = with_graph(tmp_path / str(number), a_model())
         barrier = threading.Barrier(9)
@@ -186,13 +186,13 @@ def test_closing_meanwhile_ends_every_wait(tmp_path: Path) -> None:
 
 
 def block_next_snapshot(folder: Path) -> Path:
-    """Lets the second snapshot wait, as for a disk that does not answer: for whoever reads the pipe."""
+    """Makes the second snapshot block until the pipe is read, like a disk that does not respond."""
     pipe = folder / "index/00000002.tmp"
     os.mkfifo(pipe)
     return pipe
 
 
-def test_a_wait_has_an_end(tmp_path: Path) -> None:
+def test_a_wait_times_out(tmp_path: Path) -> None:
     vectors = with_graph(tmp_path, a_model(), settings=replace(EAGER, snapshot_wait_s=0.05))
     pipe = block_next_snapshot(tmp_path)
     with pytest.raises(StorageFailedError, match=r"not written within 0\.05 s"):
@@ -201,13 +201,13 @@ def test_a_wait_has_an_end(tmp_path: Path) -> None:
     vectors.close()
 
 
-def test_who_asks_for_a_graph_that_is_given_up_meanwhile_gets_none(tmp_path: Path) -> None:
+def test_a_request_returns_nothing_if_the_graph_is_given_up_meanwhile(tmp_path: Path) -> None:
     model = a_model(2 * COUNT)
     vectors = with_graph(tmp_path, model)
     pipe = os.fdopen(os.open(block_next_snapshot(tmp_path), os.O_RDONLY | os.O_NONBLOCK), "rb")
     with ThreadPoolExecutor(2) as pool, pipe:
         first = pool.submit(vectors.save_snapshot)
-        # Begun; it is more than a pipe holds.
+        # Begun, and larger than what a pipe holds.
         assert select.select([pipe], [], [], 60)[0]
         vectors.remove(model.remove(list(range(1, 2 * COUNT - EAGER.graph_min // 2 + 2))))
         second = pool.submit(vectors.save_snapshot)

@@ -1,4 +1,4 @@
-"""Whatever becomes of a snapshot's files, the next start answers the same, and no signal ends the process."""
+"""Whatever happens to the files of a snapshot, the next start gives the same answers and no signal ends the process."""
 
 import hashlib
 import json
@@ -62,14 +62,14 @@ def more(model: Model, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def saved_model() -> Model:
-    """What the snapshot of these tests was made of."""
+    """The model from which the snapshot of these tests was made."""
     model = Model(DIMENSION)
     more(model, COUNT, 1)
     return model
 
 
 def save(folder: Path, model: Model, generations: int = 1) -> list[Path]:
-    """Snapshots of the model, oldest first, all but the first with a few vectors more."""
+    """Saves snapshots of the model, oldest first. Each after the first has a few vectors more."""
     for number in range(generations):
         vectors = opened(folder, model)
         wait_until(has_graph_of(vectors, len(model.vectors)))
@@ -81,7 +81,7 @@ def save(folder: Path, model: Model, generations: int = 1) -> list[Path]:
 
 
 def check_answers(folder: Path, model: Model) -> int:
-    """Opens, and asks at once and with the graph; returns the size of the newest snapshot's graph, 0 where built."""
+    """Opens, and searches at once and with the graph. Returns the newest snapshot's graph size, or 0 if rebuilt."""
     vectors = opened(folder, model)
     queries = clustered_vectors(5, DIMENSION, 3)
     for query in queries:
@@ -98,9 +98,9 @@ def quarantined(folder: Path) -> list[str]:
 
 
 def open_variants(folder: Path, start: int, stop: int, step: int) -> None:
-    """Opens the snapshot with one byte changed and the checksum put right, for every position of a range.
+    """Opens the snapshot with one byte changed and the checksum corrected, for every position of a range.
 
-    The links may lead elsewhere then, and still must not lead out of the graph.
+    The links may then lead elsewhere, but must not lead out of the graph.
     """
     model, path = saved_model(), folder / "index/00000001.graph"
     good = path.read_bytes()
@@ -135,7 +135,7 @@ def folder(tmp_path: Path, saved: bytes) -> Path:
     return tmp_path
 
 
-def test_a_start_takes_the_graph_from_the_snapshot_and_writes_none_without_a_change(folder: Path) -> None:
+def test_a_start_loads_the_graph_from_the_snapshot_and_writes_none_without_a_change(folder: Path) -> None:
     model = saved_model()
     vectors = opened(folder, model)
     wait_until(has_graph_of(vectors, COUNT))
@@ -145,7 +145,7 @@ def test_a_start_takes_the_graph_from_the_snapshot_and_writes_none_without_a_cha
     assert [path.name for path in (folder / "index").iterdir()] == ["00000001.graph"]
 
 
-def test_what_changed_since_the_snapshot_is_taken_up(folder: Path) -> None:
+def test_changes_since_the_snapshot_are_applied(folder: Path) -> None:
     rng, model = random.Random(4), saved_model()
     gone = model.remove(rng.sample(sorted(model.vectors), k=50))
     more(model, 60, 2)
@@ -159,8 +159,8 @@ def test_what_changed_since_the_snapshot_is_taken_up(folder: Path) -> None:
     vectors.close()
 
 
-def test_recall_stays_where_many_that_the_snapshot_links_are_gone(tmp_path: Path) -> None:
-    # A narrow search, which must get along with every row that it passes through.
+def test_recall_stays_when_many_vectors_linked_by_the_snapshot_are_gone(tmp_path: Path) -> None:
+    # A narrow search, which must work with every row that it passes.
     narrow = replace(EAGER, ef_search=16, dead_share_max=0.9)
     rng, model = random.Random(8), Model(48)
     more(model, 1_500, 1)
@@ -175,7 +175,7 @@ def test_recall_stays_where_many_that_the_snapshot_links_are_gone(tmp_path: Path
     vectors.close()
 
 
-def test_vectors_that_the_snapshot_lacks_in_between_are_taken_up(tmp_path: Path) -> None:
+def test_vectors_missing_from_the_snapshot_are_added(tmp_path: Path) -> None:
     whole, partly = saved_model(), saved_model()
     partly.remove(list(range(10, 40)))
     save(tmp_path, partly)
@@ -185,7 +185,7 @@ def test_vectors_that_the_snapshot_lacks_in_between_are_taken_up(tmp_path: Path)
     vectors.close()
 
 
-def test_no_vector_is_in_the_files(folder: Path, saved: bytes) -> None:
+def test_the_files_hold_no_vector(folder: Path, saved: bytes) -> None:
     for vector in saved_model().vectors.values():
         assert vector[:2].tobytes() not in saved
 
@@ -196,7 +196,7 @@ def test_two_generations_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "index").iterdir())) == 2
 
 
-def test_a_byte_flipped_anywhere_is_noticed_and_the_file_moved_aside(folder: Path, saved: bytes) -> None:
+def test_a_flipped_byte_is_detected_and_the_file_quarantined(folder: Path, saved: bytes) -> None:
     model, path = saved_model(), folder / "index/00000001.graph"
     header_end = 12 + int.from_bytes(saved[8:12], "little")
     positions = [*range(0, header_end, 13), *range(header_end, len(saved), len(saved) // 10)]
@@ -204,7 +204,7 @@ def test_a_byte_flipped_anywhere_is_noticed_and_the_file_moved_aside(folder: Pat
         (folder / "index/00000002.graph").unlink(missing_ok=True)
         path.write_bytes(saved[:position] + bytes([saved[position] ^ 1 << position % 8]) + saved[position + 1 :])
         _open_damaged(folder, model)
-        # The clock stands still: later files take the place of earlier ones.
+        # The clock stands still, so later files replace earlier ones.
         assert len(quarantined(folder)) == 1, f"byte {position}, file {number}"
         (folder / "quarantine" / quarantined(folder)[0]).unlink()
 
@@ -220,7 +220,7 @@ def test_a_flip_or_a_cut_anywhere_is_damage(folder: Path, saved: bytes) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.3, 0.999])
-def test_a_file_that_was_cut_falls_back_to_the_generation_before(tmp_path: Path, share: float) -> None:
+def test_after_a_truncated_file_the_previous_generation_is_loaded(tmp_path: Path, share: float) -> None:
     model = saved_model()
     older, newest = save(tmp_path, model, generations=2)
     newest.write_bytes(newest.read_bytes()[: int(newest.stat().st_size * share)])
@@ -228,13 +228,13 @@ def test_a_file_that_was_cut_falls_back_to_the_generation_before(tmp_path: Path,
     wait_until(has_graph_of(vectors, len(model.vectors)))
     vectors.close()
     assert len(quarantined(tmp_path)) == 1
-    # It went on from the older one, and did not begin anew.
+    # It continued from the older one instead of starting again.
     assert older.exists()
     check_answers(tmp_path, model)
 
 
 @pytest.mark.parametrize("removed", ["newest", "older", "both", "folder"])
-def test_files_that_are_missing_are_no_loss(tmp_path: Path, removed: str) -> None:
+def test_missing_files_lose_nothing(tmp_path: Path, removed: str) -> None:
     model = saved_model()
     older, newest = save(tmp_path, model, generations=2)
     for path, when in ((older, ("older", "both", "folder")), (newest, ("newest", "both", "folder"))):
@@ -257,7 +257,7 @@ def test_a_snapshot_of_another_store_model_or_kind_of_graph_is_not_used_and_stay
     assert quarantined(folder) == []
 
 
-def test_a_snapshot_of_other_vectors_under_the_same_name_is_not_believed(folder: Path) -> None:
+def test_a_snapshot_of_other_vectors_under_the_same_name_is_ignored(folder: Path) -> None:
     model = Model(DIMENSION)
     more(model, COUNT, 77)
     check_answers(folder, model)
@@ -276,7 +276,7 @@ def test_a_snapshot_of_a_newer_format_is_left_alone(folder: Path, saved: bytes) 
     assert quarantined(folder) == []
 
 
-def test_links_that_lead_anywhere_under_a_right_checksum_end_no_process(folder: Path, saved: bytes) -> None:
+def test_wrong_links_under_a_valid_checksum_do_not_end_the_process(folder: Path, saved: bytes) -> None:
     header_end = 12 + int.from_bytes(saved[8:12], "little")
     _in_child(_OPENING, str(folder), "0", str(header_end), "17")
     _in_child(_OPENING, str(folder), str(header_end), str(len(saved)), str(len(saved) // 40))
@@ -284,12 +284,12 @@ def test_links_that_lead_anywhere_under_a_right_checksum_end_no_process(folder: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_links_that_lead_anywhere_end_no_process_for_thousands_of_bytes(folder: Path, saved: bytes) -> None:
+def test_wrong_links_do_not_end_the_process_for_thousands_of_bytes(folder: Path, saved: bytes) -> None:
     _in_child(_OPENING, str(folder), "0", str(len(saved)), "11", timeout_s=1_700)
 
 
 @pytest.mark.parametrize("bytes_max", [0, 4_096])
-def test_a_full_disk_costs_the_snapshot_alone(tmp_path: Path, bytes_max: int) -> None:
+def test_a_full_disk_costs_only_the_snapshot(tmp_path: Path, bytes_max: int) -> None:
     model = saved_model()
     [older] = save(tmp_path, model)
     content = older.read_bytes()
@@ -298,13 +298,13 @@ def test_a_full_disk_costs_the_snapshot_alone(tmp_path: Path, bytes_max: int) ->
     assert older.read_bytes() == content
 
 
-def test_kill_9_while_snapshots_are_written_costs_nothing(tmp_path: Path) -> None:
+def test_kill_9_while_snapshots_are_written_loses_nothing(tmp_path: Path) -> None:
     _kill_while_saving(tmp_path, rounds=2)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kill_9_at_many_moments_while_snapshots_are_written_costs_nothing(tmp_path: Path) -> None:
+def test_kill_9_at_many_moments_while_snapshots_are_written_loses_nothing(tmp_path: Path) -> None:
     _kill_while_saving(tmp_path, rounds=200)
 
 
@@ -318,7 +318,7 @@ def _kill_while_saving(folder: Path, *, rounds: int) -> None:
         assert process.stdout.readline() == b"open\n", process.stderr.read()
         before = [path.name for path in (folder / "index").glob("*.graph")]
         wait_until(lambda before=before: [path.name for path in (folder / "index").glob("*.graph")] != before)
-        # Any moment of the next writes: what is interrupted is left to chance.
+        # Any moment of the next writes: what is interrupted is random.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0, 0.05))
         process.kill()
@@ -327,7 +327,7 @@ def _kill_while_saving(folder: Path, *, rounds: int) -> None:
         assert quarantined(folder) == []
 
 
-def test_what_an_interrupted_write_left_is_no_snapshot(folder: Path, saved: bytes) -> None:
+def test_the_rest_of_an_interrupted_write_is_not_a_snapshot(folder: Path, saved: bytes) -> None:
     (folder / "index/00000002.tmp").write_bytes(saved[:1000])
     model = saved_model()
     vectors = opened(folder, model)

@@ -1,4 +1,4 @@
-"""While a graph is loaded or built at opening, it says so and how far it has come; whatever happens, that ends."""
+"""While a graph is loaded or built at opening, the store reports it and the progress, and it always ends."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ def _model(count: int = COUNT) -> Model:
 
 
 def _loaded(folder: Path, model: Model) -> LocalVectors:
-    """Vectors as they are when a store has been read: everything is there but the graph."""
+    """The vectors of a store that has been read: everything but the graph."""
     vectors = local_vectors(folder, DIMENSION)
     model.load(vectors)
     return vectors
@@ -38,7 +38,7 @@ def _saved(folder: Path, model: Model) -> None:
 
 
 def _until_warm(vectors: LocalVectors) -> Iterator[VectorUsage]:
-    """Everything it says until it says that it is warm, and that as well."""
+    """All its reports up to and including the first that says warm."""
     usage = vectors.usage()
     while not usage.warm:
         yield usage
@@ -47,7 +47,7 @@ def _until_warm(vectors: LocalVectors) -> Iterator[VectorUsage]:
 
 
 @pytest.mark.parametrize("how", ["built", "loaded"])
-def test_it_is_not_warm_from_the_start_and_is_once_the_graph_is_there(tmp_path: Path, how: str) -> None:
+def test_it_becomes_warm_only_when_the_graph_is_loaded(tmp_path: Path, how: str) -> None:
     model = _model()
     if how == "loaded":
         _saved(tmp_path, model)
@@ -55,13 +55,13 @@ def test_it_is_not_warm_from_the_start_and_is_once_the_graph_is_there(tmp_path: 
     vectors.start()
     *_, warm = _until_warm(vectors)
     vectors.close()
-    # It may be quick, but it is never warm without the graph.
+    # Loading may be quick, but it is never warm without the graph.
     assert (warm.graph_count, warm.flat_count) == (COUNT, 0)
-    assert len(list((tmp_path / "index").iterdir())) == 1, "what was loaded was not built again"
+    assert len(list((tmp_path / "index").iterdir())) == 1, "the loaded graph must not be rebuilt"
 
 
 @pytest.mark.parametrize(("how", "steps_min"), [("built", 10), ("loaded", 0)])
-def test_progress_grows_up_to_all_and_ends(tmp_path: Path, how: str, steps_min: int) -> None:
+def test_progress_grows_to_the_total_and_ends(tmp_path: Path, how: str, steps_min: int) -> None:
     model = _model()
     if how == "loaded":
         _saved(tmp_path, model)
@@ -74,7 +74,7 @@ def test_progress_grows_up_to_all_and_ends(tmp_path: Path, how: str, steps_min: 
     assert len({count for count in progress if 0 < count < COUNT}) >= steps_min
 
 
-def test_loading_tells_how_far_it_has_come(tmp_path: Path) -> None:
+def test_loading_reports_its_progress(tmp_path: Path) -> None:
     model, told = _model(), list[int]()
     _saved(tmp_path, model)
     identity = SnapshotIdentity.of("store", "model/1", DIMENSION, EAGER)
@@ -86,7 +86,7 @@ def test_loading_tells_how_far_it_has_come(tmp_path: Path) -> None:
     assert told == sorted(set(told)) and len(told) > 1 and told[-1] == COUNT
 
 
-def test_a_graph_that_is_missing_much_is_not_warm_before_it_has_it(tmp_path: Path) -> None:
+def test_a_graph_that_lacks_many_vectors_is_not_warm_before_it_has_them(tmp_path: Path) -> None:
     model = _model(EAGER.graph_min)
     _saved(tmp_path, model)
     model.add(clustered_vectors(COUNT, DIMENSION, 2))
@@ -98,14 +98,14 @@ def test_a_graph_that_is_missing_much_is_not_warm_before_it_has_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("count", [0, 1, EAGER.graph_min // 2 - 1, EAGER.graph_min // 2, EAGER.graph_min - 1])
-def test_it_is_warm_at_once_where_no_graph_is_needed(tmp_path: Path, count: int) -> None:
+def test_it_is_warm_at_once_if_no_graph_is_needed(tmp_path: Path, count: int) -> None:
     vectors = _loaded(tmp_path, _model(count))
     vectors.start()
     assert vectors.usage().warm
     vectors.close()
 
 
-def test_a_snapshot_is_waited_for_where_there_are_too_few_vectors_to_begin_a_graph(tmp_path: Path) -> None:
+def test_it_waits_for_a_snapshot_even_with_too_few_vectors_to_start_a_graph(tmp_path: Path) -> None:
     model = _model(EAGER.graph_min)
     _saved(tmp_path, model)
     model.remove(list(range(1, 20)))
@@ -116,7 +116,7 @@ def test_a_snapshot_is_waited_for_where_there_are_too_few_vectors_to_begin_a_gra
     assert warm.graph_count == EAGER.graph_min and warm.dead_count == 19
 
 
-def test_a_snapshot_that_is_of_no_use_is_not_waited_for_longer_than_it_takes_to_see_that(tmp_path: Path) -> None:
+def test_it_waits_for_an_unusable_snapshot_only_until_it_is_rejected(tmp_path: Path) -> None:
     model = _model(EAGER.graph_min - 1)
     (tmp_path / "index").mkdir()
     (tmp_path / "index/00000001.graph").write_bytes(b"no graph")
@@ -127,7 +127,7 @@ def test_a_snapshot_that_is_of_no_use_is_not_waited_for_longer_than_it_takes_to_
     vectors.close()
 
 
-def test_it_is_warm_at_once_where_the_memory_is_too_small_for_a_graph(tmp_path: Path) -> None:
+def test_it_is_warm_at_once_if_the_memory_is_too_small_for_a_graph(tmp_path: Path) -> None:
     model = _model(EAGER.graph_min)
     vectors = local_vectors(tmp_path, DIMENSION, bytes_max=4 * DIMENSION * EAGER.graph_min)
     model.load(vectors)
@@ -136,7 +136,7 @@ def test_it_is_warm_at_once_where_the_memory_is_too_small_for_a_graph(tmp_path: 
     vectors.close()
 
 
-def test_a_graph_that_cannot_be_built_is_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_does_not_wait_for_a_graph_that_cannot_be_built(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = _model()
     # hnswlib refuses it.
     vectors = local_vectors(tmp_path, DIMENSION, settings=replace(EAGER, ef_construction=-1))
@@ -171,7 +171,7 @@ def test_once_warm_it_stays_warm_while_it_grows_shrinks_and_is_rebuilt(tmp_path:
     assert vectors.usage().warm
 
 
-def test_a_store_that_is_opened_anew_need_not_become_warm_again(tmp_path: Path) -> None:
+def test_a_reopened_store_stays_warm(tmp_path: Path) -> None:
     vectors = _loaded(tmp_path, _model())
     vectors.start(warm=True)
     while vectors.usage().graph_count < COUNT:

@@ -1,4 +1,4 @@
-"""The commands that look into a timeline's files: they say what is there, and exactly what is damaged."""
+"""The commands that inspect a timeline's files: they describe the content and exactly what is damaged."""
 
 import json
 import re
@@ -38,7 +38,7 @@ class Timeline:
     last: Path
 
     def offset(self, path: Path, sequence: int) -> int:
-        """Where an event begins."""
+        """The offset of an event."""
         with SegmentReader(OsFiles(path.parent), path.name, epoch=EPOCH) as reader:
             return next(frame.offset for frame in reader.frames() if frame.sequence == sequence)
 
@@ -70,7 +70,7 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_sound_timeline_is_said_to_be_sound(timeline: Timeline) -> None:
+def test_a_sound_timeline_is_reported_as_sound(timeline: Timeline) -> None:
     code, printed = run("verify", timeline.folder)
     assert (code, printed) == (0, "3 segments, 170 events; 0 segments are damaged\n")
     code, told = run_json("verify", timeline.folder)
@@ -114,7 +114,7 @@ def test_any_flipped_byte_of_a_sealed_segment_ends_with_exit_code_1(timeline: Ti
         timeline.second.write_bytes(content)
 
 
-def test_the_unfinished_end_of_an_open_segment_is_no_damage(timeline: Timeline) -> None:
+def test_the_unfinished_end_of_an_open_segment_is_not_damage(timeline: Timeline) -> None:
     content = timeline.last.read_bytes()
     start = timeline.offset(timeline.last, 170)
     timeline.last.write_bytes(content[: start + 7])
@@ -124,7 +124,7 @@ def test_the_unfinished_end_of_an_open_segment_is_no_damage(timeline: Timeline) 
     assert run_json("inspect", timeline.last)[1]["segments"][0]["event_count"] == 19
 
 
-def test_a_footer_that_was_cut_off_is_damage(timeline: Timeline) -> None:
+def test_a_truncated_footer_is_damage(timeline: Timeline) -> None:
     content = timeline.first.read_bytes()
     timeline.first.write_bytes(content[:-10])
     code, told = run_json("inspect", timeline.first)
@@ -132,7 +132,7 @@ def test_a_footer_that_was_cut_off_is_damage(timeline: Timeline) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 500, b"just text\n" * 20])
-def test_a_file_that_is_no_segment_is_said_to_be_damaged_from_its_first_byte(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_segment_is_damaged_from_its_first_byte(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file.segment"
     path.write_bytes(content)
     code, told = run_json("inspect", path)
@@ -149,7 +149,7 @@ def test_swapped_files_are_refused(timeline: Timeline) -> None:
     assert f"the header is that of {timeline.second.name}" in told["segments"][0]["problem"]
 
 
-def test_a_segment_of_another_vault_does_not_go_unnoticed(timeline: Timeline) -> None:
+def test_a_segment_of_another_vault_is_noticed(timeline: Timeline) -> None:
     files = OsFiles(timeline.first.parent)
     write_sealed(files, bodies(5, first_sequence=500), header(500, epoch=epoch_digest(b"another vault")))
     code, printed = run("verify", timeline.folder)
@@ -157,7 +157,7 @@ def test_a_segment_of_another_vault_does_not_go_unnoticed(timeline: Timeline) ->
     assert "belong to different vaults" in printed
 
 
-def test_segments_that_overlap_are_named_but_not_a_segment_and_what_it_was_rewritten_to(timeline: Timeline) -> None:
+def test_overlapping_segments_are_named_but_not_a_segment_and_its_rewritten_form(timeline: Timeline) -> None:
     files = OsFiles(timeline.first.parent)
     write_sealed(files, bodies(90, first_sequence=2), header(1, generation=2))
     assert run("verify", timeline.folder)[0] == 0
@@ -206,7 +206,7 @@ def test_a_segment_that_is_being_written_and_sealed_is_never_called_damaged(tmp_
     assert all(inspect_segment(path).state == "sealed" for path in find_segments(tmp_path))
 
 
-def test_a_segment_that_begins_while_it_is_looked_at_is_not_called_damaged(
+def test_a_segment_that_begins_during_the_inspection_is_not_called_damaged(
     timeline: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = timeline.last.read_bytes()
@@ -221,16 +221,14 @@ def test_a_segment_that_begins_while_it_is_looked_at_is_not_called_damaged(
     assert inspect_segment(timeline.last).state == "open"
 
 
-def test_a_file_that_has_just_been_created_is_given_a_moment_for_its_header(
-    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_file_is_given_a_moment_to_get_its_header(timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
     content = timeline.last.read_bytes()
     timeline.last.write_bytes(b"")
     monkeypatch.setattr(time, "sleep", lambda seconds: timeline.last.write_bytes(content))
     assert inspect_segment(timeline.last).state == "open"
 
 
-def test_nothing_is_changed(timeline: Timeline) -> None:
+def test_inspection_changes_nothing(timeline: Timeline) -> None:
     flip(timeline.first, 200)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in timeline.first.parent.iterdir()}
     run("verify", timeline.folder)

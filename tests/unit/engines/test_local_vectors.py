@@ -1,4 +1,4 @@
-"""The vectors in memory answer like a comparison of everything, whatever their graph is doing meanwhile."""
+"""The vectors in memory answer like a comparison of everything, whatever their graph is doing."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ DIMENSION = 32
 
 
 def check_exact(vectors: LocalVectors, model: Model, rng: random.Random) -> None:
-    """A scan gives every vector that is there, and a scan of candidates those of them that are there."""
+    """Checks that a scan returns every vector, and a scan of candidates the existing ones among them."""
     query = clustered_vectors(1, model.dimension, rng.randrange(1_000))[0]
     expected = model.scores(query)
     scores = vectors.scan(query)
@@ -31,9 +31,7 @@ def check_exact(vectors: LocalVectors, model: Model, rng: random.Random) -> None
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_after_any_adds_removes_and_rebuilds_it_answers_like_a_comparison_of_everything(
-    tmp_path: Path, seed: int
-) -> None:
+def test_after_any_adds_removes_and_rebuilds_it_answers_like_a_full_comparison(tmp_path: Path, seed: int) -> None:
     rng, model = random.Random(seed), Model(DIMENSION)
     vectors = opened(tmp_path, model)
     found, asked, rebuilt = 0.0, 0, False
@@ -71,7 +69,7 @@ def test_recall_stays_when_a_third_is_deleted_and_a_third_replaced(tmp_path: Pat
     assert rebuilt >= 0.99
 
 
-def test_what_was_just_added_is_found_before_the_graph_took_it(tmp_path: Path) -> None:
+def test_a_new_vector_is_found_before_the_graph_has_it(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     vectors = opened(tmp_path, model)
     vectors.add(*_more(model, 300, 1))
@@ -84,7 +82,7 @@ def test_what_was_just_added_is_found_before_the_graph_took_it(tmp_path: Path) -
     vectors.close()
 
 
-def test_what_was_just_removed_is_not_found_even_where_it_is_nearly_everything(tmp_path: Path) -> None:
+def test_a_removed_vector_is_not_found_even_if_nearly_all_are_removed(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     vectors = opened(tmp_path, model)
     vectors.add(*_more(model, 1_000, 1))
@@ -97,7 +95,7 @@ def test_what_was_just_removed_is_not_found_even_where_it_is_nearly_everything(t
     assert nearest is None or nearest.passage_ids.tolist() == model.best(query, 20)
 
 
-def test_deleted_vectors_leave_the_graph_once_they_are_many(tmp_path: Path) -> None:
+def test_deleted_vectors_leave_the_graph_once_there_are_many(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     vectors = opened(tmp_path, model)
     vectors.add(*_more(model, 1_000, 1))
@@ -110,7 +108,7 @@ def test_deleted_vectors_leave_the_graph_once_they_are_many(tmp_path: Path) -> N
     vectors.close()
 
 
-def test_there_is_no_graph_where_scanning_is_cheaper(tmp_path: Path) -> None:
+def test_there_is_no_graph_when_scanning_is_cheaper(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     vectors = opened(tmp_path, model)
     vectors.add(*_more(model, EAGER.graph_min - 1, 1))
@@ -125,7 +123,7 @@ def test_there_is_no_graph_where_scanning_is_cheaper(tmp_path: Path) -> None:
     vectors.close()
 
 
-def test_there_is_no_graph_beyond_the_bound_of_the_memory(tmp_path: Path) -> None:
+def test_there_is_no_graph_beyond_the_memory_limit(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     per_vector = 4 * DIMENSION + 132 + 4 * DIMENSION + 8 + 112 + 4
     vectors = opened(tmp_path, model, bytes_max=400 * per_vector)
@@ -138,7 +136,7 @@ def test_there_is_no_graph_beyond_the_bound_of_the_memory(tmp_path: Path) -> Non
     vectors.close()
 
 
-def test_the_memory_that_is_told_grows_with_the_graph(tmp_path: Path) -> None:
+def test_the_reported_memory_grows_with_the_graph(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     vectors = local_vectors(tmp_path, DIMENSION)
     vectors.add(*_more(model, 2_000, 1))
@@ -153,7 +151,7 @@ def test_the_memory_that_is_told_grows_with_the_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("occupied", ["index", "quarantine"])
-def test_a_folder_that_cannot_be_written_costs_the_snapshot_alone(tmp_path: Path, occupied: str) -> None:
+def test_an_unwritable_folder_costs_only_the_snapshot(tmp_path: Path, occupied: str) -> None:
     (tmp_path / occupied).write_text("in the way")
     model = Model(DIMENSION)
     vectors = opened(tmp_path, model)
@@ -164,18 +162,18 @@ def test_a_folder_that_cannot_be_written_costs_the_snapshot_alone(tmp_path: Path
     assert (tmp_path / occupied).read_text() == "in the way"
 
 
-def test_everything_at_once_never_fails_and_never_shows_what_is_gone(tmp_path: Path) -> None:
+def test_concurrent_operations_never_fail_and_never_return_deleted_vectors(tmp_path: Path) -> None:
     _everything_at_once(tmp_path, seconds=2.5)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_everything_at_once_for_ten_minutes(tmp_path: Path) -> None:
+def test_concurrent_operations_for_ten_minutes(tmp_path: Path) -> None:
     _everything_at_once(tmp_path, seconds=600)
 
 
 def _everything_at_once(folder: Path, *, seconds: float) -> None:
-    """Four readers, while one writer adds, replaces and deletes, the graph is rebuilt, and snapshots are written."""
+    """Four readers search while one writer changes vectors, the graph is rebuilt and snapshots are written."""
     settings = replace(EAGER, snapshot_changes_min=50, snapshot_changes_share=0.0)
     model, rng, end = Model(DIMENSION), random.Random(3), time.monotonic() + seconds
     vectors = opened(folder, model, settings=settings)
@@ -221,7 +219,7 @@ def _everything_at_once(folder: Path, *, seconds: float) -> None:
     again.close()
 
 
-def test_a_lock_that_is_taken_again_at_once_goes_to_those_who_waited() -> None:
+def test_a_lock_goes_to_waiting_threads_before_its_last_holder() -> None:
     lock, order, waiting = FairLock(), [], 3
 
     def wait_for_it(number: int) -> None:

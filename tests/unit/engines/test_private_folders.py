@@ -1,4 +1,4 @@
-"""What the server writes is its own user's alone, whatever the umask and whatever was there before."""
+"""Files that the server writes are readable by its own user only, whatever the umask and the earlier permissions."""
 
 import os
 import stat
@@ -35,13 +35,13 @@ def fill(data_dir: Path) -> None:
         assert open_to_others(data_dir) == {}
 
 
-def test_folders_and_files_are_the_servers_alone(tmp_path: Path) -> None:
+def test_folders_and_files_are_private_to_the_server(tmp_path: Path) -> None:
     fill(tmp_path / "new" / "data")
     assert open_to_others(tmp_path) == {}
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) >= 3
 
 
-def test_what_was_open_is_tightened_but_the_folder_above_stays(tmp_path: Path) -> None:
+def test_open_permissions_are_tightened_but_the_parent_folder_stays(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "tenants" / "default").mkdir(parents=True, mode=0o755)
     fill(data)

@@ -1,4 +1,4 @@
-"""Damaged segments: every damage is noticed, none yields a wrong event, and none hides its neighbours."""
+"""Damaged segments: every damage is detected, never yields a wrong event, and does not hide its neighbours."""
 
 import contextlib
 import random
@@ -56,12 +56,12 @@ def damaged(content: bytes, start: int, replacement: bytes) -> bytes:
 
 
 def untouched(start: int, end: int) -> list[tuple[int, bytes]]:
-    """The events of which no byte lies in the range."""
+    """The events without a byte in the range."""
     return [event for event, (low, high) in zip(EVENTS, RANGES, strict=True) if high <= start or low >= end]
 
 
 def ask_everything(reader: SegmentReader) -> list[tuple[int, bytes]]:
-    """Asks all there is to ask; returns every event that was returned by anything. Nothing but damage is raised."""
+    """Calls every read. Returns every event that any of them returned. Only damage errors are allowed."""
     seen: list[tuple[int, bytes]] = []
 
     def collect() -> None:
@@ -88,7 +88,7 @@ def ask_everything(reader: SegmentReader) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("bit", [0, 5])
-def test_a_flipped_bit_in_any_byte_of_a_sealed_file_is_noticed_and_costs_one_event(bit: int) -> None:
+def test_a_flipped_bit_in_any_byte_of_a_sealed_file_is_detected_and_costs_one_event(bit: int) -> None:
     for place in range(len(SEALED)):
         with reader_of(damaged(SEALED, place, bytes([SEALED[place] ^ 1 << bit]))) as reader:
             for digest in (None, DIGEST):
@@ -128,7 +128,7 @@ def test_a_file_with_a_damaged_header_is_read_by_the_copy_at_its_end() -> None:
         assert [(damage.start, damage.end, damage.before) for damage in found.damages] == [(0, HEADER_BYTES, 1)]
 
 
-def test_without_any_header_nothing_is_believed() -> None:
+def test_without_any_header_nothing_is_trusted() -> None:
     with reader_of(damaged(OPEN, 0, bytes(HEADER_BYTES))) as reader:
         found = reader.salvage()
         assert list(found.offsets) == [] and found.header is None and not found.is_torn
@@ -155,7 +155,7 @@ def test_a_file_cut_at_any_length_keeps_every_whole_event(content: bytes) -> Non
             assert salvaged(reader) == whole
 
 
-def test_a_torn_tail_is_told_from_damage() -> None:
+def test_a_torn_tail_is_distinguished_from_damage() -> None:
     for length in range(HEADER_BYTES, len(OPEN)):
         with reader_of(OPEN[:length]) as reader:
             assert reader.salvage().is_torn
@@ -164,7 +164,7 @@ def test_a_torn_tail_is_told_from_damage() -> None:
             assert not reader.salvage().is_torn
 
 
-def test_a_page_of_zeros_costs_the_events_that_touch_it() -> None:
+def test_a_page_of_zeros_costs_the_events_that_overlap_it() -> None:
     events = bodies(900, longest=200)
     content = sealed_content(events)
     ranges = frame_ranges(content)
@@ -194,7 +194,7 @@ def test_several_damages_are_named_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 23, 24, FOOTER_BYTES, 5_000])
-def test_garbage_behind_the_end_is_noticed_and_costs_nothing(size: int) -> None:
+def test_garbage_after_the_end_is_detected_and_costs_nothing(size: int) -> None:
     garbage = random.Random(size).randbytes(size)
     for content in (OPEN, SEALED):
         with reader_of(content + garbage) as reader:
@@ -206,7 +206,7 @@ def test_garbage_behind_the_end_is_noticed_and_costs_nothing(size: int) -> None:
                 list(reader.frames())
 
 
-def test_an_inserted_or_missing_byte_costs_what_is_behind_it_and_is_noticed() -> None:
+def test_an_inserted_or_missing_byte_is_detected_and_costs_the_events_after_it() -> None:
     place = OFFSETS[10] + 3
     for content in (SEALED[:place] + b"!" + SEALED[place:], SEALED[:place] + SEALED[place + 1 :]):
         with reader_of(content) as reader:
@@ -215,7 +215,7 @@ def test_an_inserted_or_missing_byte_costs_what_is_behind_it_and_is_noticed() ->
                 reader.verify()
 
 
-def test_an_event_within_an_event_is_not_taken_for_one() -> None:
+def test_an_event_within_an_event_does_not_count() -> None:
     files = FaultyFiles()
     inner = SEALED[OFFSETS[20] : OFFSETS[24]]
     events = [(1, b"one"), (2, inner * 3), (3, b"three")]
@@ -225,8 +225,8 @@ def test_an_event_within_an_event_is_not_taken_for_one() -> None:
         assert salvaged(reader) == [events[0], events[2]]
 
 
-def test_an_event_that_was_forged_into_another_is_not_taken_for_one_when_that_is_damaged() -> None:
-    """Its author would have to know the file's seed and the place."""
+def test_an_event_forged_inside_a_damaged_event_does_not_count() -> None:
+    """Its author would have to know the file's seed and the offset."""
     head, place = header(), HEADER_BYTES + 20 + 5
     forged = b"".join(frame_parts(head.seed, place, FrameType.EVENT, 2, b"never recorded"))
     files, events = FaultyFiles(), [(1, b"12345" + forged + b"!"), (3, b"three")]
@@ -235,7 +235,7 @@ def test_an_event_that_was_forged_into_another_is_not_taken_for_one_when_that_is
         assert salvaged(reader) == [events[1]]
 
 
-def test_a_file_in_which_sequences_do_not_ascend_yields_each_but_once() -> None:
+def test_a_file_with_unordered_sequences_yields_each_only_once() -> None:
     head = header()
     first, _, _ = encode_events(head.seed, HEADER_BYTES, 0, [(4, b"four"), (5, b"five")])
     again, _, _ = encode_events(head.seed, HEADER_BYTES + len(first), 0, [(5, b"five again"), (6, b"six")])
@@ -247,7 +247,7 @@ def test_a_file_in_which_sequences_do_not_ascend_yields_each_but_once() -> None:
 
 
 @pytest.mark.parametrize("size", range(CHUNK_BYTES - 3, CHUNK_BYTES + 3))
-def test_an_event_behind_damage_is_found_where_chunks_meet(size: int) -> None:
+def test_an_event_after_damage_is_found_across_chunks(size: int) -> None:
     files, events = FaultyFiles(), [(1, bytes(size - 24)), (2, b"two"), (3, b"three")]
     offsets = write_open(files, events)
     assert offsets[1] - offsets[0] == size
@@ -255,7 +255,7 @@ def test_an_event_behind_damage_is_found_where_chunks_meet(size: int) -> None:
         assert salvaged(reader) == events[1:]
 
 
-def test_a_page_that_cannot_be_read_costs_the_events_on_it() -> None:
+def test_an_unreadable_page_costs_the_events_on_it() -> None:
     files, events = FaultyFiles(), bodies(900, longest=200)
     write_sealed(files, events)
     ranges = frame_ranges(files.content(NAME))
@@ -271,7 +271,7 @@ def test_a_page_that_cannot_be_read_costs_the_events_on_it() -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(content=st.binary(max_size=2_000))
-def test_no_bytes_are_taken_for_a_segment_that_was_not_written(content: bytes) -> None:
+def test_random_bytes_are_not_a_segment(content: bytes) -> None:
     for beginning in (b"", header().encode()):
         with reader_of(beginning + content) as reader:
             assert ask_everything(reader) == []
@@ -299,7 +299,7 @@ def mutations(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(content=mutations())
-def test_a_mangled_segment_yields_nothing_that_was_not_written(content: bytes) -> None:
+def test_a_mangled_segment_yields_only_written_events(content: bytes) -> None:
     with reader_of(content) as reader:
         assert set(ask_everything(reader)) <= set(EVENTS)
 
@@ -316,7 +316,7 @@ def test_memory_does_not_grow_with_the_file() -> None:
 
 
 def peak_bytes(content: bytes) -> int:
-    """The most bytes that reading a file in all ways but `index` and `read_many` held at a time."""
+    """The peak number of bytes held while reading a file in all ways but `index` and `read_many`."""
     with reader_of(content) as reader:
         tracemalloc.start()
         for question in (lambda: sum(1 for _ in reader.frames()), reader.verify, reader.valid_prefix, reader.salvage):

@@ -1,4 +1,4 @@
-"""The files below segments, and what a writer leaves when they fail or the power goes."""
+"""The files below segments, and what a writer leaves behind after errors and power cuts."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     return OsFiles(tmp_path / "timeline") if request.param == "system" else FaultyFiles()
 
 
-def test_what_is_appended_is_read_back_at_any_place(files: Files) -> None:
+def test_appended_bytes_are_read_back_at_any_offset(files: Files) -> None:
     file = files.create("a")
     file.append(b"0123")
     file.append(b"")
@@ -60,7 +60,7 @@ def test_what_is_appended_is_read_back_at_any_place(files: Files) -> None:
 
 
 @pytest.mark.parametrize(("error", "level"), [(errno.ENOENT, "INFO"), (errno.EIO, "ERROR"), (errno.ENOSPC, "ERROR")])
-def test_the_log_takes_a_file_that_is_not_there_for_no_failure_of_the_disk(
+def test_the_log_does_not_report_a_missing_file_as_a_disk_failure(
     error: int, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = queue.SimpleQueue[logging.LogRecord]()
@@ -96,7 +96,7 @@ def test_names_are_created_once_renamed_over_others_and_removed(files: Files) ->
             attempt("a")
 
 
-def test_a_copy_is_whole_and_replaces_what_was_there(files: Files, tmp_path: Path) -> None:
+def test_a_copy_is_whole_and_replaces_the_previous_file(files: Files, tmp_path: Path) -> None:
     content = random.Random(1).randbytes(2_500_000)
     file = files.create("a")
     file.append(content)
@@ -109,21 +109,21 @@ def test_a_copy_is_whole_and_replaces_what_was_there(files: Files, tmp_path: Pat
                 assert copy.pread(3_000_000, 0) == content
 
 
-def test_folder_and_files_are_the_owners_alone(tmp_path: Path) -> None:
+def test_folder_and_files_are_private_to_the_owner(tmp_path: Path) -> None:
     folder = tmp_path / "timeline"
     write_sealed(OsFiles(folder), bodies(3))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
 
 
-def test_errors_name_the_file_and_no_folder(tmp_path: Path) -> None:
+def test_errors_name_the_file_but_no_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageFailedError) as caught:
         OsFiles(tmp_path).open_read(NAME)
     assert NAME in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / NAME).symlink_to(tmp_path / "secret")
     files = OsFiles(tmp_path)
@@ -159,7 +159,7 @@ def test_several_threads_read_while_one_appends(tmp_path: Path) -> None:
 
 
 def write_all(files: FaultyFiles, acknowledged: list[int]) -> SealedFile:
-    """Writes and seals a segment; notes the size behind each sync, and -1 behind the seal."""
+    """Writes and seals a segment. Notes the size after each sync, and -1 after the seal."""
     writer = SegmentWriter.create(files, NAME, header())
     acknowledged.append(writer.size)
     for batch in BATCHES:
@@ -179,7 +179,7 @@ def finish(files: FaultyFiles, at: int) -> SealedFile:
 
 
 def kept(files: FaultyFiles) -> list[tuple[int, bytes]]:
-    """The events up to the first place that is not sound."""
+    """The events up to the first damage."""
     with SegmentReader(files, NAME, epoch=EPOCH) as reader:
         return [(frame.sequence, frame.body) for frame in reader.frames(to=reader.valid_prefix())]
 
@@ -203,7 +203,7 @@ def test_after_a_failure_nothing_synced_is_lost_and_the_file_is_finished(
         write_all(files, acknowledged)
     files.heal()
     if acknowledged == [0]:
-        assert files.names() == [], "a file that was not begun is in the way"
+        assert files.names() == [], "a file without a header was left behind"
         write_all(files, acknowledged)
     else:
         assert kept(files)[: len(acknowledged) * 6 - 12] == EVENTS[: len(acknowledged) * 6 - 12]
@@ -219,7 +219,7 @@ def assert_sealed_whole(files: FaultyFiles) -> None:
         assert reader.index() == INDEX
 
 
-def test_a_writer_that_failed_once_is_of_no_more_use() -> None:
+def test_a_writer_that_failed_once_can_no_longer_be_used() -> None:
     uses: list[Callable[[SegmentWriter], object]] = [
         lambda writer: writer.append(2, b"two"),
         SegmentWriter.sync,
@@ -239,7 +239,7 @@ def test_a_writer_that_failed_once_is_of_no_more_use() -> None:
                 use(writer)
 
 
-def test_what_a_failed_sync_left_out_is_written_again() -> None:
+def test_bytes_lost_by_a_failed_sync_are_written_again() -> None:
     files = FaultyFiles()
     writer = SegmentWriter.create(files, NAME, header())
     writer.append_many(BATCHES[0])
@@ -273,15 +273,15 @@ def test_after_a_power_cut_everything_synced_is_there_and_the_file_is_finished(s
         write_all(files, acknowledged)
     else:
         with SegmentReader(files, NAME, epoch=EPOCH) as reader:
-            assert reader.valid_prefix() >= synced, "what was synced is not whole"
+            assert reader.valid_prefix() >= synced, "synced events are damaged"
         whole = kept(files)
-        assert whole == EVENTS[: len(whole)], "what is whole was not written like that"
+        assert whole == EVENTS[: len(whole)], "the file holds events that were not written"
         finish(files, synced)
     files.crash(rng)
     assert_sealed_whole(files)
 
 
-def test_a_power_cut_of_the_simulation_loses_something_and_keeps_something() -> None:
+def test_a_simulated_power_cut_loses_something_and_keeps_something() -> None:
     sizes = set()
     for seed in range(60):
         files = FaultyFiles()
@@ -294,7 +294,7 @@ def test_a_power_cut_of_the_simulation_loses_something_and_keeps_something() -> 
     assert 0 in sizes and len(sizes) > 5
 
 
-def test_what_cannot_be_read_back_is_not_sealed() -> None:
+def test_a_file_that_reads_back_wrong_is_not_sealed() -> None:
     files = FaultyFiles()
     writer = SegmentWriter.create(files, NAME, header())
     writer.append_many(EVENTS)
@@ -312,7 +312,7 @@ def test_what_cannot_be_read_back_is_not_sealed() -> None:
 
 
 def flip_when_synced(files: FaultyFiles) -> None:
-    """The disk turns a bit of the first event the moment that it is synced."""
+    """Makes the disk flip a bit of the first event as soon as it is synced."""
     inode = files.inode(NAME)
     sync = inode.sync
 

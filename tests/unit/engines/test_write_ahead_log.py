@@ -1,4 +1,4 @@
-"""What was deleted leaves every page of a file and of its log, in time and not for each deletion."""
+"""Deleted text leaves every page of a file and of its log, soon but not after each deletion."""
 
 import random
 import re
@@ -56,8 +56,8 @@ def marks(path: Path) -> set[int]:
     return {int(number) for number in _MARK.findall(files)}
 
 
-def test_nothing_that_was_deleted_is_in_any_page(path: Path, connection: apsw.Connection) -> None:
-    """Where rows of all sizes come and go, pages are joined and divided all the time."""
+def test_no_page_holds_deleted_text(path: Path, connection: apsw.Connection) -> None:
+    """Rows of all sizes come and go, so pages are joined and split all the time."""
     rng, alive = random.Random(1), set[int]()
     log = open_log(path, Seconds(), pages_few=100)
     for number in range(2_000):
@@ -84,7 +84,7 @@ def test_nothing_that_was_deleted_is_in_any_page(path: Path, connection: apsw.Co
     log.close()
 
 
-def test_a_stream_of_deletions_empties_the_log_once_in_its_life(path: Path, connection: apsw.Connection) -> None:
+def test_a_stream_of_deletions_empties_the_log_once_in_its_lifetime(path: Path, connection: apsw.Connection) -> None:
     seconds, emptied = Seconds(), 0
     log = open_log(path, seconds)
     log.empty(connection)
@@ -95,7 +95,7 @@ def test_a_stream_of_deletions_empties_the_log_once_in_its_life(path: Path, conn
         log.tend(connection)
         emptied += log_size(path) == 0
         seconds.now += 0.1
-    # The life of a log begins with its first write.
+    # The lifetime of a log begins with its first write.
     assert 9 <= emptied <= 10
     seconds.now += 3.0
     log.tend(connection)
@@ -103,7 +103,7 @@ def test_a_stream_of_deletions_empties_the_log_once_in_its_life(path: Path, conn
     log.close()
 
 
-def test_an_older_reader_delays_it_and_does_not_prevent_it(path: Path, connection: apsw.Connection) -> None:
+def test_an_older_reader_delays_the_erasure_and_does_not_prevent_it(path: Path, connection: apsw.Connection) -> None:
     seconds = Seconds()
     log = open_log(path, seconds)
     with connection:
@@ -126,8 +126,8 @@ def test_an_older_reader_delays_it_and_does_not_prevent_it(path: Path, connectio
     log.close()
 
 
-def test_a_log_that_began_anew_in_between_hides_no_page(path: Path, connection: apsw.Connection) -> None:
-    """A copied log is written over from its beginning, while what is behind that stays as it was."""
+def test_a_log_that_restarted_in_between_hides_no_page(path: Path, connection: apsw.Connection) -> None:
+    """A checkpointed log is overwritten from its beginning, and the bytes after that stay."""
     log = open_log(path, Seconds(), pages_few=0)
     for number in range(40):
         with connection:

@@ -1,4 +1,4 @@
-"""Writes that share a transaction: one that fails undoes itself and nothing else."""
+"""Writes that share a transaction: a failing one is undone alone."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 
 class Group:
-    """A writer on a table of numbers that is held until several operations wait, and so go into one transaction."""
+    """A writer on a table of numbers. It is held until several operations wait, so that they share a transaction."""
 
     def __init__(self, file: Path) -> None:
         self._reader = apsw.Connection(str(file))
@@ -31,7 +31,7 @@ class Group:
         )
 
     def run(self, *operations: Callable[[apsw.Connection], Any]) -> list[Future[Any]]:
-        """Runs the operations as one group, and waits for all of them."""
+        """Runs the operations as one group and waits for all of them."""
         gate, entered = threading.Event(), threading.Event()
 
         def hold(_: apsw.Connection) -> None:
@@ -72,7 +72,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 
 def adding(value: int, error: Exception | None = None) -> Callable[[apsw.Connection], int]:
-    """An operation that stores a number, and then fails where it is given an error."""
+    """An operation that stores a number, and then fails if an error is given."""
 
     def add(connection: apsw.Connection) -> int:
         connection.execute("INSERT INTO number VALUES (?)", (value,))
@@ -83,7 +83,7 @@ def adding(value: int, error: Exception | None = None) -> Callable[[apsw.Connect
     return add
 
 
-def test_an_operation_that_fails_after_it_wrote_undoes_itself_alone(group: Group) -> None:
+def test_an_operation_that_fails_after_writing_is_undone_alone(group: Group) -> None:
     before, failed, after = group.run(adding(1), adding(2, InvalidOperationError("no")), adding(3))
 
     assert (before.result(), after.result()) == (1, 3)
@@ -91,14 +91,14 @@ def test_an_operation_that_fails_after_it_wrote_undoes_itself_alone(group: Group
     assert group.stored() == [1, 3]
 
 
-def test_what_ran_before_a_failure_is_told_that_it_was_undone_before_it_runs_again(group: Group) -> None:
+def test_operations_before_a_failure_are_told_of_the_undo_before_they_run_again(group: Group) -> None:
     group.run(adding(1), adding(2, InvalidOperationError("no")))
 
     assert group.rollbacks == 1
     assert group.commits == 2
 
 
-def test_several_failures_in_one_group_leave_the_others_in_their_order(group: Group) -> None:
+def test_several_failures_in_one_group_leave_the_others_in_order(group: Group) -> None:
     errors = [InvalidOperationError(f"number {value}") for value in range(4)]
     operations = [adding(value, errors[value] if value % 2 else None) for value in range(4)]
 
@@ -108,7 +108,7 @@ def test_several_failures_in_one_group_leave_the_others_in_their_order(group: Gr
     assert group.stored() == [0, 2]
 
 
-def test_an_operation_that_is_refused_before_it_wrote_repeats_no_other(group: Group) -> None:
+def test_an_operation_refused_before_writing_repeats_no_other(group: Group) -> None:
     runs: list[int] = []
 
     def counted(connection: apsw.Connection) -> int:

@@ -1,4 +1,4 @@
-"""Requests to the archive service that are no values are refused with every field that is wrong."""
+"""Invalid requests to the archive service are refused, and every invalid field is named."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ UNSET = common_pb2.MetadataValue()
 
 
 def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
-    """The fields that fault is found with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -27,13 +27,13 @@ def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
     return []
 
 
-def test_everything_that_is_wrong_with_a_selection_is_named_at_once() -> None:
+def test_every_invalid_field_of_a_selection_is_named_at_once() -> None:
     selection = pb.ExportSelection(kinds=[1, 0, 99], namespace={"labels": ["user", "a.b"]})
     wrong = ["selection.kinds", "selection.kinds", "selection.namespace[1]"]
     assert fields(requests.read_export, pb.ExportRecordsRequest(selection=selection)) == wrong
 
 
-def test_a_selection_names_so_many_kinds_and_no_more() -> None:
+def test_a_selection_has_a_maximum_number_of_kinds() -> None:
     kinds = [pb.RECORD_KIND_FACT] * 64
     selection = pb.ExportSelection(kinds=kinds, namespace={"labels": ["user"]}, exact_namespace=True)
     assert requests.read_export(pb.ExportRecordsRequest(selection=selection)) == ExportSelection(
@@ -43,7 +43,7 @@ def test_a_selection_names_so_many_kinds_and_no_more() -> None:
     assert fields(requests.read_export, pb.ExportRecordsRequest(selection=more)) == ["selection.kinds"]
 
 
-def test_an_import_begins_with_its_terms() -> None:
+def test_an_import_begins_with_its_options() -> None:
     assert fields(requests.read_start, pb.ImportRecordsRequest()) == ["start"]
     assert fields(requests.read_start, pb.ImportRecordsRequest(start={"on_conflict": 9})) == ["start.on_conflict"]
     start = requests.read_start(pb.ImportRecordsRequest(start={"embed_anew": True}))
@@ -51,12 +51,12 @@ def test_an_import_begins_with_its_terms() -> None:
 
 
 @pytest.mark.parametrize(("count", "wrong"), [(1_000, []), (1_001, ["records"])])
-def test_a_message_holds_so_many_records_and_no_more(count: int, wrong: list[str]) -> None:
+def test_a_message_has_a_maximum_number_of_records(count: int, wrong: list[str]) -> None:
     request = pb.ImportRecordsRequest(records=[pb.ArchivedRecord()] * count)
     assert fields(requests.check_count, request) == wrong
 
 
-def test_everything_that_is_wrong_with_a_record_is_named_at_once() -> None:
+def test_every_invalid_field_of_a_record_is_named_at_once() -> None:
     message = pb.ArchivedRecord(
         kind=99,
         metadata={"unset": UNSET},
@@ -79,13 +79,13 @@ def test_everything_that_is_wrong_with_a_record_is_named_at_once() -> None:
     ]
 
 
-def test_an_event_says_when_it_happened() -> None:
+def test_an_event_must_have_its_time() -> None:
     message = pb.ArchivedRecord(kind=pb.RECORD_KIND_EVENT, event={})
     with pytest.raises(InvalidArgumentError, match=r"record\.event\.event_time: must be set"):
         requests.read_record(message)
 
 
-def test_a_record_comes_in_whole() -> None:
+def test_a_record_is_read_completely() -> None:
     text = common_pb2.MetadataValue(string_value="x")
     many = common_pb2.MetadataValue(string_list_value={"values": ["v"] * 500})
     document = requests.read_record(
@@ -107,7 +107,7 @@ def test_a_record_comes_in_whole() -> None:
     assert (passage.index, passage.start, passage.end, passage.embedding) == (0, 1, 2, (0.0,))
 
 
-def test_an_event_comes_in_with_the_time_of_its_recording() -> None:
+def test_an_event_is_read_with_the_time_of_its_recording() -> None:
     event = {"event_id": "e", "event_time": Timestamp(seconds=60), "record_time": Timestamp(seconds=120)}
     read = requests.read_record(pb.ArchivedRecord(kind=pb.RECORD_KIND_EVENT, event=event))
     assert (read.document, read.id) == (None, "e")

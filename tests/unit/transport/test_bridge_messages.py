@@ -1,4 +1,4 @@
-"""Routing policies and the bridge's status survive the way between messages and values."""
+"""Routing policies and the bridge's status are converted between messages and values without loss."""
 
 from dataclasses import replace
 
@@ -37,16 +37,16 @@ DEFAULTS = pb.RoutingPolicy(
 
 
 def read(policy: pb.RoutingPolicy) -> RoutingPolicy:
-    """The policy of a request to change all of it."""
+    """The policy of a request to change all fields."""
     return requests.read_update(pb.UpdateRoutingPolicyRequest(policy=policy, update_mask={"paths": POLICY_FIELDS}))
 
 
-def test_what_a_policy_leaves_out_has_its_default_and_is_told() -> None:
+def test_missing_fields_of_a_policy_have_their_defaults_and_are_reported() -> None:
     assert read(pb.RoutingPolicy()) == RoutingPolicy()
     assert convert.policy_to_pb(RoutingPolicy()) == DEFAULTS
 
 
-def test_a_policy_comes_back_as_it_was_given_zeros_included() -> None:
+def test_a_policy_comes_back_unchanged_including_zeros() -> None:
     assert read(convert.policy_to_pb(POLICY)) == POLICY
     assert read(DEFAULTS) == RoutingPolicy()
 
@@ -54,7 +54,7 @@ def test_a_policy_comes_back_as_it_was_given_zeros_included() -> None:
 @pytest.mark.parametrize("mode", list(RoutingMode))
 @pytest.mark.parametrize("action", list(PruneAction))
 @pytest.mark.parametrize("conflicts", list(ConflictPolicy))
-def test_every_choice_of_a_policy_has_a_number(
+def test_every_enum_value_of_a_policy_has_a_number(
     mode: RoutingMode, action: PruneAction, conflicts: ConflictPolicy
 ) -> None:
     message = convert.policy_to_pb(replace(POLICY, mode=mode, on_prune=action, conflict_policy=conflicts))
@@ -71,7 +71,7 @@ def test_every_choice_of_a_policy_has_a_number(
         (BridgeActivity.PAUSED, common_pb2.STATE_UNAVAILABLE),
     ],
 )
-def test_the_status_of_the_bridge_goes_out_whole(activity: BridgeActivity, state: int) -> None:
+def test_the_status_of_the_bridge_is_written_completely(activity: BridgeActivity, state: int) -> None:
     counts = {
         "routed_count": 1, "linked_count": 2, "deleted_count": 3, "demoted_count": 4, "queue_depth": 5,
         "segment_count": 6,
@@ -96,7 +96,7 @@ def test_the_status_of_the_bridge_goes_out_whole(activity: BridgeActivity, state
     assert waiting.state == (common_pb2.STATE_DEGRADED if activity is BridgeActivity.RUNNING else state)
 
 
-def test_a_policy_is_required_and_made_of_what_is_known() -> None:
+def test_a_policy_is_required_and_may_hold_only_known_values() -> None:
     def fields(request: pb.UpdateRoutingPolicyRequest) -> list[str]:
         try:
             requests.read_update(request)

@@ -1,4 +1,4 @@
-"""Changes and queries of the log survive the way into messages, and batches that are shared are made once."""
+"""Changes and queries of the log are converted to messages without loss, and shared batches are encoded once."""
 
 import json
 import time
@@ -43,7 +43,7 @@ def change_with(**fields: Any) -> Change:
     return Change(**{**FIELDS, **fields})
 
 
-def test_an_event_comes_out_whole() -> None:
+def test_an_event_is_written_completely() -> None:
     message = convert.page_to_pb(ChangePage("c", (CHANGE,), (), caught_up=True))
     assert (message.cursor, message.caught_up) == ("c", True)
     [change] = message.changes
@@ -60,12 +60,12 @@ def test_every_type_of_event_has_a_number(type_: ChangeType) -> None:
     assert pb.ChangeType.Name(change.type) == f"CHANGE_TYPE_{type_.name}"
 
 
-def test_an_event_without_a_scope_carries_none() -> None:
+def test_an_event_without_a_scope_has_none() -> None:
     [change] = convert.page_to_pb(ChangePage("c", (change_with(scope=Scope()),), (), caught_up=False)).changes
     assert not change.HasField("scope")
 
 
-def test_neighbours_keep_what_is_their_own() -> None:
+def test_neighbouring_events_keep_their_own_fields() -> None:
     def plain(**fields: Any) -> Change:
         return change_with(**{"request_id": "", "changed": (), **fields})
 
@@ -121,7 +121,7 @@ DETAILS = [
 
 
 @pytest.mark.parametrize(("type_", "details", "field"), DETAILS)
-def test_details_come_out_as_what_the_type_promises(type_: ChangeType, details: str, field: str) -> None:
+def test_details_have_the_fields_that_their_type_promises(type_: ChangeType, details: str, field: str) -> None:
     change = change_with(type=type_, details=details)
     [message] = convert.page_to_pb(ChangePage("c", (change,), (), caught_up=True)).changes
     assert message.WhichOneof("details") == field
@@ -137,14 +137,14 @@ def test_details_come_out_as_what_the_type_promises(type_: ChangeType, details: 
 
 
 def details_of(type_: ChangeType, details: str) -> pb.Change:
-    """What is told of a change with these details."""
+    """The message for a change with these details."""
     [message] = convert.page_to_pb(
         ChangePage("c", (change_with(type=type_, details=details),), (), caught_up=True)
     ).changes
     return message
 
 
-def test_of_a_recorded_event_is_told_what_routing_needs() -> None:
+def test_a_recorded_event_has_the_fields_that_routing_needs() -> None:
     said = {
         "event_type": "task",
         "event_time": 1_700_000_000_123_456,
@@ -172,7 +172,7 @@ def test_of_a_recorded_event_is_told_what_routing_needs() -> None:
     assert nought.episodic_saved.timeline_lag == Duration()
 
 
-def test_of_pruned_events_is_told_which_and_why() -> None:
+def test_pruned_events_are_reported_with_their_ids_and_reason() -> None:
     events = [["lunch", "ab" * 32], ["tea", "cd" * 32]]
     message = details_of(
         ChangeType.EPISODIC_PRUNED, json.dumps({"segment_id": 41, "reason": "retention", "events": events})
@@ -182,14 +182,14 @@ def test_of_pruned_events_is_told_which_and_why() -> None:
     assert [[event.event_id, event.content_hash] for event in message.episodic_pruned.events] == events
 
 
-def test_of_a_reconciliation_is_told_what_was_done_about_which() -> None:
+def test_a_reconciliation_is_reported_with_its_records_and_action() -> None:
     said = {"event_ids": ["e-1", "e-2"], "action": "demoted", "memory_ids": ["s-1"], "unlinked_memory_ids": ["s-2"]}
     assert details_of(ChangeType.BRIDGE_RECONCILED, json.dumps(said)).reconciliation == pb.Reconciliation(
         **{**said, "action": "PRUNE_ACTION_DEMOTE"}
     )
 
 
-def test_of_a_fact_is_told_where_it_was_and_why_it_is_gone() -> None:
+def test_a_fact_is_reported_with_its_place_and_the_reason_for_its_removal() -> None:
     said = {"namespace": ["user", "ada"], "key": "", "reason": "expired"}
     message = details_of(ChangeType.FACT_DELETED, json.dumps(said))
     assert message.fact_change == pb.FactChange(
@@ -197,7 +197,7 @@ def test_of_a_fact_is_told_where_it_was_and_why_it_is_gone() -> None:
     )
 
 
-def test_the_full_view_of_a_fact_s_event_holds_the_fact() -> None:
+def test_the_full_view_of_a_facts_event_holds_the_fact() -> None:
     fact = Fact(Namespace(("user", "ada")), "seat", {"content": "window", "rank": 5}, NOW, NOW, revision=3)
     [change] = convert.page_to_pb(
         ChangePage("c", (change_with(type=ChangeType.FACT_CREATED),), (fact,), caught_up=True)
@@ -207,7 +207,7 @@ def test_the_full_view_of_a_fact_s_event_holds_the_fact() -> None:
     assert dict(change.fact.value) == {"content": "window", "rank": 5}
 
 
-def test_details_are_told_of_their_own_event_alone() -> None:
+def test_details_are_only_written_for_their_own_event_type() -> None:
     def pruned(sequence: int, reason: str) -> Change:
         details = f'{{"prune_reason": "{reason}"}}' if reason else ""
         return change_with(
@@ -223,7 +223,7 @@ def test_details_are_told_of_their_own_event_alone() -> None:
     assert [change.HasField("prune_reason") for change in told] == [bool(reason) for reason in reasons]
 
 
-def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> None:
+def test_event_ids_differ_even_if_the_log_was_rolled_back_and_continued() -> None:
     other = change_with(time=NOW + timedelta(microseconds=1))
     after = change_with(sequence=8)
     changes = convert.page_to_pb(ChangePage("c", (CHANGE, other, after), (), caught_up=True)).changes
@@ -232,7 +232,7 @@ def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> N
     assert changes[0].change_id == again[0].change_id
 
 
-def test_the_full_view_carries_records_and_leaves_out_those_that_are_gone() -> None:
+def test_the_full_view_carries_records_and_omits_deleted_ones() -> None:
     records = (Memory("m-1", "a fact"), None, Document("d-1", "a text"), SemanticMemory("s-1", "a statement"))
     first, second, third, fourth = convert.page_to_pb(ChangePage("c", (CHANGE,) * 4, records, caught_up=True)).changes
     assert fourth.WhichOneof("record") == "semantic_memory"
@@ -242,12 +242,12 @@ def test_the_full_view_carries_records_and_leaves_out_those_that_are_gone() -> N
     assert (third.document.doc_id, third.document.content, third.WhichOneof("record")) == ("d-1", "a text", "document")
 
 
-def test_a_batch_goes_out_as_the_bytes_of_its_message() -> None:
+def test_a_batch_is_sent_as_the_bytes_of_its_message() -> None:
     message = pb.WatchChangesResponse.FromString(convert.batch_to_bytes(Batch("c", (CHANGE,), (), caught_up=True)))
     assert (message.cursor, message.batch.caught_up, message.batch.changes[0].sequence) == ("c", True, 7)
 
 
-def test_messages_without_events_say_what_they_are() -> None:
+def test_messages_without_events_have_their_own_kind() -> None:
     started = convert.watch_message_to_pb(Started("a", 7.5, NOW))
     assert (started.WhichOneof("payload"), started.cursor) == ("started", "a")
     assert started.started.heartbeat_interval == Duration(seconds=7, nanos=500_000_000)
@@ -260,13 +260,13 @@ def test_messages_without_events_say_what_they_are() -> None:
     assert (empty.WhichOneof("payload"), empty.progress.HasField("head_time")) == ("progress", False)
 
 
-def test_queries_come_in_with_their_defaults() -> None:
+def test_queries_are_read_with_their_defaults() -> None:
     assert requests.read_watch(pb.WatchChangesRequest()) == WatchQuery()
     assert requests.read_list(pb.ListChangesRequest()) == ListQuery()
     assert (WatchQuery().start, ListQuery().start) == (Edge.NOW, Edge.EARLIEST)
 
 
-def test_queries_come_in_whole() -> None:
+def test_queries_are_read_completely() -> None:
     where = pb.ChangeFilter(types=[pb.CHANGE_TYPE_MEMORY_PURGED], scope={"agent": "claude"}, record_ids=["a", "b"])
     meant = ChangeFilter(frozenset({ChangeType.MEMORY_PURGED}), Scope(agent="claude"), frozenset({"a", "b"}))
     watch = pb.WatchChangesRequest(
@@ -280,12 +280,12 @@ def test_queries_come_in_whole() -> None:
     assert requests.read_watch(pb.WatchChangesRequest(earliest=True)).start is Edge.EARLIEST
 
 
-def test_what_is_too_large_is_cut_to_the_most() -> None:
+def test_values_above_the_maximum_are_limited_to_it() -> None:
     assert requests.read_watch(pb.WatchChangesRequest(max_batch_size=5000)).batch_max == 1000
     assert requests.read_list(pb.ListChangesRequest(page_size=5000)).limit == 1000
 
 
-def test_an_event_costs_few_microseconds() -> None:
+def test_converting_an_event_takes_few_microseconds() -> None:
     changes = (change_with(request_id="", changed=()),) * 1000
     page = ChangePage("c", changes, (), caught_up=True)
     started = time.thread_time()

@@ -1,4 +1,4 @@
-"""Requests to the change service that are wrong are refused with every field that is wrong."""
+"""Invalid requests to the change service are refused, and every invalid field is named."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ SHARED = [
 
 
 def fields(read: Any, request: Any) -> list[str]:
-    """The fields that fault is found with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -41,7 +41,7 @@ def fields(read: Any, request: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("request_fields", "wrong"), SHARED)
-def test_watches_and_lists_are_read_alike(request_fields: dict[str, Any], wrong: list[str]) -> None:
+def test_watches_and_lists_are_read_in_the_same_way(request_fields: dict[str, Any], wrong: list[str]) -> None:
     assert fields(requests.read_watch, pb.WatchChangesRequest(**request_fields)) == wrong
     assert fields(requests.read_list, pb.ListChangesRequest(**request_fields)) == wrong
 
@@ -60,7 +60,7 @@ def test_watches_and_lists_are_read_alike(request_fields: dict[str, Any], wrong:
         ({"heartbeat_interval": Duration()}, ["heartbeat_interval"]),
     ],
 )
-def test_a_watch_has_bounds_of_its_own(request_fields: dict[str, Any], wrong: list[str]) -> None:
+def test_a_watch_has_its_own_limits(request_fields: dict[str, Any], wrong: list[str]) -> None:
     assert fields(requests.read_watch, pb.WatchChangesRequest(**request_fields)) == wrong
 
 

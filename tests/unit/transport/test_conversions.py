@@ -1,4 +1,4 @@
-"""Values survive the way into messages and back, with their types."""
+"""Values are converted to messages and back with their types."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -72,7 +72,7 @@ def test_times_are_kept_to_the_microsecond(time: datetime) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_time_is_none(message: Timestamp) -> None:
+def test_an_invalid_time_is_none(message: Timestamp) -> None:
     assert records.time_from_pb(message) is None
 
 
@@ -80,7 +80,7 @@ def test_an_unset_value_is_none() -> None:
     assert records.value_from_pb(common_pb2.MetadataValue()) is None
 
 
-def test_views_show_more_and_more_of_a_document() -> None:
+def test_each_view_shows_more_of_a_document() -> None:
     document = _document()
     ids, standard, full = (convert.document_to_pb(document, view) for view in View)
     assert ids == pb.Document(doc_id="note", revision=3)
@@ -93,7 +93,7 @@ def test_views_show_more_and_more_of_a_document() -> None:
     assert [list(embedding.values) for embedding in full.embeddings] == [[1.0, 0.0], [0.0, 1.0]]
 
 
-async def test_a_score_that_is_zero_is_not_a_score_that_is_missing() -> None:
+async def test_a_score_of_zero_is_not_a_missing_score() -> None:
     results = (
         SearchResult("note", "", {}, 0.5, "web", vector_score=0.0, passage=Passage(1, 4, 9), document=_document()),
         SearchResult("other", "text", {"n": 1}, 0.25, "chromadb", keyword_score=0.0),
@@ -116,7 +116,7 @@ async def test_a_score_that_is_zero_is_not_a_score_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize("outcome", list(WriteOutcome))
-def test_receipts_carry_every_outcome(outcome: WriteOutcome) -> None:
+def test_receipts_carry_every_result(outcome: WriteOutcome) -> None:
     receipt = WriteReceipt("note", outcome, 4, datetime(2026, 1, 2, 3, 4, 5, 678, UTC), replayed=True)
     message = records.receipt_to_pb(receipt)
     assert common_pb2.WriteOutcome.Name(message.outcome) == f"WRITE_OUTCOME_{outcome.name}"
@@ -125,7 +125,7 @@ def test_receipts_carry_every_outcome(outcome: WriteOutcome) -> None:
 
 
 @pytest.mark.parametrize("status", list(HealthStatus))
-def test_health_says_everything_and_a_latency_only_where_there_is_one(status: HealthStatus) -> None:
+def test_health_has_every_field_and_a_latency_only_if_there_is_one(status: HealthStatus) -> None:
     health = StoreHealth(
         status=status, message="m", backend="b", host="h", collection="c", model_name="n", model_revision="r",
         model_precision="p", dimension=384, document_count=1, passage_count=2, pending=3,

@@ -1,4 +1,4 @@
-"""Requests that are wrong are refused with every field that is wrong, and the others cost next to nothing."""
+"""Invalid requests are refused, every invalid field is named, and valid ones are read quickly."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -74,7 +74,7 @@ async def store() -> AsyncIterator[DocumentStore]:
 
 
 async def fields(store: DocumentStore, request: Any) -> list[str]:
-    """The fields that a call is refused for, be it as it is read or by the store."""
+    """The fields for which a call is refused, by the reader or by the store."""
     try:
         await CALLS[type(request)](store, request)
     except InvalidArgumentError as error:
@@ -90,7 +90,7 @@ async def test_a_document_is_required(store: DocumentStore) -> None:
 
 
 @pytest.mark.parametrize("ack", [0, 9])
-async def test_everything_that_is_wrong_with_a_document_is_named_at_once(store: DocumentStore, ack: int) -> None:
+async def test_every_invalid_field_of_a_document_is_named_at_once(store: DocumentStore, ack: int) -> None:
     document = pb.Document(
         doc_id="a\nb",
         content=" ",
@@ -118,7 +118,7 @@ async def test_everything_that_is_wrong_with_a_document_is_named_at_once(store: 
     ]
 
 
-async def test_of_a_change_only_what_the_mask_names_is_looked_at(store: DocumentStore) -> None:
+async def test_only_fields_in_the_mask_of_an_update_are_checked(store: DocumentStore) -> None:
     document = pb.Document(doc_id="note", content=" ", metadata={"unset": value()}, scope={"user": "u" * 257})
 
     async def wrong(*paths: str, **request: Any) -> list[str]:
@@ -169,13 +169,13 @@ def test_a_bulk_message_holds_one_to_a_thousand_documents(count: int, wrong: lis
         ({"filter": {"filter": {"condition": {"field": "nobody", "comparator": 1}}}}, ["filter.filter.nobody"] * 2),
     ],
 )
-async def test_searches_are_checked_and_filters_that_are_not_valid_let_through(
+async def test_searches_are_checked_but_invalid_filters_are_accepted(
     store: DocumentStore, request_fields: dict[str, Any], wrong: list[str]
 ) -> None:
     assert await fields(store, pb.SearchDocumentsRequest(**request_fields)) == wrong
 
 
-async def test_everything_that_is_wrong_with_a_search_is_named_at_once(store: DocumentStore) -> None:
+async def test_every_invalid_field_of_a_search_is_named_at_once(store: DocumentStore) -> None:
     wrong = {"query": "é" * 32_769, "vector": [0.0], "min_score": 2.0, "filter": {"scope": {"user": "u" * 257}}}
     of_values = ["filter.scope.user", "min_score", "query", "vector"]
     assert sorted(await fields(store, pb.SearchDocumentsRequest(**wrong))) == of_values
@@ -186,7 +186,7 @@ async def test_everything_that_is_wrong_with_a_search_is_named_at_once(store: Do
 
 
 @pytest.mark.parametrize("kind", FILTERED)
-async def test_every_part_of_a_filter_that_is_wrong_is_named(store: DocumentStore, kind: Any) -> None:
+async def test_every_invalid_part_of_a_filter_is_named(store: DocumentStore, kind: Any) -> None:
     unknown = {"field": "nobody", "comparator": "COMPARATOR_EXISTS", "values": [value(bool_value=True)]}
     of_values = {"scope": {"user": "u" * 257}, "filter": {"condition": unknown}}
     assert await fields(store, kind(filter=of_values)) == ["filter.scope.user", "filter.filter.nobody"]
@@ -210,7 +210,7 @@ async def test_an_id_is_1_to_512_bytes_without_control_characters(
 
 
 @pytest.mark.parametrize("ack", [0, 9])
-async def test_everything_that_is_wrong_with_a_deletion_is_named_at_once(store: DocumentStore, ack: int) -> None:
+async def test_every_invalid_field_of_a_deletion_is_named_at_once(store: DocumentStore, ack: int) -> None:
     of_terms = ["ack"] if ack else []
     one = pb.DeleteDocumentRequest(request_id="r" * 129, expected_revision=-1, ack=ack)
     assert await fields(store, one) == [*of_terms, "doc_id", "request_id", "expected_revision"]
@@ -218,7 +218,7 @@ async def test_everything_that_is_wrong_with_a_deletion_is_named_at_once(store: 
     assert await fields(store, many) == [*of_terms, "filters.$or", "request_id"]
 
 
-async def test_how_much_is_shown_must_be_known(store: DocumentStore) -> None:
+async def test_an_unknown_view_is_refused(store: DocumentStore) -> None:
     assert await fields(store, pb.GetDocumentRequest(view=9)) == ["view", "doc_id"]
     assert await fields(store, pb.ListDocumentsRequest(view=9, page_size=-1)) == ["page_size", "view"]
 
@@ -241,13 +241,13 @@ async def test_a_negative_page_size_is_refused_and_a_large_one_is_not(store: Doc
         ({"filters": {"topic": value(string_list_value={"values": ["a"]})}}, ["filters.topic"]),
     ],
 )
-async def test_a_bulk_delete_must_say_what_it_means(
+async def test_a_bulk_delete_must_have_a_condition(
     store: DocumentStore, request_fields: dict[str, Any], wrong: list[str]
 ) -> None:
     assert await fields(store, pb.DeleteDocumentsRequest(**request_fields)) == wrong
 
 
-def test_fields_that_only_the_server_sets_are_ignored_on_the_way_in() -> None:
+def test_fields_that_only_the_server_sets_are_ignored_in_requests() -> None:
     message = pb.Document(doc_id="a", content="b", revision=7, passage_count=3, create_time=Timestamp(seconds=1))
     assert requests.read_index(pb.IndexDocumentRequest(document=message)).document == Document("a", "b")
 
@@ -259,7 +259,7 @@ def test_an_unset_revision_is_not_revision_zero() -> None:
     assert requests.read_index(request).expected_revision == 0
 
 
-def test_a_limit_of_zero_is_five() -> None:
+def test_a_limit_of_zero_means_five() -> None:
     assert requests.read_search(pb.SearchDocumentsRequest()).top_k == 5
     assert requests.read_search(pb.SearchDocumentsRequest(limit=7)).top_k == 7
 

@@ -1,4 +1,4 @@
-"""What is longer than it may be is cut before anybody walks it, in whatever field of whatever request it is."""
+"""Lists and maps that are too long are truncated before they are iterated, in every field of every request."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ def requests() -> Iterator[Descriptor]:
 
 
 def counted_paths(descriptor: Descriptor, before: Path = ()) -> Iterator[Path]:
-    """The ways to the lists and maps of a request."""
+    """The paths of the lists and maps of a request."""
     for field in descriptor.fields:
         path = (*before, field)
         if field.is_repeated:
@@ -40,7 +40,7 @@ PATHS = {
 
 
 def filled(request: Descriptor, path: Path, count: int) -> Message:
-    """A request with so many entries at the end of the path."""
+    """A request with this many entries at the end of the path."""
     message = target = GetMessageClass(request)()
     for field in path[:-1]:
         inner = getattr(target, field.name)
@@ -63,7 +63,7 @@ def filled(request: Descriptor, path: Path, count: int) -> Message:
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_every_list_and_map_of_a_request_is_cut_to_one_more_than_it_may_have(name: str) -> None:
+def test_every_list_and_map_of_a_request_is_truncated_to_one_more_than_the_maximum(name: str) -> None:
     request, path = PATHS[name]
     most = entries_max(path[-1])
     message = filled(request, path, most + 3)
@@ -75,7 +75,7 @@ def test_every_list_and_map_of_a_request_is_cut_to_one_more_than_it_may_have(nam
     assert len(target) == most + 1
 
 
-def test_what_is_as_long_as_it_may_be_is_left_as_it_is() -> None:
+def test_lists_and_maps_at_the_maximum_are_unchanged() -> None:
     for request, path in PATHS.values():
         message = filled(request, path, entries_max(path[-1]))
         as_it_was = message.SerializeToString(deterministic=True)
@@ -83,7 +83,7 @@ def test_what_is_as_long_as_it_may_be_is_left_as_it_is() -> None:
         assert message.SerializeToString(deterministic=True) == as_it_was
 
 
-def test_what_is_left_of_a_map_keeps_its_values() -> None:
+def test_the_remaining_entries_of_a_map_keep_their_values() -> None:
     request = memory_pb2.CreateMemoryRequest()
     for number in range(200):
         request.memory.metadata[f"k{number}"].int_value = number
@@ -94,7 +94,7 @@ def test_what_is_left_of_a_map_keeps_its_values() -> None:
     assert request.memory.content == "Ada likes tea."
 
 
-def test_each_item_of_many_is_cut_by_itself() -> None:
+def test_each_item_of_many_is_truncated_by_itself() -> None:
     request = facts_pb2.BulkPutFactsRequest()
     for count in (3, 200):
         fact = request.requests.add().fact
@@ -104,7 +104,7 @@ def test_each_item_of_many_is_cut_by_itself() -> None:
     assert [len(item.fact.metadata) for item in request.requests] == [3, 65]
 
 
-def test_requests_without_anything_to_count_are_left_alone() -> None:
+def test_requests_without_lists_or_maps_are_unchanged() -> None:
     for request in (tools_pb2.GetProtocolStatsRequest(), archive_pb2.ExportRecordsRequest()):
         cut(request)
         assert request == type(request)()

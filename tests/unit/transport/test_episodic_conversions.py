@@ -1,4 +1,4 @@
-"""Events, queries and answers of the timeline survive the way between messages and values."""
+"""Events, queries and answers of the timeline are converted between messages and values without loss."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -74,20 +74,20 @@ events = st.builds(
 
 
 def read(message: pb.EpisodicEvent) -> EpisodicEvent:
-    """The event that a request brings."""
+    """The event of a request."""
     return requests.read_record(pb.RecordEventRequest(event=message)).event
 
 
 @given(events)
-def test_an_event_comes_in_as_it_was_sent(event: EpisodicEvent) -> None:
+def test_an_event_is_read_as_it_was_sent(event: EpisodicEvent) -> None:
     assert read(pb.EpisodicEvent.FromString(encode(event))) == event
 
 
-def test_of_an_event_that_comes_in_what_only_the_server_says_is_left_out() -> None:
+def test_fields_of_an_event_that_only_the_server_sets_are_ignored() -> None:
     assert read(MESSAGE) == replace(EVENT, record_time=EpisodicEvent("", "", NOON).record_time)
 
 
-def test_what_an_event_lacks_is_unknown_and_a_zero_is_not() -> None:
+def test_missing_fields_of_an_event_are_unknown_and_zero_is_a_value() -> None:
     bare = read(pb.EpisodicEvent(event_time=Timestamp()))
     assert bare == EpisodicEvent("", "", datetime(1970, 1, 1, tzinfo=UTC))
     assert read(happened(importance=0.0)).importance == 0.0
@@ -109,18 +109,18 @@ def test_a_time_is_kept_to_the_microsecond() -> None:
         happened(metadata={"fine": common_pb2.MetadataValue(int_value=1), "unset": common_pb2.MetadataValue()}),
     ],
 )
-def test_what_is_no_event_does_not_become_one(message: pb.EpisodicEvent) -> None:
+def test_an_invalid_message_does_not_become_an_event(message: pb.EpisodicEvent) -> None:
     with pytest.raises(InvalidArgumentError):
         read(message)
 
 
-def test_a_request_comes_in_with_its_id() -> None:
+def test_a_request_is_read_with_its_id() -> None:
     request = pb.RecordEventRequest(event=happened("a"), request_id="once")
     event = EpisodicEvent("", "conversation", NOON, "a", scope=Scope("ada"))
     assert requests.read_record(request) == RecordEvent(event, "once")
 
 
-def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
+def test_a_window_is_read_with_its_defaults_and_completely() -> None:
     assert requests.read_window(pb.QueryWindowRequest()) == (WindowQuery(), View.STANDARD)
     days, _ = requests.read_window(pb.QueryWindowRequest(last_days=0, limit=-1, query=""))
     assert days == WindowQuery(last_days=0, limit=-1, text="")
@@ -161,12 +161,12 @@ def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
     assert requests.read_window(whole) == (query, View.IDS)
 
 
-def test_without_a_filter_every_event_is_meant() -> None:
+def test_without_a_filter_every_event_matches() -> None:
     assert not requests.read_recent(pb.ListRecentEventsRequest()).where
     assert not requests.read_recent(pb.ListRecentEventsRequest(filter={})).where
 
 
-def test_an_acknowledgement_says_where_the_event_is_and_what_was_known() -> None:
+def test_an_acknowledgement_says_where_the_event_is_stored_and_whether_it_was_known() -> None:
     new = convert.recorded_to_pb(RECEIPT, None)
     assert new == pb.RecordEventResponse(
         receipt=pb.EventReceipt(event_id="lunch", sequence=7, segment_id=1, commit_time=stamp(NOON))
@@ -175,7 +175,7 @@ def test_an_acknowledgement_says_where_the_event_is_and_what_was_known() -> None
     assert (known.receipt.duplicate, known.receipt.replayed, known.duplicate_of) == (True, True, MESSAGE)
 
 
-async def test_results_of_a_run_say_what_became_of_each_event() -> None:
+async def test_the_results_of_a_run_have_one_entry_per_event() -> None:
     later = NOON + timedelta(microseconds=1)
     outcomes: list[EventReceipt | Failure] = [
         RECEIPT,
@@ -203,7 +203,7 @@ async def test_long_runs_keep_their_order() -> None:
     assert [result.receipt.sequence for result in results] == [*range(1, 1_000)]
 
 
-def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
+def test_a_window_is_written_with_its_events_as_stored() -> None:
     diagnostics = WindowDiagnostics(
         total_scanned=9, filtered_by_context=1, filtered_by_window=2, returned=2, duration_s=0.25,
         mode=SearchMode.HYBRID, pending=3,
@@ -231,7 +231,7 @@ def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
     assert (plain.diagnostics.mode, len(plain.results), plain.HasField("diagnostics")) == (0, 0, True)
 
 
-def test_pages_and_single_events_go_out_as_they_are_kept() -> None:
+def test_pages_and_single_events_are_written_as_stored() -> None:
     recent = convert.recent_to_bytes(WindowPage((STORED,), None, WindowDiagnostics()), "token")
     page = pb.ListRecentEventsResponse.FromString(recent)
     assert ([*page.events], page.next_page_token) == ([MESSAGE], "token")
@@ -239,8 +239,8 @@ def test_pages_and_single_events_go_out_as_they_are_kept() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 16_383, 16_384, 2_097_151, 2_097_152])
-def test_a_page_is_the_message_that_its_events_make_whatever_their_sizes(size: int) -> None:
-    """A body of `size` bytes where one can have as many, and one of a few more."""
+def test_a_page_equals_the_message_made_of_its_events_whatever_their_sizes(size: int) -> None:
+    """A body of `size` bytes if one exists, or of a few more."""
     longer = pb.EpisodicEvent(content="x" * size)
     surplus = longer.ByteSize() - size
     messages = [longer, pb.EpisodicEvent(content="x" * max(0, size - surplus)), MESSAGE]
@@ -251,7 +251,7 @@ def test_a_page_is_the_message_that_its_events_make_whatever_their_sizes(size: i
     assert [match.event for match in window.results] == messages
 
 
-def test_an_event_of_which_nothing_is_said_is_there_all_the_same() -> None:
+def test_an_event_without_any_field_is_in_the_page() -> None:
     empty = StoredEvent(EventPosition(0, ""), 1, 1, b"")
     assert convert.event_to_pb(empty).HasField("event")
     assert convert.recorded_to_pb(RECEIPT, empty).HasField("duplicate_of")
@@ -271,12 +271,12 @@ def test_a_summary_names_days_as_dates() -> None:
 
 
 @pytest.mark.parametrize(("time", "day"), [(datetime.min, "0001-01-01"), (datetime.max, "9999-12-31")])
-def test_the_first_and_the_last_day_have_names(time: datetime, day: str) -> None:
+def test_the_first_and_the_last_day_of_the_calendar_have_names(time: datetime, day: str) -> None:
     number = time.toordinal() - datetime(1970, 1, 1).toordinal()
     assert convert.summary_to_pb(RangeSummary(1, None, None, (), ((number, 1),))).days[0].day == day
 
 
-def test_a_pruning_and_a_compaction_go_out_whole() -> None:
+def test_a_pruning_and_a_compaction_are_written_completely() -> None:
     pruned = PrunedEvents(3, ("a", "b"), NOON, NOON, 2, replayed=True)
     assert convert.pruned_to_pb(pruned) == pb.PruneEventsResponse(
         pruned_count=3, event_ids=["a", "b"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=2, replayed=True
@@ -288,7 +288,7 @@ def test_a_pruning_and_a_compaction_go_out_whole() -> None:
 
 
 @pytest.mark.parametrize("state", list(TimelineState))
-def test_the_status_of_the_timeline_goes_out_whole(state: TimelineState) -> None:
+def test_the_status_of_the_timeline_is_written_completely(state: TimelineState) -> None:
     numbers: dict[str, Any] = {
         "event_count": 1, "segment_count": 2, "active_segment_id": 3, "segment_bytes": 4, "unsealed_count": 5,
         "index_bytes": 6, "loaded_segment_count": 7, "removal_pending_count": 8, "text_pending_count": 9,

@@ -1,4 +1,4 @@
-"""Requests about the timeline that are no values are refused, every wrong field by its name."""
+"""Invalid requests about the timeline are refused, and every invalid field is named."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ RANGED = FILTERED[0], FILTERED[2]
 
 
 def fields(read: Any, request: Any) -> list[str]:
-    """The fields that the reading finds fault with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -54,18 +54,18 @@ WRONG = [
 ]  # fmt: skip
 
 
-def test_everything_that_is_wrong_with_an_event_is_named_at_once() -> None:
+def test_every_invalid_field_of_an_event_is_named_at_once() -> None:
     request = pb.RecordEventRequest(event=BAD, request_id="r" * 129)
     assert fields(requests.read_record, request) == [*WRONG, "request_id"]
     assert fields(requests.read_record, pb.RecordEventRequest(event=BAD)) == WRONG
 
 
-def test_what_only_the_server_says_of_an_event_is_not_looked_at() -> None:
+def test_fields_of_an_event_that_only_the_server_sets_are_not_checked() -> None:
     assert fields(requests.read_record, pb.RecordEventRequest(event=happened(record_time=NO_TIME))) == []
 
 
 @pytest.mark.parametrize(("read", "kind"), FILTERED)
-def test_parts_of_a_filter_that_are_none_are_named_with_the_rest(read: Any, kind: Any) -> None:
+def test_invalid_parts_of_a_filter_are_named_with_the_other_fields(read: Any, kind: Any) -> None:
     assert fields(read, kind(filter={"scope": {"user": "ada"}, "min_importance": 0.5})) == []
     bad = pb.EpisodicEventFilter(scope={"user": "u" * 257}, event_types=["t" * 129], min_importance=2.0, filter={})
     assert fields(read, kind(filter=bad)) == [
@@ -74,7 +74,7 @@ def test_parts_of_a_filter_that_are_none_are_named_with_the_rest(read: Any, kind
 
 
 @pytest.mark.parametrize(("read", "kind"), FILTERED)
-def test_a_filter_that_is_none_is_not_taken_for_no_filter(read: Any, kind: Any) -> None:
+def test_an_invalid_filter_does_not_count_as_no_filter(read: Any, kind: Any) -> None:
     assert fields(read, kind(filter=pb.EpisodicEventFilter(filter={}))) == ["filter.filter"]
 
 
@@ -88,18 +88,18 @@ def test_both_ends_of_a_range_must_be_times(read: Any, kind: Any) -> None:
     assert fields(read, kind(range={"start_time": Timestamp(), "end_time": NO_TIME})) == ["range.end_time"]
 
 
-def test_the_rest_of_a_query_is_named_with_what_is_none() -> None:
+def test_other_errors_of_a_query_are_named_with_invalid_values() -> None:
     request = pb.QueryWindowRequest(last_days=0, limit=1_001, query="\0", mode=9, view=9)  # type: ignore[arg-type]
     assert fields(requests.read_window, request) == ["last_days", "limit", "mode", "query", "view"]
     assert fields(requests.read_window, window(query="tea", mode="SEARCH_MODE_KEYWORD")) == []
 
 
-def test_pages_have_no_negative_size() -> None:
+def test_a_negative_page_size_is_refused() -> None:
     assert fields(requests.read_recent, pb.ListRecentEventsRequest(page_size=-1)) == ["page_size"]
     assert fields(requests.read_recent, pb.ListRecentEventsRequest(page_size=2**31 - 1)) == []
 
 
-def test_the_rest_of_a_pruning_is_named_with_what_is_none() -> None:
+def test_other_errors_of_a_pruning_are_named_with_invalid_values() -> None:
     assert fields(requests.read_pruning, pb.PruneEventsRequest(before=Timestamp())) == []
     assert fields(requests.read_pruning, pb.PruneEventsRequest(before=NO_TIME)) == ["before"]
     request = pb.PruneEventsRequest(before=NO_TIME, event_ids=["fine", ""], request_id="r" * 129)

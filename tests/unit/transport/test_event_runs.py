@@ -1,4 +1,4 @@
-"""Runs of events are stored in the order of their stream, whatever the size of each."""
+"""Runs of events are stored in the order of their stream, whatever their sizes."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ from tests.support.timeline_messages import bulk, happened
 
 
 def run_of(first: int, count: int, **fields: Any) -> pb.BulkRecordEventsRequest:
-    """A run of events that are numbered."""
+    """A run of numbered events."""
     numbers = range(first, first + count)
     return bulk(happened(f"event {number}", number, **fields) for number in numbers)
 
@@ -31,7 +31,7 @@ def stored(outcomes: list[EventReceipt | Failure]) -> list[EventReceipt]:
 async def test_events_of_a_stream_are_stored_in_its_order() -> None:
     async with open_episodic() as opened:
         runs = EventRuns(opened.store)
-        # Each begins while the one before is read, and is done sooner.
+        # Each run begins while the previous one is read, and is read faster.
         sizes, first, working = (3 * PART + 7, 2 * PART, PART, 150, 1, 1), 0, []
         for size in sizes:
             working.append(asyncio.create_task(runs.record(run_of(first, size))))
@@ -42,7 +42,7 @@ async def test_events_of_a_stream_are_stored_in_its_order() -> None:
         assert [receipt.sequence for receipt in receipts] == list(range(1, first + 1))
 
 
-async def test_an_event_that_is_wrong_fails_alone_where_it_stands() -> None:
+async def test_an_invalid_event_fails_alone_in_its_place() -> None:
     async with open_episodic() as opened:
         run = run_of(0, 5)
         run.requests[1].event.ClearField("event_time")
@@ -57,14 +57,14 @@ async def test_an_event_that_is_wrong_fails_alone_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 10_001])
-async def test_a_run_has_a_size(count: int) -> None:
+async def test_a_run_has_a_maximum_size(count: int) -> None:
     async with open_episodic() as opened:
         with pytest.raises(InvalidArgumentError, match="requests: must be 1 to 10,000"):
             await EventRuns(opened.store).record(run_of(0, count))
         assert await opened.contents() == []
 
 
-async def test_a_full_disk_fails_each_event_and_a_cold_index_the_stream() -> None:
+async def test_a_full_disk_fails_each_event_and_a_cold_index_fails_the_stream() -> None:
     async with open_episodic() as opened:
         opened.timeline.append_error = StorageFullError("no space is left")
         outcomes = await EventRuns(opened.store).record(run_of(0, PART + 1))

@@ -1,4 +1,4 @@
-"""Facts and what is asked of them survive the way into messages and back."""
+"""Facts and requests about them are converted to messages and back without loss."""
 
 import json
 import threading
@@ -76,18 +76,18 @@ DIAGNOSTICS = SearchDiagnostics(mode=SearchMode.HYBRID, exact=True, scanned=9)
 
 
 def message_of(fact: Fact) -> pb.Fact:
-    """The fact as it arrives."""
+    """The fact as it is received."""
     message = pb.Fact()
     convert.fill_fact(message, fact)
     return pb.Fact.FromString(message.SerializeToString())
 
 
 def put_of(message: pb.Fact, **terms: Any) -> PutFact:
-    """The request to store what a message holds."""
+    """The request to store the fact of a message."""
     return requests.read_put(pb.PutFactRequest(fact=message, **terms))
 
 
-def test_a_fact_goes_out_whole() -> None:
+def test_a_fact_is_written_completely() -> None:
     message = message_of(FACT)
     assert (list(message.namespace), message.key, message.revision) == (["user", "ada"], "seat", 4)
     times = (message.create_time, message.update_time, message.expire_time, message.versions[0].update_time)
@@ -101,13 +101,13 @@ def test_a_fact_goes_out_whole() -> None:
     assert [type(put.value[name]) for name in ("rank", "sure")] == [int, float]
 
 
-def test_what_a_fact_lacks_is_left_out() -> None:
+def test_missing_fields_of_a_fact_are_left_out() -> None:
     message = message_of(PLAIN)
     assert not any(message.HasField(field) for field in ("ttl", "expire_time", "index"))
     assert (len(message.metadata), len(message.versions), message.HasField("value")) == (0, 0, True)
 
 
-def test_a_put_comes_in_whole() -> None:
+def test_a_put_is_read_completely() -> None:
     put = put_of(
         message_of(FACT),
         mode=pb.PUT_MODE_CREATE,
@@ -132,11 +132,11 @@ def test_a_put_comes_in_whole() -> None:
     assert isinstance(put.namespace, Namespace)
 
 
-def test_a_put_with_nothing_but_a_value_has_the_defaults() -> None:
+def test_a_put_with_only_a_value_has_the_defaults() -> None:
     assert put_of(pb.Fact(namespace=ADA, value=struct({}))) == PutFact(namespace=ADA, value={})
 
 
-def test_a_vector_comes_in_as_it_was_sent() -> None:
+def test_a_vector_is_read_as_it_was_sent() -> None:
     put = put_of(pb.Fact(namespace=ADA, value=struct({})), embedding=[0.5, -0.25, 0.0])
     assert list(put.embedding or ()) == [0.5, -0.25, 0.0]
 
@@ -160,19 +160,19 @@ def test_every_mode_has_a_number(mode: PutMode) -> None:
         ({"ttl": Duration(seconds=10**12)}, "fact.ttl: must be a length of time"),
     ],
 )
-def test_what_is_no_value_is_refused(broken: dict[str, Any], message: str) -> None:
+def test_an_invalid_value_is_refused(broken: dict[str, Any], message: str) -> None:
     fields: dict[str, Any] = {"namespace": ADA, "value": struct({}), **broken}
     with pytest.raises(ValueError, match=message):
         put_of(pb.Fact(**fields))
 
 
 @pytest.mark.parametrize("terms", [{"mode": 9}, {"ack": 9}], ids=str)
-def test_a_promise_that_is_not_known_is_refused(terms: dict[str, int]) -> None:
+def test_an_unknown_mode_or_ack_level_is_refused(terms: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="not known"):
         put_of(pb.Fact(namespace=ADA, value=struct({})), **terms)
 
 
-def test_a_filter_comes_in_whole() -> None:
+def test_a_filter_is_read_completely() -> None:
     asked = all_of(compare("value.rank", "EQ", 5), compare("metadata.topic", "NE", "work"))
     message = pb.FactFilter(namespace=ADA, subtree=True, filter=asked)
     rank = Condition("value.rank", Operator.EQ, (5,))
@@ -182,14 +182,14 @@ def test_a_filter_comes_in_whole() -> None:
     )
 
 
-def test_all_facts_are_meant_only_where_it_is_said() -> None:
+def test_all_facts_must_be_selected_explicitly() -> None:
     everything = pb.DeleteFactsRequest(filter={"subtree": True})
     assert requests.read_deletions(everything) == FactFilter(namespace=None, subtree=True)
     with pytest.raises(InvalidArgumentError, match="it would mean every fact"):
         requests.read_deletions(pb.DeleteFactsRequest(filter={}))
 
 
-def test_a_search_comes_in_whole() -> None:
+def test_a_search_is_read_completely() -> None:
     message = pb.SearchFactsRequest(
         filter=pb.FactFilter(namespace=ADA),
         query="where does she sit",
@@ -210,7 +210,7 @@ def test_a_search_comes_in_whole() -> None:
     )
 
 
-def test_a_search_with_nothing_but_a_filter_has_the_defaults() -> None:
+def test_a_search_with_only_a_filter_has_the_defaults() -> None:
     message = pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), vector=[1.0, 0.5])
     query = requests.read_search(message)
     assert (query.text, query.limit, query.offset, query.mode, query.min_score) == ("", 10, 0, None, 0.0)
@@ -218,14 +218,14 @@ def test_a_search_with_nothing_but_a_filter_has_the_defaults() -> None:
     assert query.view is View.STANDARD
 
 
-def test_an_acknowledgement_has_the_fact_where_there_is_one() -> None:
+def test_an_acknowledgement_has_the_fact_if_there_is_one() -> None:
     message = convert.put_to_pb(FactReceipt(RECEIPT, FACT))
     assert (message.receipt.id, message.receipt.outcome) == ("seat", common_pb2.WRITE_OUTCOME_CREATED)
     assert message.fact == message_of(FACT)
     assert not convert.put_to_pb(FactReceipt(RECEIPT, None)).HasField("fact")
 
 
-def test_results_of_a_run_come_in_order_the_failed_ones_among_them() -> None:
+def test_results_of_a_run_come_in_order_including_failed_ones() -> None:
     failure = Failure.of(InvalidArgumentError.of("fact.key", "must be at most 512 bytes"))
     message = convert.put_results_to_pb([RECEIPT, failure])
     assert [result.WhichOneof("outcome") for result in message.results] == ["receipt", "error"]
@@ -233,7 +233,7 @@ def test_results_of_a_run_come_in_order_the_failed_ones_among_them() -> None:
     assert message.results[1].error.violations[0].field == "fact.key"
 
 
-async def test_an_answer_says_how_well_each_fact_fits() -> None:
+async def test_an_answer_has_a_score_for_each_fact() -> None:
     matches = (FactMatch(FACT, 0.75, 0.5, 0.25), FactMatch(PLAIN))
     answer = await convert.answer_to_bytes(FactSearchAnswer(matches, DIAGNOSTICS), truncated=False)
     message = pb.SearchFactsResponse.FromString(answer)
@@ -244,7 +244,7 @@ async def test_an_answer_says_how_well_each_fact_fits() -> None:
     assert (message.diagnostics.exact, message.diagnostics.scanned, message.diagnostics.returned) == (True, 9, 2)
 
 
-async def test_pages_hold_facts_and_the_way_on() -> None:
+async def test_pages_hold_facts_and_the_token_of_the_next() -> None:
     page = pb.ListFactsResponse.FromString(await convert.page_to_bytes(FactPage((FACT, PLAIN), 7, (3, 7)), str))
     assert (list(page.facts), page.next_page_token) == ([message_of(FACT), message_of(PLAIN)], "7")
     batch = pb.BatchGetFactsResponse.FromString(await convert.batch_to_bytes(FactBatch((PLAIN,))))
@@ -254,7 +254,7 @@ async def test_pages_hold_facts_and_the_way_on() -> None:
     assert [tuple(namespace.labels) for namespace in namespaces.namespaces] == [("a",), ("a", "b")]
 
 
-def test_a_renewal_says_when_each_fact_ends_and_which_is_missing() -> None:
+def test_a_renewal_says_when_each_fact_expires_and_which_are_missing() -> None:
     receipt = RenewalReceipt((FactRenewal(ENDS), FactRenewal(None), FactNotFoundError("k")), replayed=True)
     message = convert.renewals_to_pb(receipt)
     ends, never, missing = message.results
@@ -263,12 +263,12 @@ def test_a_renewal_says_when_each_fact_ends_and_which_is_missing() -> None:
     assert (missing.error.reason, message.replayed) == (errors_pb2.ERROR_REASON_FACT_NOT_FOUND, True)
 
 
-def test_a_deletion_by_filter_says_how_many() -> None:
+def test_a_deletion_by_filter_returns_the_count() -> None:
     message = convert.deleted_to_pb(BulkDeleteReceipt(7, replayed=True))
     assert (message.deleted_count, message.replayed) == (7, True)
 
 
-def test_a_namespace_that_comes_again_is_not_checked_again() -> None:
+def test_a_repeated_namespace_is_not_checked_again() -> None:
     labels = pb.FactName(namespace=["user"] * 16)
     first = read_namespace(Reader(), "namespace", labels.namespace)
     assert read_namespace(Reader(), "namespace", labels.namespace) is first
@@ -293,8 +293,8 @@ async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
     assert turns.count > 3
 
 
-async def test_answers_end_where_their_messages_are_large_and_say_what_is_left() -> None:
-    # In a message a number takes 11 bytes, and not the 2 that it was stored with.
+async def test_answers_end_at_the_message_limit_and_name_the_rest() -> None:
+    # A number takes 11 bytes in a message instead of the 2 in which it was stored.
     facts = tuple(replace(LARGE, key=key) for key in "abc")
     page = pb.ListFactsResponse.FromString(await convert.page_to_bytes(FactPage(facts, 9, (3, 6, 9)), str))
     batch = pb.BatchGetFactsResponse.FromString(await convert.batch_to_bytes(FactBatch(facts, (((ADA[0],), "d"),))))
@@ -325,7 +325,7 @@ async def test_other_calls_are_served_while_a_large_fact_is_written(fact: Fact) 
         assert turns.count > 3
 
 
-async def test_a_small_message_is_read_where_it_is_and_errors_come_from_either_place() -> None:
+async def test_a_small_message_is_read_on_the_event_loop_and_errors_are_raised_either_way() -> None:
     def read(message: bytes) -> int:
         if not message:
             raise ValueError("nothing")

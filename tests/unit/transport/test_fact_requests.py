@@ -1,4 +1,4 @@
-"""Requests to the fact service that are no values are refused with every field that is wrong, the rest included."""
+"""Invalid requests to the fact service are refused, and every invalid field is named, whatever its error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ ADA = ("user", "ada")
 
 
 def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
-    """The fields that fault is found with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -35,7 +35,7 @@ def test_a_fact_is_required() -> None:
     assert fields(requests.read_put, pb.PutFactRequest()) == ["fact"]
 
 
-def test_everything_that_is_wrong_with_a_fact_is_named_at_once() -> None:
+def test_every_invalid_field_of_a_fact_is_named_at_once() -> None:
     fact = pb.Fact(
         namespace=["user", "a.b", ""],
         key="k" * 513,
@@ -74,16 +74,16 @@ def test_everything_that_is_wrong_with_a_fact_is_named_at_once() -> None:
     ]
 
 
-def test_a_fact_without_a_value_and_a_namespace_lacks_both() -> None:
+def test_a_fact_without_a_value_and_a_namespace_is_refused_for_both() -> None:
     assert sorted(fields(requests.read_put, pb.PutFactRequest(fact={}))) == ["fact.namespace", "fact.value"]
 
 
-def test_a_fact_that_is_one_is_a_value() -> None:
+def test_a_valid_fact_is_read() -> None:
     put = requests.read_put(pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"a": 1}))))
     assert (put.namespace, put.value) == (ADA, {"a": 1})
 
 
-def test_everything_that_is_wrong_with_a_search_is_named_at_once() -> None:
+def test_every_invalid_field_of_a_search_is_named_at_once() -> None:
     request = pb.SearchFactsRequest(
         filter=pb.FactFilter(namespace=["\0"], filter={"condition": {"field": "value.rank"}}),
         query="q" * (64 * 1024 + 1),
@@ -115,7 +115,7 @@ def test_everything_that_is_wrong_with_a_search_is_named_at_once() -> None:
         (requests.read_deletions, pb.DeleteFactsRequest),
     ],
 )
-def test_a_filter_is_required_and_names_what_is_wrong_with_it(read: Callable[[Any], Any], request_type: Any) -> None:
+def test_a_filter_is_required_and_its_errors_are_named(read: Callable[[Any], Any], request_type: Any) -> None:
     assert fields(read, request_type()) == ["filter"]
     with pytest.raises(InvalidArgumentError, match="unless subtree is set: it would mean every fact"):
         read(request_type(filter={}))
@@ -125,14 +125,14 @@ def test_a_filter_is_required_and_names_what_is_wrong_with_it(read: Callable[[An
     assert sorted(fields(read, request_type(filter=both))) == ["filter.filter.all_of.filters", "filter.namespace[0]"]
 
 
-def test_a_list_names_the_size_of_its_page_beside_the_filter() -> None:
+def test_a_bad_page_size_is_named_beside_the_filter() -> None:
     request = pb.ListFactsRequest(filter={}, page_size=-1)
     assert fields(requests.read_list, request) == ["filter.namespace", "page_size"]
     assert fields(requests.read_list, pb.ListFactsRequest(filter={"subtree": True}, page_size=-1)) == ["page_size"]
     assert fields(requests.read_namespaces, pb.ListNamespacesRequest(page_size=-1)) == ["page_size"]
 
 
-def test_names_are_told_apart_by_their_place() -> None:
+def test_invalid_names_are_identified_by_their_position() -> None:
     names = [pb.FactName(namespace=ADA, key="k"), pb.FactName(namespace=["a.b"], key=""), pb.FactName(key="k")]
     assert sorted(fields(requests.read_names, pb.BatchGetFactsRequest(names=names))) == [
         "names[1].key",
@@ -143,18 +143,18 @@ def test_names_are_told_apart_by_their_place() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1001])
-def test_names_are_neither_none_nor_too_many(count: int) -> None:
+def test_the_number_of_names_is_limited_and_at_least_one(count: int) -> None:
     names = [pb.FactName(namespace=ADA, key="k")] * count
     assert fields(requests.read_names, pb.BatchGetFactsRequest(names=names)) == ["names"]
     assert fields(requests.read_renewal, pb.RenewFactsRequest(names=names)) == ["names"]
 
 
-def test_a_renewal_names_its_request_id_beside_the_names() -> None:
+def test_a_bad_request_id_of_a_renewal_is_named_beside_the_names() -> None:
     request = pb.RenewFactsRequest(names=[pb.FactName(key="k")], request_id="r" * 129)
     assert fields(requests.read_renewal, request) == ["names[0].namespace", "request_id"]
 
 
-def test_of_one_fact_everything_that_is_wrong_is_named() -> None:
+def test_every_error_of_a_single_fact_is_named() -> None:
     assert fields(requests.read_name, pb.GetFactRequest(namespace=["a", "b.c"])) == ["namespace[1]", "key"]
     assert requests.read_name(pb.GetFactRequest(namespace=ADA, key="k")) == ADA
     request = pb.DeleteFactRequest(key="k", expected_revision=-1, request_id="r" * 129, ack=9)
@@ -164,6 +164,6 @@ def test_of_one_fact_everything_that_is_wrong_is_named() -> None:
     assert requests.read_deletion(right) == (ADA, AckLevel.SEARCHABLE)
 
 
-def test_a_deletion_by_filter_names_its_request_id_too() -> None:
+def test_a_bad_request_id_of_a_deletion_by_filter_is_named_too() -> None:
     request = pb.DeleteFactsRequest(filter={}, request_id="r" * 129)
     assert fields(requests.read_deletions, request) == ["filter.namespace", "request_id"]

@@ -1,4 +1,4 @@
-"""Filters from clients: each wrong part is named by its path, and hostile ones cost nothing."""
+"""Filters from clients: each invalid part is named by its path, and hostile filters are refused quickly."""
 
 import time
 from typing import Any
@@ -28,7 +28,7 @@ def none_of(*parts: pb.Filter) -> pb.Filter:
 
 
 def nested(levels: int) -> pb.Filter:
-    """A filter of so many levels, as it arrives."""
+    """A filter of this depth, as it is received."""
     message = condition()
     for _ in range(levels - 1):
         message = none_of(message)
@@ -36,7 +36,7 @@ def nested(levels: int) -> pb.Filter:
 
 
 def read(message: pb.Filter) -> Expression:
-    """The expression of a filter in which nothing is wrong."""
+    """The expression of a valid filter."""
     reader = Reader()
     expression = read_filter(reader, "filter", message)
     reader.finish()
@@ -44,7 +44,7 @@ def read(message: pb.Filter) -> Expression:
 
 
 def wrong(message: pb.Filter) -> dict[str, str]:
-    """What is wrong, by path."""
+    """The errors, by path."""
     reader = Reader()
     read_filter(reader, "filter", message)
     return {violation.field: violation.description for violation in reader.violations}
@@ -72,7 +72,7 @@ def test_every_operator_has_a_number(operator: Operator) -> None:
     assert read(condition("agent", number)) == Condition("agent", operator, ("claude",))
 
 
-def test_every_part_that_is_wrong_is_named_by_its_path_at_once() -> None:
+def test_every_invalid_part_is_named_by_its_path_at_once() -> None:
     message = joined(
         pb.Filter(),
         condition("agent", pb.COMPARATOR_UNSPECIFIED),
@@ -101,7 +101,7 @@ def test_a_filter_has_at_most_eight_levels(levels: int, *, refused: bool) -> Non
 
 
 @pytest.mark.parametrize(("parts", "refused"), [(127, False), (128, True), (100_000, True)])
-def test_a_filter_has_at_most_128_parts_itself_included(parts: int, *, refused: bool) -> None:
+def test_a_filter_has_at_most_128_parts_including_itself(parts: int, *, refused: bool) -> None:
     message = pb.Filter(all_of=pb.FilterList(filters=[condition()] * parts))
     assert wrong(message) == ({"filter": "must have at most 128 parts"} if refused else {})
 
@@ -115,15 +115,15 @@ def test_a_condition_has_at_most_256_values() -> None:
 @pytest.mark.parametrize(
     "message", [nested(9), pb.Filter(), joined(condition(), joined())], ids=["deep", "unset", "part"]
 )
-def test_nothing_of_a_filter_that_is_invalid_is_kept(message: pb.Filter) -> None:
+def test_an_invalid_filter_is_read_as_an_empty_expression(message: pb.Filter) -> None:
     assert read_filter(Reader(), "filter", message) == AllOf(())
 
 
-def test_a_filter_must_say_something() -> None:
+def test_an_empty_filter_is_refused() -> None:
     assert wrong(pb.Filter()) == {"filter": "must be set: all_of, any_of, none_of or condition"}
 
 
-def test_a_hostile_filter_is_refused_in_no_time() -> None:
+def test_a_hostile_filter_is_refused_quickly() -> None:
     wide = pb.Filter(any_of=pb.FilterList(filters=[pb.Filter()] * 500_000))
     started = time.thread_time()
     assert list(wrong(wide)) == ["filter"]

@@ -1,4 +1,4 @@
-"""Tools at a gRPC endpoint of the operator's: what is sent, what is taken as an answer, and what fails how."""
+"""Tools at an operator's gRPC endpoint: what is sent, what counts as an answer, and how calls fail."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +22,7 @@ UNTOLD = "what only the endpoint knows"
 
 @asynccontextmanager
 async def endpoint(address: str, timeout_s: float = 10.0, **how: Any) -> AsyncIterator[ToolEndpoint]:
-    """The endpoint as the server has it."""
+    """The endpoint as the server configures it."""
     tool = OperatorTool(name="weather", description="", parameters={}, grpc=address, timeout_s=timeout_s, **how)
     opened: ToolEndpoint = GrpcEndpoint(tool)
     try:
@@ -32,13 +32,13 @@ async def endpoint(address: str, timeout_s: float = 10.0, **how: Any) -> AsyncIt
 
 
 async def asked(answer: Answer, arguments: Mapping[str, Any] | None = None, timeout_s: float = 10.0) -> str:
-    """What a call of the tool returns."""
+    """The answer of a call of the tool."""
     async with tool_provider(answer) as provider, endpoint(provider.address, timeout_s) as opened:
         return await opened.call("weather", arguments or {}, (), "")
 
 
 def saying(content: str) -> Answer:
-    """An answer of this content."""
+    """An answer with this content."""
 
     async def answer(request: pb.ProvideToolRequest, context: Any) -> str:
         return content
@@ -56,7 +56,7 @@ def ending(code: grpc.StatusCode) -> Answer:
     return answer
 
 
-async def test_name_arguments_namespace_and_request_id_go_along() -> None:
+async def test_name_arguments_namespace_and_request_id_are_sent() -> None:
     arguments = {"city": "Zürich 🎉", "days": 3, "share": 0.5, "at": None, "tags": ["a", {"b": True}]}
     async with tool_provider() as provider, endpoint(provider.address) as opened:
         assert await opened.call("weather", arguments, ("user", "ada"), "once") == "this is weather"
@@ -69,7 +69,7 @@ async def test_name_arguments_namespace_and_request_id_go_along() -> None:
     assert (list(second.namespace), second.request_id) == ([], "")
 
 
-async def test_many_calls_are_in_flight_at_the_same_time() -> None:
+async def test_many_calls_run_concurrently() -> None:
     together = asyncio.Barrier(8)
 
     async def answer(request: pb.ProvideToolRequest, context: Any) -> str:
@@ -86,7 +86,7 @@ async def test_an_answer_has_up_to_a_mebibyte(content: str) -> None:
     assert await asked(saying(content)) == content
 
 
-async def test_a_larger_answer_is_none() -> None:
+async def test_a_larger_answer_is_an_error() -> None:
     with pytest.raises(ToolFailedError, match="answered more than 1,048,576 bytes"):
         await asked(saying("x" * (ANSWER_BYTES_MAX + 1_000)))
 
@@ -102,7 +102,7 @@ async def test_a_larger_answer_is_none() -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, ToolFailedError, "has no room"),
     ],
 )
-async def test_a_status_becomes_an_error_without_what_it_said(
+async def test_a_status_becomes_an_error_without_its_text(
     code: grpc.StatusCode, kind: type[MnemonError], message: str
 ) -> None:
     with pytest.raises(kind, match=message) as caught:
@@ -112,7 +112,7 @@ async def test_a_status_becomes_an_error_without_what_it_said(
     assert UNTOLD not in str(caught.value)
 
 
-async def test_a_service_that_fails_says_nothing_of_how() -> None:
+async def test_a_crashing_service_becomes_an_error_without_its_text() -> None:
     async def answer(request: pb.ProvideToolRequest, context: Any) -> str:
         raise RuntimeError(UNTOLD)
 
@@ -121,7 +121,7 @@ async def test_a_service_that_fails_says_nothing_of_how() -> None:
     assert UNTOLD not in str(caught.value)
 
 
-async def test_a_service_that_does_not_answer_in_time_is_given_up() -> None:
+async def test_a_call_without_an_answer_in_time_is_abandoned() -> None:
     ended = asyncio.Event()
 
     async def answer(request: pb.ProvideToolRequest, context: Any) -> str:
@@ -137,7 +137,7 @@ async def test_a_service_that_does_not_answer_in_time_is_given_up() -> None:
         await ended.wait()
 
 
-async def test_a_service_that_is_not_there_is_told_at_once_and_found_once_it_is_back() -> None:
+async def test_a_missing_service_is_reported_at_once_and_used_again_once_it_is_back() -> None:
     async with tool_provider() as provider:
         address = provider.address
     async with endpoint(address) as opened:
@@ -154,14 +154,14 @@ async def test_a_service_that_is_not_there_is_told_at_once_and_found_once_it_is_
             await eventually(answers, timeout_s=RECONNECT_MS_MAX / 1000 + 10)
 
 
-async def test_a_plain_service_is_not_taken_for_one_that_speaks_tls() -> None:
+async def test_a_plaintext_service_does_not_count_as_one_with_tls() -> None:
     async with tool_provider() as provider, endpoint(provider.address, tls=True) as opened:
         with pytest.raises(ToolUnreachableError):
             await opened.call("weather", {}, (), "")
     assert provider.received == []
 
 
-async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):

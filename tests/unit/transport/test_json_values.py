@@ -1,4 +1,4 @@
-"""JSON objects survive the way into messages and back, whole numbers as whole numbers."""
+"""JSON objects are converted to messages and back without loss, whole numbers as integers."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from mnemon_server.domain.facts import VALUE_BYTES_MAX, VALUE_DEPTH_MAX
 from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX
 from mnemon_server.transport.convert.shared.json_values import OBJECT_BYTES_MAX, VALUES_MAX, fill_object, object_from_pb
 
-# No surrogates, which no message can carry; zero has one sign in what whole numbers become.
+# No surrogates, which no message can carry. Whole numbers have a single zero.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False).filter(
     lambda number: not number.is_integer()
@@ -27,14 +27,14 @@ JSON = st.recursive(
 
 
 def sent(value: dict[str, Any]) -> Struct:
-    """The object as it arrives."""
+    """The object as it is received."""
     message = Struct()
     fill_object(message, value)
     return Struct.FromString(message.SerializeToString())
 
 
 def nested(depth: int, kind: type[dict[str, Any]] | type[list[Any]] = dict) -> dict[str, Any]:
-    """An object of so many levels."""
+    """An object of this depth."""
     value: Any = {} if kind is dict else []
     for _ in range(depth - 2):
         value = {"a": value} if kind is dict else [value]
@@ -43,7 +43,7 @@ def nested(depth: int, kind: type[dict[str, Any]] | type[list[Any]] = dict) -> d
 
 @settings(max_examples=50)
 @given(st.dictionaries(TEXTS, JSON, max_size=5))
-def test_an_object_comes_back_as_it_was(value: dict[str, Any]) -> None:
+def test_an_object_comes_back_unchanged(value: dict[str, Any]) -> None:
     back = object_from_pb(sent(value))
     assert back == value
     # In Python, 1, 1.0 and True are equal.
@@ -52,7 +52,7 @@ def test_an_object_comes_back_as_it_was(value: dict[str, Any]) -> None:
 
 @settings(max_examples=50)
 @given(st.dictionaries(TEXTS, JSON, max_size=5))
-def test_it_is_what_others_take_for_the_same_json(value: dict[str, Any]) -> None:
+def test_the_reference_implementation_reads_the_same_json(value: dict[str, Any]) -> None:
     assert MessageToDict(sent(value)) == value
     assert object_from_pb(ParseDict(value, Struct())) == value
 
@@ -64,19 +64,19 @@ def test_it_is_what_others_take_for_the_same_json(value: dict[str, Any]) -> None
         (2.0**53 + 2, 2.0**53 + 2), (1e300, 1e300), (math.inf, math.inf),
     ],
 )  # fmt: skip
-def test_whole_numbers_are_whole_as_far_as_a_double_knows_them(number: float, expected: float) -> None:
+def test_whole_numbers_are_integers_as_far_as_a_double_is_exact(number: float, expected: float) -> None:
     [back] = object_from_pb(Struct(fields={"n": Value(number_value=number)})).values()
     assert (back, type(back)) == (expected, type(expected))
 
 
-def test_keys_come_in_the_same_order_everywhere() -> None:
+def test_keys_have_the_same_order_everywhere() -> None:
     keys = [f"key {number * 7 % 50:02d}" for number in range(50)]
     back = object_from_pb(sent({"inner": dict.fromkeys(keys)}))
     assert [*back["inner"]] == sorted(keys)
 
 
 @pytest.mark.parametrize("value", [{}, {"a": {}}, {"a": []}, {"a": None}, {"a": ""}, {"a": [[], {}, None]}])
-def test_what_is_empty_is_there(value: dict[str, Any]) -> None:
+def test_empty_values_are_kept(value: dict[str, Any]) -> None:
     message = facts_pb2.Fact()
     fill_object(message.value, value)
     back = facts_pb2.Fact.FromString(message.SerializeToString())
@@ -87,18 +87,18 @@ def test_what_is_empty_is_there(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "place", [Value(), Value(list_value={"values": [Value()]}), Value(struct_value={"fields": {"b": Value()}})]
 )
-def test_a_value_that_is_unset_is_refused(place: Value) -> None:
+def test_an_unset_value_is_refused(place: Value) -> None:
     with pytest.raises(ValueError, match="no value that is unset"):
         object_from_pb(Struct(fields={"a": place}))
 
 
-def test_what_is_too_large_for_any_object_is_refused_before_it_is_read() -> None:
+def test_objects_over_the_size_limit_are_refused_before_they_are_read() -> None:
     message = Struct(fields={"a": Value(string_value="x" * OBJECT_BYTES_MAX)})
     with pytest.raises(ValueError, match="at most 3,145,728 bytes"):
         object_from_pb(message)
 
 
-def test_every_object_of_the_largest_size_can_be_a_message() -> None:
+def test_every_object_of_the_maximum_size_fits_into_a_message() -> None:
     numbers = {"n": [0.25] * (VALUE_BYTES_MAX // len("0.25"))}
     for value in (numbers, {"t": "é" * (VALUE_BYTES_MAX // 2 - 10)}):
         message = Struct()
@@ -107,7 +107,7 @@ def test_every_object_of_the_largest_size_can_be_a_message() -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, list])
-def test_the_deepest_objects_can_be_read_wherever_they_are_sent(kind: type[dict[str, Any]] | type[list[Any]]) -> None:
+def test_the_deepest_objects_can_be_read_in_every_request(kind: type[dict[str, Any]] | type[list[Any]]) -> None:
     deepest = nested(VALUE_DEPTH_MAX, kind)
     executed = tools_pb2.ExecuteTextResponse()
     fill_object(executed.results.add().output.artifact.add().fact.value, deepest)
@@ -127,8 +127,8 @@ def test_an_object_of_too_many_values_is_refused_and_one_of_fewer_is_read(value:
     assert object_from_pb(sent(value)) == value
 
 
-def test_what_is_too_much_is_counted_before_it_is_walked() -> None:
-    # The first value would be refused for being unset, if anybody looked at it.
+def test_values_are_counted_before_they_are_read() -> None:
+    # The first value would be refused for being unset, if it were read.
     message = Struct(fields={"a": Value()})
     message.fields["b"].list_value.values.extend([Value()] * 10)
     with pytest.raises(ValueError, match=r"^must hold at most 1 values$"):

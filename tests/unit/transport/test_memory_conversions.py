@@ -1,4 +1,4 @@
-"""Memories and what is asked of them survive the way into messages and back."""
+"""Memories and requests about them are converted to messages and back without loss."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -55,13 +55,13 @@ DIAGNOSTICS = SearchDiagnostics(mode=SearchMode.HYBRID, exact=True, scanned=9)
 
 
 def message_of(memory: Memory) -> pb.Memory:
-    """The memory as it arrives."""
+    """The memory as it is received."""
     message = pb.Memory()
     convert.fill_memory(message, memory)
     return pb.Memory.FromString(message.SerializeToString())
 
 
-def test_a_memory_goes_out_whole() -> None:
+def test_a_memory_is_written_completely() -> None:
     message = message_of(MEMORY)
     assert (message.memory_id, message.content) == ("m-1", "Ada prefers window seats.")
     scope = message.scope
@@ -76,13 +76,13 @@ def test_a_memory_goes_out_whole() -> None:
     assert requests.read_create(pb.CreateMemoryRequest(memory=message)).memory.metadata == MEMORY.metadata
 
 
-def test_what_a_memory_lacks_is_left_out() -> None:
+def test_missing_fields_of_a_memory_are_left_out() -> None:
     message = message_of(Memory("m-1", "text"))
     assert not any(message.HasField(field) for field in ("scope", "reinforce_time", "delete_time"))
     assert (message.decay_policy, message.confidence, len(message.metadata)) == (pb.DECAY_POLICY_STABLE, 1.0, 0)
 
 
-def test_what_only_the_server_sets_is_ignored_on_the_way_in() -> None:
+def test_fields_that_only_the_server_sets_are_ignored_in_requests() -> None:
     came = requests.read_create(pb.CreateMemoryRequest(memory=message_of(MEMORY))).memory
     assert (came.confidence, came.revision, came.reinforce_time, came.delete_time) == (1.0, 0, None, None)
     assert came.create_time == Memory("", "").create_time
@@ -95,18 +95,18 @@ def test_every_decay_policy_comes_back(policy: DecayPolicy) -> None:
     assert requests.read_create(pb.CreateMemoryRequest(memory=message)).memory.decay_policy is policy
 
 
-def test_a_request_with_nothing_but_content_has_the_defaults() -> None:
+def test_a_request_with_only_content_has_the_defaults() -> None:
     request = requests.read_create(pb.CreateMemoryRequest(memory=pb.Memory(content="test")))
     assert request == CreateMemory(memory=Memory("", "test"))
     assert (request.memory.decay_policy, request.embedding, request.ack) == (DecayPolicy.STABLE, None, AckLevel.DURABLE)
 
 
-def test_a_vector_comes_in_as_it_was_sent() -> None:
+def test_a_vector_is_read_as_it_was_sent() -> None:
     request = pb.CreateMemoryRequest(memory=pb.Memory(content="test"), embedding=[0.5, -0.25, 0.0])
     assert list(requests.read_create(request).embedding or ()) == [0.5, -0.25, 0.0]
 
 
-def test_a_change_comes_in_whole() -> None:
+def test_an_update_is_read_completely() -> None:
     message = pb.UpdateMemoryRequest(
         memory=pb.Memory(memory_id="m-1", type="fact"),
         update_mask=FieldMask(paths=["type", "metadata.topic"]),
@@ -125,7 +125,7 @@ def test_a_change_comes_in_whole() -> None:
     assert requests.read_update(message).expected_revision is None
 
 
-def test_a_search_has_its_defaults_only_where_nothing_is_set() -> None:
+def test_a_search_has_defaults_only_for_unset_fields() -> None:
     assert requests.read_search(pb.SearchMemoriesRequest()) == MemoryQuery()
     assert (MemoryQuery().limit, MemoryQuery().where.min_confidence, MemoryQuery().mode) == (10, None, None)
     zeros = requests.read_search(pb.SearchMemoriesRequest(limit=0, filter={"min_confidence": 0.0}))
@@ -133,7 +133,7 @@ def test_a_search_has_its_defaults_only_where_nothing_is_set() -> None:
 
 
 @pytest.mark.parametrize("mode", list(SearchMode))
-def test_every_mode_of_search_comes_in(mode: SearchMode) -> None:
+def test_every_search_mode_is_read(mode: SearchMode) -> None:
     number = common_pb2.SearchMode.Value(f"SEARCH_MODE_{mode.name}")
     assert requests.read_search(pb.SearchMemoriesRequest(mode=number)).mode is mode
 
@@ -143,7 +143,7 @@ def test_the_filter_on_global_has_three_states(sent: dict[str, Any], *, meant: b
     assert requests.read_count(pb.CountMemoriesRequest(filter=sent)).is_global is meant
 
 
-def test_a_filter_comes_in_whole() -> None:
+def test_a_filter_is_read_completely() -> None:
     message = pb.MemoryFilter(
         scope={"agent": "claude"},
         personality="engineer",
@@ -171,7 +171,7 @@ def test_a_filter_comes_in_whole() -> None:
     assert not requests.read_count(pb.CountMemoriesRequest())
 
 
-def test_an_acknowledgement_holds_the_receipt_and_the_memory_where_there_is_one() -> None:
+def test_an_acknowledgement_holds_the_receipt_and_the_memory_if_there_is_one() -> None:
     whole = convert.fill_change(pb.CreateMemoryResponse(), MemoryReceipt(RECEIPT, MEMORY))
     assert (whole.receipt.id, whole.memory.content) == ("m-1", MEMORY.content)
     bare = convert.fill_change(pb.UpdateMemoryResponse(), MemoryReceipt(RECEIPT, None))
@@ -193,7 +193,7 @@ async def test_a_page_holds_its_memories_and_the_token_of_the_next() -> None:
     assert ([memory.memory_id for memory in page.memories], page.next_page_token) == (["m-1", "m-2"], "token")
 
 
-async def test_a_forecast_says_when_and_how_far() -> None:
+async def test_a_forecast_says_when_and_how_far_each_memory_fades() -> None:
     forecast = MemoryForecast(MEMORY, confidence_then=0.25, fade_time=DELETED)
     page = await convert.forecast_to_pb(ForecastPage((forecast,), None), "")
     [message] = page.forecasts
@@ -201,7 +201,7 @@ async def test_a_forecast_says_when_and_how_far() -> None:
     assert message.fade_time.ToDatetime(UTC) == DELETED
 
 
-async def test_a_match_that_was_not_compared_has_no_scores_and_one_that_is_zero_has() -> None:
+async def test_a_match_that_was_not_compared_has_no_scores_and_a_score_of_zero_is_kept() -> None:
     bare = MemoryMatch(MEMORY, 0.5)
     whole = MemoryMatch(MEMORY, 0.25, similarity=0.0, distance=0.0, keyword_score=0.0)
     answer = await convert.answer_to_pb(MemorySearchAnswer((bare, whole), DIAGNOSTICS))
@@ -227,7 +227,7 @@ async def test_an_explanation_adds_up() -> None:
     assert (said.passage_start, said.passage_end) == (4, 9)
 
 
-def test_the_status_says_everything() -> None:
+def test_the_status_has_every_field() -> None:
     status = MemoryStatus(
         status=HealthStatus.UNHEALTHY, error="e", backend="chromadb", host="h", collection="c",
         memory_count=1, deleted_count=2, flat_count=3, graph_count=4, dead_count=5, index_bytes=6,

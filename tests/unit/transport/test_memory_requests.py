@@ -1,4 +1,4 @@
-"""Requests to the memory service that are no values are refused with every field that is wrong, the rest included."""
+"""Invalid requests to the memory service are refused, and every invalid field is named, whatever its error."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ FILTERED = [
 
 
 def fields(read: Any, request: Any) -> list[str]:
-    """The fields that the reading finds fault with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -35,7 +35,7 @@ def test_a_memory_is_required() -> None:
     assert fields(requests.read_update, pb.UpdateMemoryRequest()) == ["memory"]
 
 
-def test_everything_that_is_wrong_with_a_memory_is_named_at_once() -> None:
+def test_every_invalid_field_of_a_memory_is_named_at_once() -> None:
     memory = pb.Memory(
         content=" ",
         scope={"agent": "a" * 257},
@@ -67,7 +67,7 @@ def test_everything_that_is_wrong_with_a_memory_is_named_at_once() -> None:
     ]
 
 
-def test_of_a_change_only_what_the_mask_names_is_looked_at() -> None:
+def test_only_fields_in_the_mask_of_an_update_are_checked() -> None:
     memory = pb.Memory(memory_id="m", content=" ", decay_policy=7, metadata={"unset": UNSET})
 
     def wrong(*paths: str, **request: Any) -> list[str]:
@@ -88,13 +88,13 @@ def test_of_a_change_only_what_the_mask_names_is_looked_at() -> None:
     ]
 
 
-def test_a_deletion_that_asks_for_an_unknown_promise_is_refused_with_everything_else() -> None:
+def test_an_unknown_ack_level_of_a_deletion_is_refused_with_all_other_errors() -> None:
     request = pb.DeleteMemoryRequest(request_id="r" * 129, expected_revision=-1, ack=9)
     assert fields(requests.read_deletion, request) == ["ack", "memory_id", "request_id", "expected_revision"]
 
 
 @pytest.mark.parametrize(("read", "kind"), FILTERED)
-def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(read: Any, kind: Any) -> None:
+def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(read: Any, kind: Any) -> None:
     extra = {"by_time": Timestamp(seconds=1)} if kind is pb.ForecastMemoriesRequest else {}
     assert fields(read, kind(**extra)) == []
     message = pb.MemoryFilter(
@@ -128,7 +128,7 @@ def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(read:
         ({"mode": 9, "query": "é" * 32_769, "vector": [0.0]}, ["mode", "query", "vector"]),
     ],
 )
-def test_a_search_in_an_unknown_mode_is_refused_with_everything_else(
+def test_an_unknown_search_mode_is_refused_with_all_other_errors(
     request_fields: dict[str, Any], wrong: list[str]
 ) -> None:
     assert fields(requests.read_search, pb.SearchMemoriesRequest(**request_fields)) == wrong
@@ -145,7 +145,7 @@ def test_a_search_in_an_unknown_mode_is_refused_with_everything_else(
         ({"by_time": Timestamp(), "page_size": -1, "min_confidence": float("nan")}, ["page_size", "min_confidence"]),
     ],
 )
-def test_a_forecast_needs_a_time_and_a_bound_over_zero(request_fields: dict[str, Any], wrong: list[str]) -> None:
+def test_a_forecast_needs_a_time_and_a_positive_threshold(request_fields: dict[str, Any], wrong: list[str]) -> None:
     assert fields(requests.read_forecast, pb.ForecastMemoriesRequest(**request_fields)) == wrong
 
 

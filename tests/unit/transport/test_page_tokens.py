@@ -1,4 +1,4 @@
-"""Page tokens are opaque, and good for nothing but their own query in their own vault."""
+"""Page tokens are opaque, and valid only for their own query in their own vault."""
 
 import base64
 import re
@@ -42,7 +42,7 @@ def test_a_token_of_namespaces_gives_back_its_labels(labels: list[str]) -> None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1), TEXT)
-def test_a_token_gives_back_the_place_of_an_event(time_us: int, event_id: str) -> None:
+def test_a_token_gives_back_the_position_of_an_event(time_us: int, event_id: str) -> None:
     position = EventPosition(time_us, event_id)
     token = token_of(position, pb.ListRecentEventsRequest())
     assert re.fullmatch("[A-Za-z0-9_-]+", token)
@@ -61,14 +61,14 @@ def test_a_token_with_one_letter_changed_is_refused(position: int, data: st.Data
     at = data.draw(st.integers(0, len(token) - 1))
     letter = data.draw(st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_ é=+"))
     damaged = token[:at] + letter + token[at + 1 :]
-    if _bytes(damaged) == _bytes(token):  # the last letter carries bits that mean nothing
+    if _bytes(damaged) == _bytes(token):  # the last letter carries unused bits
         return
     with pytest.raises(InvalidPageTokenError):
         given_with(damaged).position()
 
 
 @pytest.mark.parametrize("text", ["x", "null", "AAAA", "🦉", "a" * 10_000, "A" * 1_000_000, "====", " "])
-def test_what_is_no_token_is_refused_with_the_field_and_the_way_out(text: str) -> None:
+def test_an_invalid_token_is_refused_with_the_field_and_advice(text: str) -> None:
     for read in (given_with(text).position, given_with(text).event_position, given_with(text).labels):
         with pytest.raises(InvalidPageTokenError, match="page_token: must be the next_page_token of the page before"):
             read()
@@ -83,21 +83,21 @@ def test_a_token_of_another_query_or_another_vault_is_refused() -> None:
         given_with(token, key=b"the secret of another").position()
 
 
-def test_a_token_of_another_list_is_refused_though_both_requests_are_empty() -> None:
+def test_a_token_of_another_list_is_refused_even_if_both_requests_are_empty() -> None:
     events = token_of(EventPosition(7, "lunch"), pb.ListRecentEventsRequest())
     with pytest.raises(InvalidPageTokenError):
         given_with(events).position()
 
 
 @pytest.mark.parametrize("position", [0, 2**63, 2**64 - 1])
-def test_nobody_makes_a_token_without_the_key(position: int) -> None:
+def test_a_token_cannot_be_made_without_the_key(position: int) -> None:
     place, query = position.to_bytes(8), b""
     digest = blake2b(len(place).to_bytes(4) + place + query, digest_size=12, person=b"mnemon page").digest()
     with pytest.raises(InvalidPageTokenError):
         given_with(base64.urlsafe_b64encode(place + digest).rstrip(b"=").decode()).position()
 
 
-def test_the_size_of_a_page_may_change_from_page_to_page() -> None:
+def test_the_page_size_may_change_from_page_to_page() -> None:
     token = PageTokens(KEY, pb.QueryWindowRequest(last_days=7, limit=5), "limit").next(EventPosition(1, "a"))
     later = pb.QueryWindowRequest(last_days=7, limit=9, page_token=token)
     assert PageTokens(KEY, later, "limit").event_position() == EventPosition(1, "a")

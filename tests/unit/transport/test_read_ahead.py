@@ -1,4 +1,4 @@
-"""Work on a stream runs ahead of its answers, within bounds, and never out of order."""
+"""Work on a stream runs ahead of its answers, within limits and never out of order."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from tests.support.server import until
 
 
 class Requests:
-    """A stream that counts how far it was read."""
+    """A stream that counts how much of it was read."""
 
     def __init__(self, *items: str, error: Exception | None = None) -> None:
         self.items, self.error, self.read = items, error, 0
@@ -26,11 +26,11 @@ class Requests:
 
 
 def ahead(work: Callable[[str], Awaitable[str]], *, ahead: int = 3, weight_max: int = 100) -> ReadAhead[str, str]:
-    """Requests are words; letters are the records that they change, and their number is the weight."""
+    """Requests are words. Their letters are the records that they change, and the number of letters is the weight."""
     return ReadAhead(work, keys=set, weight=len, ahead=ahead, weight_max=weight_max)
 
 
-async def test_answers_come_in_order_whatever_takes_longest() -> None:
+async def test_answers_come_in_order_whichever_takes_longest() -> None:
     rng = random.Random(3)
     words = [chr(0x4E00 + i) for i in range(50)]
 
@@ -42,7 +42,7 @@ async def test_answers_come_in_order_whatever_takes_longest() -> None:
     assert [answer async for answer in ahead(work).run(aiter(Requests(*words)))] == words
 
 
-async def test_so_many_are_in_work_at_once_and_the_stream_is_read_no_further() -> None:
+async def test_concurrency_is_limited_and_the_stream_is_read_no_further() -> None:
     requests, gate, working = Requests(*"abcdefgh"), asyncio.Event(), 0
 
     async def work(word: str) -> str:
@@ -57,7 +57,7 @@ async def test_so_many_are_in_work_at_once_and_the_stream_is_read_no_further() -
         await until(lambda: working == 3)
         for _ in range(20):
             await asyncio.sleep(0)
-        # One more was read, and waits.
+        # One more was read and waits.
         assert (working, requests.read) == (3, 4)
         gate.set()
         assert await first == "a"
@@ -69,10 +69,10 @@ async def test_so_many_are_in_work_at_once_and_the_stream_is_read_no_further() -
     [
         (["ab", "bc", "d"], 100, [{"ab"}, {"bc", "d"}]),  # both change b
         (["aaa", "bbb", "c"], 4, [{"aaa"}, {"bbb", "c"}]),  # too heavy together
-        (["aaaaaaaa", "b"], 4, [{"aaaaaaaa"}, {"b"}]),  # too heavy for company
+        (["aaaaaaaa", "b"], 4, [{"aaaaaaaa"}, {"b"}]),  # too heavy to run with others
     ],
 )
-async def test_what_changes_the_same_record_or_is_too_much_waits(
+async def test_requests_for_the_same_record_or_over_the_weight_limit_wait(
     words: list[str], weight_max: int, together: list[set[str]]
 ) -> None:
     seen: list[set[str]] = []
@@ -91,7 +91,7 @@ async def test_what_changes_the_same_record_or_is_too_much_waits(
     assert seen[1] == together[1]
 
 
-async def test_an_error_of_the_work_comes_in_its_place_and_ends_the_rest() -> None:
+async def test_an_error_of_the_work_comes_in_its_place_and_ends_the_stream() -> None:
     cancelled: list[str] = []
 
     async def work(word: str) -> str:
@@ -108,7 +108,7 @@ async def test_an_error_of_the_work_comes_in_its_place_and_ends_the_rest() -> No
     assert (answers, str(error), cancelled) == (["a"], "b", ["c"])
 
 
-async def test_an_error_of_the_stream_comes_after_the_answers_before_it() -> None:
+async def test_an_error_of_the_stream_comes_after_the_earlier_answers() -> None:
     async def work(word: str) -> str:
         return word
 

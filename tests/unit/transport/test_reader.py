@@ -1,4 +1,4 @@
-"""A request is read once: what is no value is noted on the way, and the service's own checks are asked only then."""
+"""A request is read once. The service's own checks run only if an invalid value was found."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from mnemon_server.wire.values import ACK_LEVELS
 NO_TIME = Timestamp(seconds=10**13)
 
 
-def test_what_is_fine_is_read_and_nothing_else_is_asked() -> None:
+def test_a_valid_request_is_read_without_further_checks() -> None:
     def rest() -> Iterator[FieldViolation]:
         raise AssertionError("asked, though nothing was noted")
         yield
@@ -27,7 +27,7 @@ def test_what_is_fine_is_read_and_nothing_else_is_asked() -> None:
     reader.finish(rest())
 
 
-def test_everything_that_is_no_value_is_named_and_the_rest_of_the_other_fields() -> None:
+def test_every_invalid_value_is_named_and_the_other_fields_are_checked() -> None:
     reader = Reader()
     assert reader.enum("ack", 9, ACK_LEVELS) is AckLevel.DURABLE
     values = {"unset": pb.MetadataValue(), "late": pb.MetadataValue(timestamp_value=NO_TIME)}

@@ -1,4 +1,4 @@
-"""Merge rules survive the way into messages and back without a difference."""
+"""Merge rules are converted to messages and back without loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -80,7 +80,7 @@ def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 
 
 def choice(kind: Any) -> st.SearchStrategy[str]:
-    """A value of an enumeration, as rules write it."""
+    """An enum value, as rules write it."""
     return st.sampled_from([member.value for member in kind])
 
 
@@ -133,7 +133,7 @@ RULES = st.fixed_dictionaries(
 
 
 def message_of(rule: Mapping[str, Any]) -> pb.MergeRuleConfig:
-    """The rule as it arrives."""
+    """The rule as it is received."""
     message = pb.MergeRuleConfig()
     convert.fill_rule(message, rule)
     return pb.MergeRuleConfig.FromString(message.SerializeToString())
@@ -144,7 +144,7 @@ def read(message: pb.MergeRuleConfig) -> dict[str, Any]:
     return requests.read_rule(pb.RegisterRuleRequest(rule=message))
 
 
-def test_a_rule_with_every_field_goes_out_whole_and_comes_back_the_same() -> None:
+def test_a_rule_with_every_field_is_written_completely_and_comes_back_the_same() -> None:
     message = message_of(EVERYTHING)
     assert (message.name, message.extends, message.priority, message.enabled) == ("household", "default", -5, False)
     assert list(message.conditions.users) == ["ada", "bob"]
@@ -154,7 +154,7 @@ def test_a_rule_with_every_field_goes_out_whole_and_comes_back_the_same() -> Non
     assert read(message) == EVERYTHING
 
 
-def test_the_example_names_every_key_that_a_rule_may_have() -> None:
+def test_the_example_names_every_key_of_a_rule() -> None:
     def keys(node: Any) -> dict[str, Any]:
         return {key: keys(inner) if hasattr(inner, "nodes") else None for key, inner in node.nodes.items()}
 
@@ -175,7 +175,7 @@ def test_any_message_comes_back_the_same(rule: dict[str, Any]) -> None:
     assert message_of(read(message)) == message
 
 
-def test_what_is_not_set_is_not_there_and_a_false_value_is() -> None:
+def test_an_unset_field_is_missing_and_a_false_value_is_kept() -> None:
     assert read(pb.MergeRuleConfig()) == {}
     message = pb.MergeRuleConfig(name="a", priority=0, enabled=False, description="")
     message.detection.semantic_threshold = 0.0
@@ -203,7 +203,7 @@ def test_every_value_of_an_enumeration_has_a_number(member: Any) -> None:
     assert read(message_of(rule)) == rule
 
 
-def test_a_resolved_rule_goes_out_with_its_origins_and_could_be_registered_as_it_is() -> None:
+def test_a_resolved_rule_is_written_with_its_origins_and_can_be_registered() -> None:
     rule = ResolvedRule(
         name="guests",
         priority=7,
@@ -223,7 +223,7 @@ def test_a_resolved_rule_goes_out_with_its_origins_and_could_be_registered_as_it
     assert written["detection"]["signals"] == ["keyword", "time"]
 
 
-def test_fields_of_a_mask_are_named_as_the_message_names_them() -> None:
+def test_fields_of_a_mask_have_the_names_of_the_message() -> None:
     for path in ("detection.time_window", "extends", "arbitration.weights", "no.such"):
         assert convert.field_to_pb(convert.field_from_pb(path)) == path
     assert convert.field_from_pb("detection.time_window") == "detection.time_window_s"

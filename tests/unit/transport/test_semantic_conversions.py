@@ -1,4 +1,4 @@
-"""Statements, conflicts and decisions survive the way into messages and back."""
+"""Statements, conflicts and decisions are converted to messages and back without loss."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -103,13 +103,13 @@ DECISION = Decision(
 
 
 def message_of(memory: SemanticMemory) -> pb.SemanticMemory:
-    """The statement as it arrives."""
+    """The statement as it is received."""
     message = pb.SemanticMemory()
     convert.fill_memory(message, memory)
     return pb.SemanticMemory.FromString(message.SerializeToString())
 
 
-def test_a_statement_goes_out_whole() -> None:
+def test_a_statement_is_written_completely() -> None:
     message = message_of(MEMORY)
     assert (message.memory_id, message.content, message.summary) == ("s-1", "Ada lives in Berlin.", "lives in Berlin")
     scope = message.scope
@@ -123,7 +123,7 @@ def test_a_statement_goes_out_whole() -> None:
     assert list(message.embedding) == pytest.approx([0.6, 0.8])
 
 
-def test_of_a_statement_that_comes_in_only_what_a_caller_may_say_is_taken() -> None:
+def test_only_fields_that_a_caller_may_set_are_read_from_a_statement() -> None:
     taken = replace(
         MEMORY, memory_id="", update_time=SemanticMemory("", "").update_time, revision=0, merged_from=(),
         superseded_by="", embedding=None,
@@ -134,13 +134,13 @@ def test_of_a_statement_that_comes_in_only_what_a_caller_may_say_is_taken() -> N
     assert not reader.violations
 
 
-def test_what_a_statement_lacks_is_left_out_and_a_zero_is_not() -> None:
+def test_missing_fields_of_a_statement_are_left_out_and_zero_is_kept() -> None:
     message = message_of(SemanticMemory("", "text"))
     assert not any(message.HasField(field) for field in ("scope", "importance", "create_time", "update_time"))
     assert message_of(SemanticMemory("", "text", importance=0.0)).HasField("importance")
 
 
-def test_a_save_comes_in_whole() -> None:
+def test_a_save_is_read_completely() -> None:
     message = pb.SaveSemanticMemoryRequest(
         memory=pb.SemanticMemory(content="a", scope={"user": "ada"}),
         embedding=[0.5, 0.25],
@@ -165,7 +165,7 @@ def test_every_policy_has_a_number(policy: ConflictPolicy) -> None:
     assert requests.CONFLICT_POLICIES[pb.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}")] is policy
 
 
-def test_a_search_comes_in_with_its_defaults_and_whole() -> None:
+def test_a_search_is_read_with_its_defaults_and_completely() -> None:
     assert requests.read_search(pb.SearchSimilarRequest()) == SimilarQuery()
     assert (SimilarQuery().top_k, SimilarQuery().min_similarity) == (3, 0.7)
     condition = common_pb2.Condition(
@@ -193,7 +193,7 @@ def test_a_search_comes_in_with_its_defaults_and_whole() -> None:
     )
 
 
-def test_an_acknowledgement_carries_what_is_known_why_and_what_contradicts_it() -> None:
+def test_an_acknowledgement_carries_the_statement_the_decision_and_the_conflicts() -> None:
     saved = SavedSemantic(memory=MEMORY, receipt=RECEIPT, duplicate=True, conflicts=(CONFLICT,), decision=DECISION)
     message = convert.saved_to_pb(saved)
     assert message.memory == message_of(MEMORY)
@@ -204,7 +204,7 @@ def test_an_acknowledgement_carries_what_is_known_why_and_what_contradicts_it() 
     assert not any(rejected.HasField(field) for field in ("memory", "receipt", "decision"))
 
 
-def test_results_of_a_run_say_what_became_of_each_statement() -> None:
+def test_the_results_of_a_run_have_one_entry_per_statement() -> None:
     failure = Failure.of(ThrottledError("held back", 2.0))
     outcomes = [
         SavedSemantic(memory=MEMORY, receipt=RECEIPT),
@@ -223,7 +223,7 @@ def test_results_of_a_run_say_what_became_of_each_statement() -> None:
     assert nothing.WhichOneof("outcome") == "saved"
 
 
-async def test_answers_and_pages_go_out_whole() -> None:
+async def test_answers_and_pages_are_written_completely() -> None:
     diagnostics = SimilarityDiagnostics(
         total_candidates=9, filtered_by_context=1, filtered_by_window=2, filtered_by_threshold=3, matched_count=4,
         filtered_count=6, returned=1, exact=True, duration_s=0.25,
@@ -241,7 +241,7 @@ async def test_answers_and_pages_go_out_whole() -> None:
 
 
 @pytest.mark.parametrize("state", list(IndexState))
-def test_the_status_of_the_index_goes_out_whole(state: IndexState) -> None:
+def test_the_status_of_the_index_is_written_completely(state: IndexState) -> None:
     status = IndexStatus(
         state=state, message="half way", record_count=1, superseded_count=2, indexed_count=3, total_count=4, capacity=5,
         write_latency_s=0.5, write_latency_target_s=1.5, memory_bytes=6, graph_count=7, snapshot_time=LEARNT,
@@ -257,13 +257,13 @@ def test_the_status_of_the_index_goes_out_whole(state: IndexState) -> None:
     assert not convert.status_to_pb(replace(status, snapshot_time=None)).HasField("snapshot_time")
 
 
-def test_a_snapshot_was_written_or_there_is_a_reason() -> None:
+def test_a_snapshot_was_written_or_has_a_reason_why_not() -> None:
     assert convert.snapshot_to_pb(Snapshot(LEARNT)).snapshot_time.ToDatetime(UTC) == LEARNT
     without = convert.snapshot_to_pb(Snapshot(None, "few"))
     assert (without.HasField("snapshot_time"), without.message) == (False, "few")
 
 
-def test_conflicts_go_out_with_every_signal_and_its_figures() -> None:
+def test_conflicts_are_written_with_every_signal_and_its_values() -> None:
     message = convert_conflicts.detected_to_pb(Detected((CONFLICT,), 5, "household"))
     assert (message.total_count, message.rule) == (5, "household")
     [conflict] = message.conflicts
@@ -276,7 +276,7 @@ def test_conflicts_go_out_with_every_signal_and_its_figures() -> None:
     assert (importance.type, importance.importance_delta) == (decisions_pb2.SIGNAL_TYPE_IMPORTANCE, 0.55)
 
 
-def test_a_decision_goes_out_whole() -> None:
+def test_a_decision_is_written_completely() -> None:
     [message] = convert_conflicts.decisions_to_pb(DecisionPage((DECISION,), None), "").decisions
     assert (message.decision_id, message.scope.user, message.candidate_id, message.existing_id) == (
         "d-1", "ada", "s-1", "s-2",
@@ -292,7 +292,7 @@ def test_a_decision_goes_out_whole() -> None:
     assert not any(message.HasField(field) for field in ("merge", "create_time", "revert_time"))
 
 
-def test_an_arbitration_goes_out_whole_and_without_sides_where_there_are_none() -> None:
+def test_an_arbitration_is_written_completely_and_without_sides_if_it_has_none() -> None:
     message = convert_conflicts.arbitrated_to_pb(Arbitrated(KEPT, "household"))
     assert message.rule == "household"
     assert message.arbitration == decisions_pb2.Arbitration(
@@ -323,7 +323,7 @@ def test_every_action_and_strategy_has_a_number(action: ArbitrationAction, strat
 
 
 @pytest.mark.parametrize("strategy", list(ContentStrategy))
-def test_a_merge_goes_out_with_what_it_did_even_where_that_is_nothing(strategy: ContentStrategy) -> None:
+def test_a_merge_is_written_with_its_statistics_even_if_they_are_zero(strategy: ContentStrategy) -> None:
     nothing = MergeStatistics(content_length=0, keywords_count=0, importance_delta=0.0, deduplicated_count=0)
     merged = MergedMemories(
         memory=MEMORY, statistics=nothing, content_strategy=strategy, decision=None, rule="household"
@@ -335,7 +335,7 @@ def test_a_merge_goes_out_with_what_it_did_even_where_that_is_nothing(strategy: 
     assert convert_conflicts.merged_to_pb(replace(merged, decision=DECISION)).decision.decision_id == "d-1"
 
 
-def test_what_was_taken_back_and_what_would_be_decided_go_out_whole() -> None:
+def test_an_undo_and_a_preview_are_written_completely() -> None:
     unmerged = convert_conflicts.unmerged_to_pb(
         Unmerged(restored=(MEMORY, MEMORY), removed_id="s-9", decision=DECISION)
     )
@@ -367,7 +367,7 @@ def test_a_reference_is_an_id_or_a_statement_with_its_embedding() -> None:
     assert conflict_requests.read_preview(preview) == SemanticMemory("", "a", embedding=(0.5, 0.25))
 
 
-def test_changes_for_one_call_come_in_as_a_rule_writes_them() -> None:
+def test_changes_for_one_call_are_read_in_the_form_of_a_rule() -> None:
     detection = decisions_pb2.DetectionConfig(time_window=Duration(seconds=60), signals=[1, 3])
     candidate = conflicts_pb2.MemoryReference(memory_id="s-1")
     request = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection=detection, limit=7)

@@ -1,4 +1,4 @@
-"""Requests about statements, conflicts and rules that are no values are refused, every wrong field by its name."""
+"""Invalid requests about statements, conflicts and rules are refused, and every invalid field is named."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ FILTERED = [
 
 
 def fields(read: Any, request: Any) -> list[str]:
-    """The fields that the reading finds fault with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -42,16 +42,16 @@ def fields(read: Any, request: Any) -> list[str]:
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_what_a_request_is_about_is_required(read: Any, request_: Any, field: str) -> None:
+def test_the_subject_of_a_request_is_required(read: Any, request_: Any, field: str) -> None:
     assert fields(read, request_) == [field]
 
 
-def test_how_much_of_a_statement_is_shown_must_be_known() -> None:
+def test_an_unknown_view_of_a_statement_is_refused() -> None:
     assert fields(requests.read_view, pb.GetSemanticMemoryRequest(memory_id="m", view="VIEW_FULL")) == []
     assert fields(requests.read_view, pb.GetSemanticMemoryRequest(view=9)) == ["view", "memory_id"]
 
 
-def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
+def test_every_invalid_field_of_a_statement_is_named_at_once() -> None:
     memory = pb.SemanticMemory(
         content=" ",
         summary="s" * 65_537,
@@ -83,13 +83,13 @@ def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
     ]
 
 
-def test_what_only_the_server_says_of_a_statement_is_not_looked_at() -> None:
+def test_fields_of_a_statement_that_only_the_server_sets_are_not_checked() -> None:
     memory = pb.SemanticMemory(content="a", scope={"user": "ada"}, memory_id="\0", update_time=NO_TIME, revision=-1)
     assert fields(requests.read_save, pb.SaveSemanticMemoryRequest(memory=memory)) == []
 
 
 @pytest.mark.parametrize(("read", "kind"), FILTERED)
-def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(read: Any, kind: Any) -> None:
+def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(read: Any, kind: Any) -> None:
     assert fields(read, kind(filter=pb.SemanticMemoryFilter(created={"start_time": Timestamp()}))) == []
     message = pb.SemanticMemoryFilter(
         scope={"user": "u" * 257},
@@ -101,11 +101,11 @@ def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(read:
 
 
 @pytest.mark.parametrize(("read", "kind"), FILTERED)
-def test_a_filter_that_is_none_is_not_taken_for_no_filter(read: Any, kind: Any) -> None:
+def test_an_invalid_filter_does_not_count_as_no_filter(read: Any, kind: Any) -> None:
     assert fields(read, kind(filter=pb.SemanticMemoryFilter(filter={}))) == ["filter.filter"]
 
 
-def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
+def test_other_errors_of_a_search_are_named_with_an_invalid_filter() -> None:
     request = pb.SearchSimilarRequest(
         vector=[float("nan")], limit=101, min_score=2.0, view=9, filter=pb.SemanticMemoryFilter(filter={})
     )
@@ -114,7 +114,7 @@ def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
     ]  # fmt: skip
 
 
-def test_pages_have_no_negative_size() -> None:
+def test_a_negative_page_size_is_refused() -> None:
     assert fields(requests.read_list, pb.ListSemanticMemoriesRequest(page_size=-1)) == ["page_size"]
     assert fields(rule_requests.read_list, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
         "order", "page_size",
@@ -123,7 +123,7 @@ def test_pages_have_no_negative_size() -> None:
     assert fields(conflict_requests.read_list, request) == ["page_size"]
 
 
-def test_statements_that_are_given_are_checked_where_they_stand() -> None:
+def test_given_statements_are_checked_under_their_own_path() -> None:
     bad, good = (conflicts_pb2.MemoryReference(memory=memory) for memory in (BAD_MEMORY, GOOD_MEMORY))
     by_id, nothing = conflicts_pb2.MemoryReference(memory_id="s-1"), conflicts_pb2.MemoryReference()
     detect = conflict_requests.read_detection
@@ -144,7 +144,7 @@ def test_statements_that_are_given_are_checked_where_they_stand() -> None:
     ]  # fmt: skip
 
 
-def test_the_rest_of_a_statement_is_named_with_what_is_no_value() -> None:
+def test_other_errors_of_a_statement_are_named_with_invalid_values() -> None:
     bad = pb.SemanticMemory(content=" ", metadata={"unset": UNSET}, embedding=[float("nan")])
     candidate = conflicts_pb2.MemoryReference(memory=bad)
     detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection={"signals": [9]})
@@ -158,7 +158,7 @@ def test_the_rest_of_a_statement_is_named_with_what_is_no_value() -> None:
     ]  # fmt: skip
 
 
-def test_values_of_a_rule_that_this_server_does_not_know_are_named_by_their_path() -> None:
+def test_unknown_values_of_a_rule_are_named_by_their_path() -> None:
     rule = rules_pb2.MergeRuleConfig(
         name="a",
         detection=decisions_pb2.DetectionConfig(signals=[1, 0, 9], time_window=Duration(seconds=-1)),
@@ -185,7 +185,7 @@ def test_values_of_a_rule_that_this_server_does_not_know_are_named_by_their_path
 @pytest.mark.parametrize(
     "window", [Duration(nanos=1_000_000_000), Duration(seconds=10**12), Duration(seconds=1, nanos=-1)]
 )
-def test_a_length_of_time_that_is_none_is_refused(window: Duration) -> None:
+def test_an_invalid_duration_is_refused(window: Duration) -> None:
     rule = rules_pb2.MergeRuleConfig(name="a", detection=decisions_pb2.DetectionConfig(time_window=window))
     assert fields(rule_requests.read_rule, rules_pb2.UpdateRuleRequest(rule=rule)) == ["rule.detection.time_window"]
 

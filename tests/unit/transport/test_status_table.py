@@ -1,4 +1,4 @@
-"""The table from errors to statuses is complete, and says nothing that must stay secret."""
+"""The table from errors to statuses is complete and reveals nothing secret."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Fail
 
 from tests.support.repository import ROOT
 
-# They stand for the errors below them, and are never raised themselves.
+# Base classes of the errors below them, never raised themselves.
 ABSTRACT = {MnemonError, errors.NotFoundError, errors.MergeRuleError, errors.KnowledgeStoreError}
 
 PUBLISHED = {row["reason"]: row for row in json.loads((ROOT / "protos/errors.json").read_text("utf-8"))["errors"]}
@@ -96,7 +96,7 @@ def test_code_and_reason_agree_with_what_the_proto_says_of_the_reason(error: Mne
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_texts_that_are_not_written_for_clients_are_replaced_by_an_incident_id(error: Exception) -> None:
+def test_texts_not_meant_for_clients_are_replaced_by_an_incident_id(error: Exception) -> None:
     failure = Failure.of(error)
     assert failure.code is grpc.StatusCode.INTERNAL
     assert "secret" not in failure.message
@@ -119,12 +119,12 @@ def test_texts_that_are_not_written_for_clients_are_replaced_by_an_incident_id(e
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_missing_is_named(error: MnemonError, kind: str) -> None:
+def test_a_missing_record_is_named(error: MnemonError, kind: str) -> None:
     resource = _detail(error, error_details_pb2.ResourceInfo)
     assert (resource.resource_type, resource.resource_name) == (f"mnemon.{kind}", "note-1")
 
 
-def test_a_stale_revision_is_told_with_both_figures() -> None:
+def test_a_stale_revision_is_reported_with_both_revisions() -> None:
     info = _detail(errors.RevisionMismatchError("note-1", 3, 4), error_details_pb2.ErrorInfo)
     assert dict(info.metadata) == {"expected_revision": "3", "actual_revision": "4"}
 
@@ -138,13 +138,13 @@ def test_a_stale_revision_is_told_with_both_figures() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_hint_when_to_come_again_is_kept_to_the_millisecond(error: MnemonError) -> None:
+def test_a_retry_delay_is_kept_to_the_millisecond(error: MnemonError) -> None:
     assert _detail(error, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() == 250
     assert Failure.of(error).to_item_error().retry_delay.ToMilliseconds() == 250
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_only_what_is_published_as_such_may_be_tried_again(error: MnemonError) -> None:
+def test_only_errors_published_as_retryable_may_be_retried(error: MnemonError) -> None:
     failure = Failure.of(error)
     has_hint = bool(_details(failure, error_details_pb2.RetryInfo))
     assert PUBLISHED[failure.reason]["retry"] == (has_hint or failure.reason is ErrorReason.DEADLINE_EXCEEDED)
@@ -158,7 +158,7 @@ def test_an_item_has_the_metadata_of_the_single_call(error: MnemonError) -> None
     assert dict(failure.to_item_error().metadata) == dict(info.metadata)
 
 
-def test_an_item_of_a_bulk_stream_fails_with_what_the_single_call_would_have_failed_with() -> None:
+def test_an_item_of_a_bulk_stream_fails_with_the_error_of_the_single_call() -> None:
     item = Failure.of(errors.InvalidArgumentError.of("document.doc_id", "must be set")).to_item_error()
     assert item.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     assert item.reason == errors_pb2.ERROR_REASON_INVALID_ARGUMENT
@@ -166,7 +166,7 @@ def test_an_item_of_a_bulk_stream_fails_with_what_the_single_call_would_have_fai
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "語", "🦉"])
-def test_long_texts_are_cut_between_letters_and_never_lose_the_reason(letter: str) -> None:
+def test_long_texts_are_cut_between_characters_and_never_lose_the_reason(letter: str) -> None:
     violations = [FieldViolation(letter * 10_000, letter * 10_000) for _ in range(100)]
     failure = Failure.of(errors.InvalidArgumentError(violations))
     assert failure.message.rstrip("…:; ").strip(letter) == ""
@@ -176,7 +176,7 @@ def test_long_texts_are_cut_between_letters_and_never_lose_the_reason(letter: st
     assert len(_detail(errors.InvalidArgumentError(violations), error_details_pb2.BadRequest).field_violations) >= 5
 
 
-def test_a_document_id_of_the_longest_kind_still_fits() -> None:
+def test_a_document_id_of_the_maximum_length_still_fits() -> None:
     error = errors.DocumentNotFoundError("語" * 170)
     assert _detail(error, error_details_pb2.ErrorInfo).reason == "DOCUMENT_NOT_FOUND"
     assert _detail(error, error_details_pb2.ResourceInfo).resource_name == "語" * 170
@@ -185,7 +185,7 @@ def test_a_document_id_of_the_longest_kind_still_fits() -> None:
 def _all_errors(kind: type[MnemonError] = MnemonError) -> Iterator[type[MnemonError]]:
     yield kind
     for child in kind.__subclasses__():
-        # What engines tell each other ends in them; where it does not, it is INTERNAL.
+        # Errors that engines raise to each other end in them. Any that escapes is INTERNAL.
         if child.__module__.startswith("mnemon_server.") and not child.__module__.startswith("mnemon_server.engines."):
             yield from _all_errors(child)
 

@@ -1,4 +1,4 @@
-"""A time that all calls get alike: who is cancelled, who is spared, and what those who are not late notice."""
+"""One time limit for all calls: which calls are cancelled, and that calls in time are not affected."""
 
 import asyncio
 
@@ -7,14 +7,14 @@ from mnemon_server.transport.errors import DeadlineExceededError
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
 
-async def test_what_is_in_time_has_its_answer_and_what_is_late_an_error() -> None:
+async def test_a_call_in_time_gets_its_answer_and_a_late_one_an_error() -> None:
     limit = TimeLimit(0.05)
     assert await limit.keep(asyncio.sleep(0, "an answer"), "late") == "an answer"
     with pytest.raises(DeadlineExceededError, match="too late"):
         await limit.keep(asyncio.Event().wait(), "too late")
 
 
-async def test_a_cancellation_from_elsewhere_is_no_deadline() -> None:
+async def test_a_cancellation_from_elsewhere_is_not_a_deadline() -> None:
     limit = TimeLimit(30)
     task = asyncio.create_task(limit.keep(asyncio.Event().wait(), "late"))
     await asyncio.sleep(0)
@@ -23,7 +23,7 @@ async def test_a_cancellation_from_elsewhere_is_no_deadline() -> None:
         await task
 
 
-async def test_beyond_a_crowd_the_oldest_give_way_once_they_have_had_their_least_time() -> None:
+async def test_beyond_a_maximum_number_the_oldest_calls_are_cancelled_after_their_minimum_time() -> None:
     limit = TimeLimit(30, crowd=2, crowded_s=0.05)
     arrived = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ async def test_beyond_a_crowd_the_oldest_give_way_once_they_have_had_their_least
     assert await asyncio.gather(*tasks[3:]) == [True, True]
 
 
-async def test_a_crowd_that_is_quick_loses_nobody() -> None:
+async def test_many_quick_calls_are_not_cancelled() -> None:
     limit = TimeLimit(30, crowd=2, crowded_s=20)
     answers = [limit.keep(asyncio.sleep(0.01, number), "late") for number in range(50)]
     assert await asyncio.gather(*answers) == [*range(50)]

@@ -1,4 +1,4 @@
-"""Tools, calls and what came of them survive the way into messages and back."""
+"""Tools, calls and their results are converted to messages and back without loss."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -80,7 +80,7 @@ PROBLEM = BlockProblem(protocol=Protocol.ABP, reason="the end marker is missing"
 
 
 def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
-    """The fields that fault is found with."""
+    """The invalid fields."""
     try:
         read(request)
     except InvalidArgumentError as error:
@@ -88,7 +88,7 @@ def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
     return []
 
 
-def test_a_call_comes_in_whole() -> None:
+def test_a_call_is_read_completely() -> None:
     request = pb.CallToolRequest(
         tool="search_memory",
         arguments=struct({"query": "seat", "limit": 5, "filter": {"rank": {"$gt": 0.5}}}),
@@ -107,7 +107,7 @@ def test_a_call_comes_in_whole() -> None:
     assert isinstance(call.arguments["limit"], int)
 
 
-def test_a_text_comes_in_whole() -> None:
+def test_a_text_is_read_completely() -> None:
     options = pb.ParseOptions(strict_envelope=True, require_end_marker=False, strict_boundaries=True, dual_mode=False)
     request = pb.ExecuteTextRequest(
         text="hello",
@@ -125,18 +125,18 @@ def test_a_text_comes_in_whole() -> None:
     )
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_missing_fields_have_their_defaults() -> None:
     assert requests.read_call(pb.CallToolRequest(tool="x")) == CallTool(tool="x")
     assert requests.read_execute(pb.ExecuteTextRequest(text="x")) == ExecuteText(text="x")
     assert requests.options_from_pb(pb.ParseOptions()) == ParseOptions()
 
 
 @pytest.mark.parametrize("number", [pb.RESPONSE_FORMAT_UNSPECIFIED, pb.RESPONSE_FORMAT_CONTENT])
-def test_facts_themselves_come_only_where_they_are_asked_for(number: int) -> None:
+def test_the_facts_are_returned_only_on_request(number: int) -> None:
     assert requests.read_call(pb.CallToolRequest(tool="x", response_format=number)).artifact is False
 
 
-def test_everything_that_is_no_value_is_named_at_once() -> None:
+def test_every_invalid_value_is_named_at_once() -> None:
     unset = Struct(fields={"a": Value()})
     context = pb.ToolContext(
         config=unset,
@@ -164,7 +164,7 @@ def test_every_action_and_every_repair_has_its_number() -> None:
     assert fields(requests.read_actions, pb.ListToolsRequest(actions_permitted=[1, 0])) == ["actions_permitted[1]"]
 
 
-def test_a_tool_goes_out_whole() -> None:
+def test_a_tool_is_written_completely() -> None:
     tool = ListedTool(
         name="manage_memory",
         description="Create memories.",
@@ -184,7 +184,7 @@ def test_a_tool_goes_out_whole() -> None:
     assert (second.name, second.kind) == ("weather", pb.TOOL_KIND_FORWARDED)
 
 
-async def test_what_was_read_goes_out_whole() -> None:
+async def test_parsed_calls_are_written_completely() -> None:
     parsed = ParseResult(raw_content="the text", calls=(ABP, VCP), problems=(PROBLEM,), fallback=Fallback.VCP)
     message = (await convert.parsed_to_pb(parsed)).parsed
     assert (message.success, message.error, message.raw_content) == (True, "", "the text")
@@ -231,7 +231,7 @@ async def told(executed: ExecutedText) -> pb.ExecuteTextResponse:
     return pb.ExecuteTextResponse.FromString(await convert.executed_to_bytes(executed, bytes_max=ROOM))
 
 
-async def test_what_came_of_each_call_goes_out_in_order() -> None:
+async def test_the_results_of_calls_are_written_in_order() -> None:
     results = (
         ToolCallResult(call_id="abp-1", tool="search_memory", outcome=ToolOutput("[]", (MATCH,))),
         ToolCallResult(call_id="vcp-1", tool="files", outcome=ToolFailedError("it failed"), command_number=2),
@@ -248,7 +248,7 @@ async def test_what_came_of_each_call_goes_out_in_order() -> None:
     assert third.WhichOneof("outcome") == "output"
 
 
-async def test_long_outputs_give_way_where_not_all_of_them_have_room() -> None:
+async def test_long_outputs_are_left_out_if_not_all_of_them_fit() -> None:
     outputs = ["a" * 500_000, "created memory 1", "b" * 700_000, "c" * 400_000]
     results = tuple(
         ToolCallResult(call_id=f"abp-{number}", tool="x", outcome=ToolOutput(content))
@@ -262,7 +262,7 @@ async def test_long_outputs_give_way_where_not_all_of_them_have_room() -> None:
     assert "700,0" in left_out.message
 
 
-async def test_other_calls_are_served_while_what_came_of_many_calls_is_told() -> None:
+async def test_other_calls_are_served_while_many_results_are_written() -> None:
     failed = ToolCallResult(call_id="abp-1", tool="x", outcome=ToolFailedError("it failed"))
     executed = ExecutedText(ParseResult(raw_content=""), (failed,) * 10_000)
     async with Turns() as turns:
@@ -270,7 +270,7 @@ async def test_other_calls_are_served_while_what_came_of_many_calls_is_told() ->
     assert turns.count > 1
 
 
-async def test_a_fault_of_ours_says_nothing_of_itself() -> None:
+async def test_an_internal_error_reveals_nothing() -> None:
     fault = ToolCallResult(call_id="abp-1", tool="x", outcome=ZeroDivisionError("a secret"))
     message = await told(ExecutedText(ParseResult(raw_content=""), (fault,)))
     [result] = message.results
@@ -278,7 +278,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself() -> None:
     assert "secret" not in result.error.message
 
 
-async def test_an_answer_of_nothing_is_an_answer() -> None:
+async def test_an_empty_answer_is_an_answer() -> None:
     assert pb.CallToolResponse.FromString(await convert.called_to_bytes(ToolOutput(""))).HasField("output")
 
 
@@ -288,7 +288,7 @@ async def test_an_answer_says_that_more_was_found() -> None:
     assert (message.truncated, len(message.artifact)) == (True, 1)
 
 
-def test_counts_go_out_under_their_names() -> None:
+def test_counts_are_written_under_their_names() -> None:
     counts = {
         "total": 21, "abp_success": 1, "abp_failed": 2, "vcp_fallback_success": 3, "vcp_fallback_failed": 4,
         "plain_text": 5,

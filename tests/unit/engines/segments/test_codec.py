@@ -1,4 +1,4 @@
-"""The body of a frame gives back the event that went in, exactly, and is the published message."""
+"""The body of a frame decodes to exactly the event that was encoded, and is the published message."""
 
 import math
 from dataclasses import replace
@@ -64,11 +64,11 @@ events = st.builds(
 
 
 def kinds(event: EpisodicEvent) -> dict[str, type]:
-    """What `==` does not tell apart: 5, 5.0 and True."""
+    """The types that `==` does not distinguish: 5, 5.0 and True."""
     return {key: type(value) for key, value in event.metadata.items()}
 
 
-def test_an_event_comes_back_as_it_was() -> None:
+def test_an_event_comes_back_unchanged() -> None:
     found = decode(encode(EVENT))
     assert found == EVENT
     assert kinds(found) == kinds(EVENT)
@@ -77,7 +77,7 @@ def test_an_event_comes_back_as_it_was() -> None:
 
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(event=events)
-def test_any_event_comes_back_as_it_was(event: EpisodicEvent) -> None:
+def test_any_event_comes_back_unchanged(event: EpisodicEvent) -> None:
     found = decode(encode(event))
     assert found == event
     assert kinds(found) == kinds(event)
@@ -98,7 +98,7 @@ def test_importance_is_kept_to_the_last_bit_and_unknown_is_not_zero(importance: 
         datetime.max.replace(tzinfo=UTC),
     ],
 )
-def test_times_are_kept_to_the_microsecond_before_1970_too(time: datetime) -> None:
+def test_times_are_kept_to_the_microsecond_even_before_1970(time: datetime) -> None:
     event = replace(EVENT, event_time=time, record_time=time, metadata={"time": time})
     assert decode(encode(event)) == event
     message = episodic_pb2.EpisodicEvent.FromString(encode(event))
@@ -106,7 +106,7 @@ def test_times_are_kept_to_the_microsecond_before_1970_too(time: datetime) -> No
     assert message.event_time.ToDatetime(UTC) == time
 
 
-def test_a_number_that_is_whole_stays_a_number_and_its_sign_stays() -> None:
+def test_a_whole_float_stays_a_float_and_keeps_its_sign() -> None:
     found = decode(encode(replace(EVENT, metadata={"zero": -0.0, "large": 2.0**60, "whole": 2**60})))
     assert math.copysign(1, found.metadata["zero"]) == -1  # type: ignore[arg-type]
     assert [type(found.metadata[key]) for key in ("zero", "large", "whole")] == [float, float, int]
@@ -120,7 +120,7 @@ def test_the_body_is_the_published_message() -> None:
     assert message.metadata["none"].WhichOneof("kind") == "string_list_value"
 
 
-def test_the_order_of_the_metadata_does_not_show_in_the_bytes() -> None:
+def test_the_order_of_the_metadata_does_not_affect_the_bytes() -> None:
     turned = replace(EVENT, metadata=dict(reversed(list(EVENT.metadata.items()))))
     assert encode(turned) == encode(EVENT)
 
@@ -146,5 +146,5 @@ def test_every_field_of_a_filter_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", ["metadata", "scope", "__class__", "whole", "metadata.", "no_such_field"])
-def test_what_is_no_field_of_a_filter_has_no_value(name: str) -> None:
+def test_an_unknown_field_of_a_filter_has_no_value(name: str) -> None:
     assert field_reader(EVENT)(name) is None

@@ -1,4 +1,4 @@
-"""The index of a segment comes back from its bytes as it was, or not at all."""
+"""The index of a segment is read from its bytes exactly as it was, or refused."""
 
 import random
 import struct
@@ -37,12 +37,12 @@ def rows(count: int, seed: int = 1) -> list[EventRow]:
 
 
 def sealed(events: list[EventRow]) -> SealedBlock:
-    """Their block."""
+    """The sealed block of these rows."""
     return SealedBlock.from_rows(SEGMENT, events, Interners())
 
 
 def use(block: SealedBlock, interners: Interners) -> None:
-    """Asks everything."""
+    """Calls every read of the index."""
     index = TimelineIndex(interners)
     index.add_sealed(block)
     for selection in (Selection(), Selection(scope=Scope(user="ada"), start_us=3), Selection(min_importance=0.5)):
@@ -58,7 +58,7 @@ def use(block: SealedBlock, interners: Interners) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500])
-def test_an_index_comes_back_as_it_was(count: int) -> None:
+def test_an_index_comes_back_unchanged(count: int) -> None:
     block = sealed(rows(count))
     data = encode_index(block)
     interners = Interners()
@@ -74,7 +74,7 @@ def test_an_index_comes_back_as_it_was(count: int) -> None:
     use(again, interners)
 
 
-def test_the_bytes_do_not_hang_on_the_order_in_which_events_came() -> None:
+def test_the_bytes_do_not_depend_on_the_order_of_the_events() -> None:
     events = rows(200)
     backwards = Interners()
     for event in reversed(events):
@@ -82,7 +82,7 @@ def test_the_bytes_do_not_hang_on_the_order_in_which_events_came() -> None:
     assert encode_index(SealedBlock.from_rows(SEGMENT, events[::-1], backwards)) == encode_index(sealed(events))
 
 
-def test_the_bytes_are_as_they_are_described() -> None:
+def test_the_bytes_are_as_documented() -> None:
     ids, keys = 7 << 32 | 1, 9 << 32 | 1
     event = EventRow(SEGMENT + 2, -5, ids, keys, Scope("ada", project="x"), "task", None, 64)
     expected = struct.pack("<4sHHQIIIIII", b"MTIX", 2, 0, SEGMENT, 1, 1, 1, 4, 16 + 8, 0)
@@ -103,7 +103,7 @@ def test_an_index_of_the_first_version_is_read() -> None:
     assert not any(np.shares_memory(column, np.frombuffer(before, np.uint8)) for column in block.columns.arrays())
 
 
-def test_columns_lie_where_the_bytes_are_and_are_copied_only_where_they_must_be() -> None:
+def test_columns_are_views_of_the_bytes_and_copied_only_when_necessary() -> None:
     data = encode_index(sealed(rows(50)))
     block = decode_index(data, Interners())
     inside = np.frombuffer(data, np.uint8)
@@ -113,7 +113,7 @@ def test_columns_lie_where_the_bytes_are_and_are_copied_only_where_they_must_be(
     assert encode_index(shifted) == data
 
 
-def test_whatever_byte_is_damaged_the_index_is_refused_or_can_be_used() -> None:
+def test_with_any_damaged_byte_the_index_is_refused_or_usable() -> None:
     data = encode_index(sealed(rows(12)))
     refused = 0
     for place in range(len(data)):
@@ -132,7 +132,7 @@ def test_whatever_byte_is_damaged_the_index_is_refused_or_can_be_used() -> None:
     assert refused > len(data)
 
 
-def test_cut_at_any_length_the_index_is_refused() -> None:
+def test_a_truncated_index_is_refused() -> None:
     data = encode_index(sealed(rows(12)))
     for length in range(len(data)):
         with pytest.raises(IndexFrameError):
@@ -168,7 +168,7 @@ def test_a_refusal_says_what_is_wrong(place: int, value: bytes, problem: str) ->
         decode_index(bytes(data), Interners())
 
 
-def test_a_sequence_far_away_takes_no_memory_for_those_between() -> None:
+def test_a_distant_sequence_takes_no_memory_for_those_between() -> None:
     block = sealed([*rows(3), rows(1)[0]._replace(sequence=SEGMENT + 2**32 - 1)])
     again = decode_index(encode_index(block), Interners())
     assert again.mark_dead([SEGMENT, SEGMENT + 2**32 - 1]) == 2

@@ -1,4 +1,4 @@
-"""The index of a timeline says of any events, wherever they are, what plain lists say of them."""
+"""The index of a timeline answers about any events like plain lists."""
 
 import threading
 from dataclasses import replace
@@ -36,7 +36,7 @@ def trial(request: pytest.FixtureRequest) -> TimelineTrial:
     return trial
 
 
-def test_a_page_is_the_first_events_with_all_that_share_the_last_ones_time(trial: TimelineTrial) -> None:
+def test_a_page_holds_the_first_events_and_all_that_share_the_last_ones_time(trial: TimelineTrial) -> None:
     for _ in range(60):
         selection, limit = trial.selection(), trial.random.choice([1, 2, 7, 50])
         for oldest_first in (False, True):
@@ -45,7 +45,7 @@ def test_a_page_is_the_first_events_with_all_that_share_the_last_ones_time(trial
             assert trial.index.page(selection, limit=limit, oldest_first=oldest_first) == cut
 
 
-def test_a_page_goes_on_at_the_time_of_the_last_event_that_was_read(trial: TimelineTrial) -> None:
+def test_a_page_continues_at_the_time_of_the_last_event_read(trial: TimelineTrial) -> None:
     for _ in range(60):
         selection, limit = trial.selection(), trial.random.choice([1, 3, 9])
         for oldest_first in (False, True):
@@ -60,7 +60,7 @@ def test_a_page_goes_on_at_the_time_of_the_last_event_that_was_read(trial: Timel
             assert page == same + cut
 
 
-def test_a_page_behind_the_window_has_nothing_in_it() -> None:
+def test_a_page_after_the_window_is_empty() -> None:
     index = TimelineIndex()
     index.add_open(1)
     index.append(1, [row(1, 10), row(2, 20), row(3, 30)])
@@ -71,7 +71,7 @@ def test_a_page_behind_the_window_has_nothing_in_it() -> None:
     assert index.page(Selection(start_us=2**70), limit=5) == index.page(Selection(end_us=-(2**70)), limit=5) == []
 
 
-def test_iterating_gives_all_events_once_in_chunks_that_end_with_a_time(trial: TimelineTrial) -> None:
+def test_iterating_returns_all_events_once_in_chunks_that_end_with_a_time(trial: TimelineTrial) -> None:
     for _ in range(30):
         selection = trial.selection()
         for oldest_first in (False, True):
@@ -92,7 +92,7 @@ def test_events_are_counted_by_context_and_by_window(trial: TimelineTrial) -> No
     assert trial.index.count == len(trial.alive)
 
 
-def test_a_summary_has_first_and_last_time_and_how_many_of_each_type_and_day(trial: TimelineTrial) -> None:
+def test_a_summary_has_the_first_and_last_time_and_the_counts_by_type_and_day(trial: TimelineTrial) -> None:
     for _ in range(60):
         selection = trial.selection()
         summary = trial.index.summarize(selection)
@@ -106,7 +106,7 @@ def test_events_are_found_by_their_ids(trial: TimelineTrial) -> None:
     assert [sorted(refs) for refs in found] == [trial.with_id(event_id) for event_id in ids]
 
 
-def test_events_are_found_by_what_makes_two_the_same(trial: TimelineTrial) -> None:
+def test_events_are_found_by_their_duplicate_key(trial: TimelineTrial) -> None:
     keys = [EventKey(told.row.scope.user, told.row.time_us, told.row.key_hash) for told in trial.told]
     keys += [key._replace(time_us=key.time_us + 1) for key in keys[:5]]
     keys += [key._replace(user="nobody") for key in keys[:5]] + [key._replace(key_hash=77) for key in keys[:5]]
@@ -134,7 +134,7 @@ def test_expired_events_come_oldest_first_with_their_number(trial: TimelineTrial
             assert (expired.oldest, expired.count) == (old[:limit], len(old))
 
 
-def test_the_bounds_of_a_window_belong_to_it() -> None:
+def test_a_window_includes_its_bounds() -> None:
     index = TimelineIndex()
     index.add_sealed(SealedBlock.from_rows(1, [row(1, 10), row(2, 20), row(3, 30)], index.interners))
     refs = index.page(Selection(scope=Scope(user="ada"), start_us=20, end_us=30), limit=9)
@@ -154,7 +154,7 @@ def test_importance_is_compared_in_single_precision_and_never_guessed(*, sealed:
     assert index.counts(Selection(min_importance=0.7)).filtered_by_context == 3
 
 
-def test_an_event_that_dies_while_its_segment_is_sealed_stays_dead() -> None:
+def test_an_event_removed_while_its_segment_is_sealed_stays_removed() -> None:
     index = TimelineIndex()
     index.add_open(1)
     index.append(1, [row(1), row(2), row(3)])
@@ -168,7 +168,7 @@ def test_an_event_that_dies_while_its_segment_is_sealed_stays_dead() -> None:
     assert index.count == 1
 
 
-def test_a_block_with_other_events_does_not_take_the_place_of_an_open_one() -> None:
+def test_a_block_with_other_events_does_not_replace_an_open_one() -> None:
     index = TimelineIndex()
     index.add_open(1)
     index.append(1, [row(1), row(2)])
@@ -183,7 +183,7 @@ def test_a_block_with_other_events_does_not_take_the_place_of_an_open_one() -> N
         index.sealed_block(1)
 
 
-def test_many_rows_are_found_by_hash_wherever_the_index_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_found_by_hash_wherever_the_index_stores_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_index, "TAIL_MAX", 50)
     index = TimelineIndex()
     index.add_open(1)
@@ -214,7 +214,7 @@ def test_readers_see_whole_batches_while_others_write() -> None:
     reader.start()
     segment_id = 1
     for start in range(1, 6001, 10):
-        # Each batch brings a scope and a type that nobody has seen.
+        # Each batch brings a new scope and a new type.
         rows = [row(place, place, event_type=f"t{start}") for place in range(start, start + 10)]
         index.append(segment_id, [each._replace(scope=Scope("ada", project=f"p{start}")) for each in rows])
         if start % 500 == 1 and start > 1:
@@ -237,7 +237,7 @@ def test_a_sealed_event_takes_at_most_fifty_bytes() -> None:
     assert index.counts(Selection(scope=Scope(user="user 7"))).in_context == count / 1000
 
 
-def test_what_is_not_there_is_said_so() -> None:
+def test_missing_events_are_reported_as_missing() -> None:
     index = TimelineIndex()
     selection = Selection(scope=Scope(user="ada"))
     assert index.page(selection, limit=5) == [] and list(index.iterate(Selection())) == []
@@ -262,7 +262,7 @@ def test_an_open_event_has_no_offset_and_a_sealed_one_has_its_own() -> None:
     assert index.page(Selection(), limit=9, oldest_first=True) == [(1, 6, 5, 1000), (2, 7, 5, 2**32 - 1), (3, 5, 5, 64)]
 
 
-def test_hashes_of_keys_tell_their_parts_apart() -> None:
+def test_hashes_of_keys_distinguish_their_parts() -> None:
     digest = content_digest("tea")
     hashes = {
         key_hash("ab", "c", "task", 1, digest),
@@ -272,6 +272,6 @@ def test_hashes_of_keys_tell_their_parts_apart() -> None:
         key_hash("ab", "c", "task", 1, content_digest("Tea")),
     }
     assert len(hashes) == 5
-    # Files keep these numbers: they must never change.
+    # Files contain these numbers, so they must never change.
     assert id_hash("é") == 3394012004367669963
     assert key_hash("ab", "c", "task", 1, digest) == 5319478829163803104
