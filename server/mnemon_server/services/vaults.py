@@ -1,4 +1,4 @@
-"""The vaults of all tenants: each opened on first use, closed when idle, and never more open than allowed."""
+"""The vaults of all tenants: opens each on first use, closes it when idle, and limits how many are open at once."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenVault:
-    """The services of one tenant, over one vault. `close` gives everything back, in reverse order of opening."""
+    """The services of one tenant, over one vault. `close` closes everything, in reverse order of opening."""
 
     documents: DocumentStore
     memories: MemoryStore
@@ -45,20 +45,20 @@ class OpenVault:
     archive: ArchiveStore
     feed: ChangeFeed
     model: EmbeddingModel
-    """What makes its vectors."""
+    """Makes the vectors."""
     vault_id: str
-    """Tells it from every other vault, and opens nothing."""
+    """Identifies the vault; not a secret."""
     page_key: bytes
-    """What its page tokens are sealed with; secret, and the same after a restart."""
+    """The secret key that seals page tokens; a restart does not change it."""
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:
-        """Whether it takes writes; reopens its records after a failure of the disk, where that helps."""
+        """Whether it accepts writes; after a disk failure, tries to reopen the records."""
         return (await self.documents.check_health()).status is not HealthStatus.UNHEALTHY
 
     @property
     def is_warm(self) -> bool:
-        """Whether its indexes are loaded or built: that of statements, and that of the timeline."""
+        """Whether the indexes of statements and of the timeline are loaded or built."""
         return self.semantic.is_warm and self.episodic.is_warm
 
 
@@ -71,15 +71,15 @@ class _Entry:
 
     @property
     def vault(self) -> OpenVault | None:
-        """The vault once it is open."""
+        """The vault; None until it is open."""
         return self.opening.result() if self.opening.done() else None
 
 
 class VaultPool:
     """Hands out vaults. Belongs to one event loop; an async context manager that closes all of them.
 
-    A vault in use stays open. One that nobody used for `idle_s` is closed, and the one idle longest makes room where
-    `open_max` are open.
+    A vault in use stays open. A vault that was not used for `idle_s` is closed. When `open_max` vaults are open and
+    another one is needed, the one that has been idle longest is closed.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class VaultPool:
 
     @property
     def open_tenants(self) -> tuple[str, ...]:
-        """Whose vaults are open, or being opened or closed."""
+        """The tenants whose vaults are open, or being opened or closed."""
         return tuple(self._entries)
 
     def use(self, tenant: str) -> "VaultLease":
         """The tenant's vault, for as long as the block lasts: `async with pool.use(tenant) as vault`.
 
-        Entering it raises
-            InvalidArgumentError: this is no id of a tenant;
+        Entering the block raises
+            InvalidArgumentError: the tenant id is malformed;
             TooManyVaultsError: all vaults that may be open are in use;
             NotServingError: the pool is closed;
             ConfigurationError, StorageFailedError: the vault cannot be opened.
@@ -116,12 +116,12 @@ class VaultPool:
         return VaultLease(self, tenant)
 
     async def is_ready(self) -> bool:
-        """Whether every open vault takes writes."""
+        """Whether every open vault accepts writes."""
         open_now = [entry.vault for entry in self._entries.values() if entry.vault and not entry.closing]
         return all(await asyncio.gather(*(vault.is_ready() for vault in open_now)))
 
     def is_warm(self, tenant: str) -> bool:
-        """Whether the indexes of the tenant's vault are warm; a vault that is closed keeps nobody waiting."""
+        """Whether the indexes of the tenant's vault are warm; true for a vault that is closed."""
         entry = self._entries.get(tenant)
         return entry is None or (entry.vault is not None and entry.vault.is_warm)
 
@@ -161,12 +161,12 @@ class VaultPool:
             return entry
 
     def release(self, entry: _Entry) -> None:
-        """For VaultLease: one user less."""
+        """For VaultLease: counts one user less."""
         entry.users -= 1
         entry.idle_since = asyncio.get_running_loop().time()
 
     async def _begin_opening(self, tenant: str) -> _Entry | None:
-        """A new entry; None where the caller must look again, since time has passed."""
+        """A new entry; None after waiting for room, since the caller must then look the tenant up again."""
         if not TENANT_ID.fullmatch(tenant):
             raise InvalidArgumentError.of(
                 "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
@@ -182,7 +182,7 @@ class VaultPool:
         try:
             return await self._open_vault(tenant)
         except BaseException:
-            # Whoever comes next tries again.
+            # Without the entry, the next call tries again.
             self._entries.pop(tenant, None)
             raise
 
@@ -206,7 +206,7 @@ class VaultPool:
             vault = await entry.opening
             await vault.close()
         except MnemonError:
-            log.warning("a vault could not be closed in order", exc_info=True)
+            log.warning("a vault could not be closed cleanly", exc_info=True)
         finally:
             self._entries.pop(tenant, None)
 
@@ -215,14 +215,14 @@ class VaultPool:
             await asyncio.sleep(idle_s / 4)
             now = asyncio.get_running_loop().time()
             for tenant, entry in list(self._entries.items()):
-                # One whose index is being built stays open: what is built would be lost.
+                # A vault whose index is being built stays open: closing it would throw that work away.
                 is_idle = not entry.users and entry.vault is not None and entry.vault.is_warm
                 if is_idle and now - entry.idle_since >= idle_s:
                     self._begin_closing(tenant, entry)
 
 
 class VaultLease:
-    """The use of a vault, for the length of a block."""
+    """Keeps a vault open for the length of a block."""
 
     __slots__ = ("_entry", "_pool", "_tenant")
 

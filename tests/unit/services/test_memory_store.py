@@ -172,7 +172,7 @@ async def test_a_deleted_memory_is_gone_until_it_is_undeleted(opened: Opened) ->
             await use(memory.memory_id)
     with pytest.raises(MemoryNotFoundError):
         await opened.store.update(UpdateMemory(memory=replace(memory, type="x"), mask=("type",)))
-    with pytest.raises(InvalidOperationError, match="deleted already"):
+    with pytest.raises(InvalidOperationError, match="already deleted"):
         await opened.store.delete(memory.memory_id)
     assert await opened.store.delete(memory.memory_id, request_id="d") == replace(receipt, replayed=True)
 

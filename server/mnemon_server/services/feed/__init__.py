@@ -1,1 +1,1 @@
-"""The feed of what happened to records."""
+"""The change feed: what happened to records."""

@@ -1,4 +1,4 @@
-"""Cursors: places in the log of one vault, as opaque text that is safe in a URL and cannot be made up."""
+"""Cursors: positions in the log of one vault, as opaque text that is safe in a URL and cannot be forged."""
 
 from mnemon_server.domain.errors import InvalidCursorError
 from mnemon_server.services.shared.token_seal import TokenSeal
@@ -7,10 +7,10 @@ _POSITION_BYTES = 8
 
 
 class Cursors:
-    """Writes and reads the cursors of a log. They outlive restarts, as its epoch does."""
+    """Writes and reads the cursors of a log. They stay valid after a restart, because the epoch stays the same."""
 
     def __init__(self, epoch: bytes) -> None:
-        """Binds them to the log's epoch, which must stay secret."""
+        """Seals the cursors with the log's epoch, which must stay secret."""
         self._seal = TokenSeal(epoch, b"mnemon cursor")
 
     def write(self, position: int) -> str:
@@ -21,10 +21,10 @@ class Cursors:
         """The position that a cursor stands for.
 
         Raises:
-            InvalidCursorError: it is damaged, made up, or another vault's.
+            InvalidCursorError: it is damaged, forged, or from another vault.
         """
         if (position := self._seal.read(text)) is None:
             raise InvalidCursorError.of(
-                "cursor", "must be that of an earlier answer about the same changes, whole and unchanged"
+                "cursor", "must be an unchanged cursor from an earlier answer about the same vault"
             )
         return int.from_bytes(position)

@@ -1,4 +1,4 @@
-"""The change feed of a vault: its log from any place, for as long as anybody watches, without a gap."""
+"""The change feed of a vault: its log from any position on, without gaps."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
@@ -35,21 +35,24 @@ from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
 
 PROGRESS_S = 1.0
-"""How long a cursor may lag behind what was read, while nothing matches."""
+"""While no change matches, the longest time (seconds) until watchers get the cursor of what was read."""
 BATCH_BYTES_MAX, PAGE_BYTES_MAX = 256 << 10, 3 << 20
-"""Of a message of a watch, which a reader that does not read leaves behind, and of a page; one change may be larger."""
+"""The size limits of a watch message and of a page; a single change may be larger.
+
+The former is smaller, because a watcher that does not read keeps its message in memory.
+"""
 CHANGE_BYTES = 128
-"""What the fields of a change take that all have."""
+"""The size of those fields of a change that have a fixed size."""
 CLOCK_DIFFERENCE_MAX = timedelta(minutes=1)
 
 
 Render = Callable[[Batch], Any]
-"""Makes what watchers are handed in place of a batch; pure, and called on any thread."""
+"""Turns a batch into what watchers receive instead of it; pure, and called on any thread."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class _Step:
-    """What one look at the log gave: the changes that match, up to a position."""
+    """The result of one read of the log: the changes that match, up to a position."""
 
     changes: tuple[Change, ...]
     position: int
@@ -58,12 +61,12 @@ class _Step:
     cursor: str = ""
     records: tuple[Record | None, ...] = ()
     told: Any = None
-    """What watchers are handed, once it is made: then the changes and records are no longer here."""
+    """What watchers receive. Once it is rendered, `changes` and `records` are empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a watcher knows, and since when (seconds of the event loop)."""
+    """What a watcher was told last, and when (seconds of the event loop)."""
 
     position: int
     time: float
@@ -73,10 +76,10 @@ class _Told:
 class ChangeFeed:
     """Watches and reads one log. Belongs to one event loop.
 
-    A watcher has a position, and nothing else of its own: it reads the log from there, and a commit only wakes it. So
-    one that is slow costs no memory and delays nobody. Watchers at the same place that ask for the same share what is
-    read, for as long as one of them has it. Changes of one commit come in one message, unless they are more than a
-    message may hold, and then share their commit.
+    A watcher's only state is its position: it reads the log from there, and a commit only wakes it. So a slow watcher
+    costs no memory and does not delay the others. Watchers with the same position and the same query share the result
+    of a read for as long as one of them holds it. The changes of one commit come in one message, unless they exceed
+    the limits of a message. Then they come in several messages, with the same commit number.
     """
 
     def __init__(
@@ -93,12 +96,14 @@ class ChangeFeed:
 
         Args:
             change_log: the log.
-            subscribe: registers what is called, on any thread, after a commit; returns what ends that.
-            readers: what reads the records that changes are about, for each kind that the feed shows. It blocks.
-                Statements include superseded ones. Facts are read by the ids of their records, without expired ones.
-            offload: where everything that blocks is done.
-            heartbeat_default_s: the longest silence, in seconds, for watchers that name none.
-            clock: tells times that have yet to come.
+            subscribe: registers a function that is called, on any thread, after each commit; returns one that
+                unregisters it.
+            readers: for each kind of record that the feed shows, a blocking function that reads records by id.
+                That of statements includes superseded ones; that of facts takes record ids, and leaves out expired
+                facts.
+            offload: runs blocking calls on threads.
+            heartbeat_default_s: the longest silence, in seconds, for watchers that do not set it.
+            clock: tells whether a start time lies in the future.
         """
         self._log = change_log
         self._cursors = Cursors(change_log.epoch)
@@ -111,21 +116,21 @@ class ChangeFeed:
         self._reading: dict[Hashable, asyncio.Task[_Step]] = {}
 
     def watch(self, query: WatchQuery) -> AsyncGenerator[FeedMessage, None]:
-        """Tells `started`, and then every change behind the start that matches, once and in order, without an end.
+        """Yields Started, and then every matching change after the start, once and in order. Does not end by itself.
 
-        What is committed after `started` was handed out is always told. A time before the oldest change that is kept
-        starts with that; `retained_since` says so.
+        Every change that is committed after Started was yielded is included. A start time before the oldest change
+        that is kept means that change; `retained_since` tells its time.
 
         Raises:
-            InvalidCursorError: the cursor is damaged, made up, or another vault's.
-            CursorExpiredError: changes behind the cursor are no longer kept, also where that happens while watching; or
-                the cursor lies behind the newest change, as it does after an older copy of the vault was restored.
-            InvalidArgumentError: the start lies in the future.
+            InvalidCursorError: the cursor is damaged, forged, or from another vault.
+            CursorExpiredError: changes after the cursor are no longer kept, which may also happen while watching; or
+                the cursor is ahead of the newest change, since an older copy of the vault was restored.
+            InvalidArgumentError: the start time is in the future.
         """
         return self.watch_rendered(query, _as_it_is)
 
     async def watch_rendered(self, query: WatchQuery, render: Render) -> AsyncGenerator[Any, None]:
-        """As `watch`, with what `render` makes of each batch in its place: made once for all who are told the same."""
+        """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same."""
         loop = asyncio.get_running_loop()
         heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
         with self._tail.followed():
@@ -146,7 +151,7 @@ class ChangeFeed:
                     await _wait(news, _progress_time(told, step, heartbeat_s))
 
     async def list(self, query: ListQuery) -> ChangePage:
-        """One page of the log; `caught_up` where nothing newer was in it. A page may be empty and not the last.
+        """One page of the log; `caught_up` if the log had no newer changes. A page may be empty and not the last.
 
         Raises:
             InvalidCursorError, CursorExpiredError, InvalidArgumentError: as in `watch`.
@@ -165,7 +170,7 @@ class ChangeFeed:
 
     async def _step(self, position: int, query: WatchQuery, render: Render) -> _Step:
         covered = self._tail.covers(position)
-        # What was read before news came is nothing to share with those who have heard of them.
+        # The version keeps a watcher that was woken by news from getting a step that was read before them.
         key = (self._tail.version, position, query.where, query.batch_max, query.full, render)
         if (step := self._shared.get(key)) is not None:
             return step
@@ -175,7 +180,7 @@ class ChangeFeed:
         return step
 
     async def _read_once(self, key: Hashable, position: int, query: WatchQuery, render: Render) -> _Step:
-        """The step, which whoever wants the same meanwhile waits for, too."""
+        """Reads the step from the log; concurrent calls with the same key share one read."""
 
         def read() -> _Step:
             step = self._read_log(position, query.where, query.batch_max, BATCH_BYTES_MAX, full=query.full)
@@ -188,7 +193,7 @@ class ChangeFeed:
 
     def _note_read(self, key: Hashable, task: "asyncio.Task[_Step]") -> None:
         del self._reading[key]
-        # Asking for the error also says that somebody has seen it: those who wanted the step may all have left.
+        # `exception()` also marks the error as retrieved: the watchers that wanted the step may all have left.
         if not task.cancelled() and task.exception() is None:
             self._shared[key] = task.result()
 
@@ -203,7 +208,7 @@ class ChangeFeed:
     # On a thread that may block, from the log
 
     def _open(self, start: Start) -> tuple[int, ChangeLogState]:
-        """The position to begin behind, and what is kept."""
+        """The position after which the changes begin, and the state of the log."""
         if isinstance(start, Cursor):
             position = self._cursors.read(start.text)
             state = self._log.state()
@@ -218,11 +223,11 @@ class ChangeFeed:
         return state.head if start is Edge.NOW else state.floor, state
 
     def _read_log(self, position: int, where: ChangeFilter, limit: int, bytes_max: int, *, full: bool) -> _Step:
-        """Up to `limit` changes behind the position; whole commits where they fit."""
-        # One more than wanted tells whether the last commit is whole.
+        """Up to `limit` changes after the position; commits are whole if they fit."""
+        # One more than wanted shows whether the last commit is whole.
         found = self._read(position, limit + 1, where)
         changes = list(found.changes)
-        while 0 < len(changes) <= limit and not found.caught_up and self._goes_on(changes[-1].commit, found.position):
+        while 0 < len(changes) <= limit and not found.caught_up and self._continues(changes[-1].commit, found.position):
             found = self._read(found.position, limit + 1 - len(changes), where)
             changes += found.changes
         step = _Step((), found.position, found.caught_up, self._log.state().head_time)
@@ -233,21 +238,21 @@ class ChangeFeed:
         _check_kept(position, found.floor)
         return found
 
-    def _goes_on(self, commit: int, position: int) -> bool:
-        """Whether the commit has changes behind the position, where a read that looks at so much at a time stopped."""
+    def _continues(self, commit: int, position: int) -> bool:
+        """Whether the commit has changes after the position: one read of the log may stop within a commit."""
         following = self._log.read(position, limit=1, where=EVERYTHING).changes
         return bool(following) and following[0].commit == commit
 
     def _check_known(self, position: int, state: ChangeLogState) -> None:
         _check_kept(position, state.floor)
-        # The state may be told a moment later than the changes, and a cursor may be that fast.
+        # `state` may be older than the newest changes, and a client may already have a cursor of these.
         if position > state.head and not self._log.read(position - 1, limit=1, where=EVERYTHING).changes:
-            raise CursorExpiredError("the cursor lies behind the newest change; read what is there now, and start anew")
+            raise CursorExpiredError("the cursor is ahead of the newest change; read the current state and start again")
 
-    # On either
+    # On the event loop or on a thread
 
     def _completed(self, step: _Step, bytes_max: int, *, full: bool = False) -> _Step:
-        """The step as far as it fits, with records where they are wanted; then it blocks."""
+        """As much of the step as fits, with a cursor. With `full`, reads the records, and blocks."""
         step = _shortened(step, step.changes, _count_within(step.changes, bytes_max))
         if full and step.changes:
             records = self._records.read(step.changes, bytes_max)
@@ -256,7 +261,7 @@ class ChangeFeed:
 
 
 def _rendered(step: _Step, render: Render) -> _Step:
-    """The step with what is told in place of its changes."""
+    """The step with the rendered batch instead of its changes."""
     if not step.changes:
         return step
     told = render(Batch(step.cursor, step.changes, step.records, step.caught_up))
@@ -268,7 +273,7 @@ def _as_it_is(batch: Batch) -> Batch:
 
 
 def _cut(changes: Sequence[Change], limit: int, step: _Step) -> _Step:
-    """The step with the first changes: at most `limit`, and no part of a commit that would fit whole."""
+    """The step with the first changes: at most `limit`, and no part of a commit that would fit as a whole."""
     count = min(limit, len(changes))
     if len(changes) > limit:
         while count and changes[count - 1].commit == changes[limit].commit:
@@ -284,7 +289,7 @@ def _shortened(step: _Step, changes: Sequence[Change], count: int) -> _Step:
 
 
 def _count_within(changes: Sequence[Change], bytes_max: int) -> int:
-    """How many of the changes a message of this size holds; at least one where there are any."""
+    """How many of the changes fit in a message of this size; at least one, unless there are no changes."""
     for count, change in enumerate(changes):
         bytes_max -= CHANGE_BYTES + len(change.record_id) + len(change.request_id) + len(change.details)
         bytes_max -= sum(map(len, change.changed)) + _length(change.scope)
@@ -299,11 +304,11 @@ def _length(scope: Scope) -> int:
 
 def _check_kept(position: int, floor: int) -> None:
     if position < floor:
-        raise CursorExpiredError("changes behind the cursor are no longer kept; read what is there now, and start anew")
+        raise CursorExpiredError("changes after the cursor are no longer kept; read the current state and start again")
 
 
 def _progress_time(told: _Told, step: _Step, heartbeat_s: float) -> float:
-    """When to speak though nothing matches: once at the end of a backlog, soon if the cursor moved, else seldom."""
+    """When to send Progress: at once after a backlog, soon if the cursor moved, or else after the heartbeat time."""
     if step.caught_up and not told.caught_up:
         return told.time
     if step.position != told.position:
@@ -312,7 +317,7 @@ def _progress_time(told: _Told, step: _Step, heartbeat_s: float) -> float:
 
 
 async def _wait(news: asyncio.Event, until: float) -> None:
-    """Waits for news, or for a time of the event loop."""
+    """Waits for news, but not longer than until a time of the event loop."""
     with suppress(TimeoutError):
         async with asyncio.timeout_at(until):
             await news.wait()

@@ -1,4 +1,4 @@
-"""Whether the log and the timeline speak of the same event: an id may be used again once its event was pruned."""
+"""Tells whether the log and the timeline mean the same event: after an event is pruned, its id may be used again."""
 
 import json
 from typing import Any
@@ -9,13 +9,13 @@ from mnemon_server.domain.episodic import EpisodicEvent, content_digest
 
 
 def details_of(change: Change) -> dict[str, Any]:
-    """What a change of the log says beyond its type."""
+    """The decoded details of a change."""
     details: dict[str, Any] = json.loads(change.details)
     return details
 
 
 def is_told_of(change: Change, said: dict[str, Any], stored: EpisodicEvent) -> bool:
-    """Whether the log's word of a saved event, with these details, is about the one that now has its id."""
+    """Whether the log's change for a saved event, with these details, is about the event that has its id now."""
     return (
         change.scope == stored.scope
         and said["event_type"] == stored.event_type

@@ -16,10 +16,10 @@ from mnemon_server.wire.events import decode
 READ_AT_ONCE = 32
 
 ReadRecords = Callable[..., Sequence[Record | None]]
-"""Reads records by id, in their order, None for those that are gone; takes a `Fits` as `fits`."""
+"""Reads records by id, in the order of the ids, with None for those that no longer exist; takes a `Fits` as `fits`."""
 
 NUMBER_BYTES = 9
-"""More than its text that a number of a fact may take in a message."""
+"""How many more bytes a number in a fact may take in a message than as text."""
 
 
 class ChangeRecords:
@@ -29,15 +29,15 @@ class ChangeRecords:
         self._readers = {change: readers[kind] for change, kind in SHOWN.items()}
 
     def read(self, changes: Sequence[Change], bytes_max: int) -> tuple[Record | None, ...]:
-        """The record of each change, None where it is gone; of the first changes only, where that is enough text.
+        """The record of each change, or None if it no longer exists; only for as many changes as `bytes_max` allows.
 
-        At least one, and no more than that holds: what comes after is for the next message. Changes of rules, decisions
-        and warnings have no record, and those of pruned events none any more.
+        Returns at least one; the rest belongs into the next message. Changes of rules, decisions and warnings have no
+        record, and pruned events no longer have one.
         """
         found: list[Record | None] = []
         size, at_once = 0, 1
         while len(found) < len(changes):
-            # A few at first: records may be large, and what has no room is read for nothing.
+            # Few at first: records may be large, and reading one that does not fit is wasted work.
             some = changes[len(found) : len(found) + at_once]
             records = self._read_some(some, bytes_max - size if found else None)
             for record in records:
@@ -51,7 +51,7 @@ class ChangeRecords:
         return tuple(found)
 
     def _read_some(self, changes: Sequence[Change], bytes_left: int | None) -> list[Record | None]:
-        """The records of these changes, up to the first that is not within so many bytes; None is without bound."""
+        """The records of these changes, up to the first that exceeds `bytes_left`; None means no limit."""
         within = _Within(bytes_left)
         wanted: dict[ReadRecords, dict[str, Record | None]] = {}
         for change in changes:
@@ -68,7 +68,7 @@ class ChangeRecords:
 
 
 class _Within:
-    """Lets records through as long as they are within some bytes."""
+    """Accepts records until their sizes add up to a limit."""
 
     def __init__(self, bytes_left: int | None) -> None:
         self._bytes_left = bytes_left
@@ -85,14 +85,14 @@ class _Within:
 
 
 def _if_meant(change: Change, record: Record | None) -> Record | None:
-    """The record; None where another event of the timeline, and be it another user's, has the id now."""
+    """The record; None if its id now belongs to another event of the timeline, which may be another user's."""
     if not isinstance(record, StoredEvent) or is_told_of(change, details_of(change), decode(record.body)):
         return record
     return None
 
 
 def _size(record: Record | None) -> int:
-    """Bytes of what can be large in a record."""
+    """The bytes of those fields of a record that can be large."""
     if record is None:
         return 0
     if isinstance(record, StoredEvent):
@@ -105,6 +105,6 @@ def _size(record: Record | None) -> int:
 
 
 def _fact_size(fact: Fact) -> int:
-    """About the bytes that the value takes in a message."""
+    """About how many bytes the value takes in a message."""
     text = value_text(fact.value)
     return len(text.encode()) + NUMBER_BYTES * text.count(",")

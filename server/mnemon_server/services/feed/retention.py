@@ -1,4 +1,4 @@
-"""Keeps the log of a vault within its age and count, bit by bit, and distrusts a clock that jumped."""
+"""Trims the log of a vault to an age and a count, in small steps, and does not trust a clock that jumped."""
 
 import asyncio
 import logging
@@ -16,19 +16,19 @@ from mnemon_server.services.shared.periodic import Periodic
 INTERVAL_S = 60.0
 PAUSE_S = 0.01
 HELD_S = 1.0
-"""Where somebody has yet to read what might go, the next sweep comes sooner, though later from time to time."""
+"""The first delay until the next sweep while unread changes are held back; it doubles with each such sweep."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRetentionSettings:
-    """How long the log of a vault is."""
+    """The limits of the log of a vault."""
 
     keep_for: timedelta
-    """Age that changes may have."""
+    """The greatest age of changes."""
     keep_max: int
-    """Changes that may be kept."""
+    """The greatest number of changes."""
     interval_s: float = INTERVAL_S
     """Seconds between two sweeps."""
 
@@ -36,9 +36,10 @@ class ChangeRetentionSettings:
 class ChangeRetention(Periodic):
     """Trims a log in the background: changes older than `keep_for`, and all but the newest `keep_max`.
 
-    While the clock is doubted, nothing goes for its age. A sweep that would drop more than half of what is kept, for
-    its age alone, is put off for a day of uptime, and done if it is still wanted then: the clock may have jumped while
-    the server was down. The bound of the count always holds, but for changes that somebody has yet to read.
+    While the clock is in doubt, no change is dropped because of its age. If a sweep would drop more than half of the
+    log because of age alone, it is put off for a day of uptime, since the clock may have jumped while the server was
+    down. After that day the sweep is done if the age still demands it. The limit on the count always applies, except to
+    changes that are still to be read.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class ChangeRetention(Periodic):
 
         Args:
             changes: the log.
-            settings: how long it may be.
+            settings: the limits of the log.
             guard: the clock of the vault.
-            offload: where the log is read.
-            keep_after: the position behind which somebody has yet to read; None where nobody has.
+            offload: runs the reads of the log on threads.
+            keep_after: returns the position after which changes are still to be read; None if all may go.
         """
         super().__init__("the change log could not be trimmed", interval_s=settings.interval_s)
         self._log = changes
@@ -69,9 +70,9 @@ class ChangeRetention(Periodic):
         self._held_s = HELD_S
 
     async def sweep(self) -> int:
-        """Drops what may go, a bounded number at a time with a pause for writes between; returns how many changes went.
+        """Drops changes in steps, with pauses for writes between them; returns how many changes it dropped.
 
-        It ends once it has come up with the writes: what they add to a full log meanwhile is for the next sweep.
+        It ends when a step finds fewer changes than a step may drop; changes written after that are for the next sweep.
 
         Raises:
             StorageFailedError, StorageFullError: see ChangeLog.
@@ -90,7 +91,7 @@ class ChangeRetention(Periodic):
         return self._log.trim(before=before, keep_max=self._settings.keep_max, keep_after=self._keep_after())
 
     async def _turn(self) -> float | None:
-        # Before the sweep: what was read while it ran is for the next one.
+        # Ask before the sweep: changes that are read while it runs are left to the next one.
         is_held = await self._offload(self._is_held)
         await self.sweep()
         if not is_held:
@@ -100,19 +101,19 @@ class ChangeRetention(Periodic):
         return wait_s
 
     def _is_held(self) -> bool:
-        """Whether somebody has yet to read some of the log."""
+        """Whether some changes are still to be read, and must be kept until then."""
         position = self._keep_after()
         return position is not None and position < self._log.state().head
 
     def _is_credible(self, oldest: datetime) -> bool:
-        """Whether the age may be believed. Positions stand for counts here: their gaps are spread evenly."""
+        """Whether the age can be trusted. Positions are used as counts, since their gaps are spread evenly."""
         state = self._log.state()
         aged = self._log.position_before(oldest) - state.floor
         was_doubting = self._share.is_doubting
         is_credible = self._share.allows(aged, state.head - state.floor)
         if self._share.is_doubting and not was_doubting:
             log.warning(
-                "most of the change log seems older than %s; it goes in %.0f hours, unless the clock is put right",
+                "most of the change log seems older than %s; it goes in %.0f hours, unless the clock is corrected",
                 self._settings.keep_for,
                 BELIEVED_AFTER_S / 3600,
             )

@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class ChangeTail:
-    """Follows the log while somebody follows the tail, and keeps its newest changes. Belongs to one event loop.
+    """Reads the log while it has followers, and keeps the newest changes. Belongs to one event loop.
 
     A commit costs one read of the log, whatever the number of followers. Between two reads there is a pause that grows
-    with their number: what is committed meanwhile reaches each of them in one message rather than in many.
+    with the number of followers: the changes committed during the pause reach each follower in one message.
     """
 
     def __init__(
@@ -33,8 +33,9 @@ class ChangeTail:
 
         Args:
             changes: the log.
-            subscribe: registers what is called, on any thread, after a commit; returns what ends that.
-            offload: where the log is read.
+            subscribe: registers a function that is called, on any thread, after each commit; returns one that
+                unregisters it.
+            offload: runs the reads of the log on threads.
         """
         self._log = changes
         self._subscribe = subscribe
@@ -53,21 +54,21 @@ class ChangeTail:
 
     @property
     def news(self) -> asyncio.Event:
-        """Set with the next changes. Taken before reading, it cannot miss any."""
+        """An event that is set when the next changes come. Get it before reading, so that no change is missed."""
         return self._news
 
     @property
     def head_time(self) -> datetime | None:
-        """Commit time of the newest change that was read here."""
+        """The commit time of the newest change that was read."""
         return self._head_time
 
     @property
     def version(self) -> int:
-        """Grows whenever changes have come."""
+        """Grows whenever new changes come."""
         return self._version
 
     def covers(self, position: int) -> bool:
-        """Whether everything behind the position is here; otherwise it must be read from the log.
+        """Whether the tail has all changes after the position; otherwise they must be read from the log.
 
         Raises:
             MnemonError: the log could not be read, or the tail was closed.
@@ -77,7 +78,7 @@ class ChangeTail:
         return self._floor is not None and position >= self._floor
 
     def after(self, position: int) -> list[Change]:
-        """The changes behind a position that is covered, in order; their commits are whole."""
+        """The changes after a position that is covered, in order; their commits are whole."""
         first = bisect_right(self._changes, position, key=_sequence)
         return self._changes[first:]
 
@@ -95,10 +96,10 @@ class ChangeTail:
                 self._stop()
 
     def close(self) -> None:
-        """Ends the following; whoever still follows is told so by an error. Calling it again does nothing."""
+        """Stops reading; followers get NotServingError. Calling it again does nothing."""
         self._stop()
         self._failure = NotServingError("the vault was closed")
-        self._tell()
+        self._notify()
 
     def _start(self) -> None:
         if isinstance(self._failure, NotServingError):
@@ -107,10 +108,10 @@ class ChangeTail:
         loop = asyncio.get_running_loop()
 
         def on_commit() -> None:
-            # Whoever clears the flag reads the log afterwards, and so sees this commit, too.
+            # `_follow` clears the flag before it reads the log, so it sees this commit, too.
             if not self._signalled:
                 self._signalled = True
-                # A commit after the end of the loop has nobody to tell.
+                # After the loop has ended, a commit has no watchers to wake.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._committed.set)
 
@@ -134,23 +135,23 @@ class ChangeTail:
                 await self._advance()
                 await asyncio.sleep(min(PAUSE_PER_FOLLOWER_S * self._followers, PAUSE_MAX_S))
         except Exception as error:
-            # It is raised again where the tail is read.
+            # `covers` raises the error to the followers.
             log.warning("the change log cannot be followed", exc_info=error)
             self._failure = error
             self._pump = None
             self._unsubscribe()
-            self._tell()
+            self._notify()
 
     async def _advance(self) -> None:
         if self._head is None:
             self._reset(await self._offload(self._log.state))
-            # What was committed since a watcher read the log comes before this head: it must look once more.
-            self._tell()
+            # A change committed after a watcher read the log may be before this head: watchers must look once more.
+            self._notify()
             return
         news = await self._offload(self._log.read, self._head, limit=CHANGES_MAX, where=EVERYTHING)
         if not news.caught_up or news.floor > self._head:
-            # So much at once is better read from the log, page by page; a part of it could end amid a commit. And where
-            # changes went unread, those who stand before them must learn it from the log.
+            # Followers read so many changes from the log themselves, page by page: this part could end within a commit.
+            # And if changes were dropped before they were read, followers must learn of that from the log.
             self._reset(await self._offload(self._log.state))
         elif news.changes:
             self._changes += news.changes
@@ -158,7 +159,7 @@ class ChangeTail:
             self._drop_oldest()
         else:
             return
-        self._tell()
+        self._notify()
 
     def _drop_oldest(self) -> None:
         if (excess := len(self._changes) - CHANGES_MAX) > 0:
@@ -170,7 +171,7 @@ class ChangeTail:
         self._floor = self._head = state.head if state else None
         self._head_time = state.head_time if state else None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._version += 1
         news, self._news = self._news, asyncio.Event()
         news.set()

@@ -1,1 +1,1 @@
-"""Memories, whose confidence fades."""
+"""Memories, whose confidence fades with time."""

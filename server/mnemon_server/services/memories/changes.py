@@ -1,7 +1,7 @@
-"""How memories change: each change is decided inside the transaction that makes it, after the check for a replay.
+"""Changes memories. Each change is computed inside its transaction, after the check for a replay.
 
-So a call that is made again with its `request_id` never fails on what it did itself, and what a change depends on
-cannot have changed in between.
+So a call that is repeated with the same `request_id` does not fail because of its own first run, and the memory cannot
+change between the check and the write.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ Change = Callable[[Document], Document]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The receipt of a change, and the document as the change left it; None where this is the answer to a replay."""
+    """The receipt of a change, and the document after it; None for a replay."""
 
     receipt: WriteReceipt
     document: Document | None
 
 
 class MemoryChanges:
-    """Changes memories; any number of calls at the same time."""
+    """Changes memories. Calls may run concurrently."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class MemoryChanges:
         self._clock = clock
 
     async def update(self, request: UpdateMemory) -> Changed:
-        """Changes the fields that the mask names, and single keys of the metadata."""
+        """Changes the fields in the mask, and single keys of the metadata."""
         refuse(update_violations(request, self._dimension))
         memory_id = request.memory.memory_id
         passages = await self._new_passages(request) if "content" in request.mask else None
@@ -94,7 +94,7 @@ class MemoryChanges:
     async def delete(
         self, memory_id: str, request_id: str, expected_revision: int | None, *, allow_missing: bool, ack: AckLevel
     ) -> WriteReceipt:
-        """Hides a memory from everything but what asks for deleted ones."""
+        """Deletes a memory softly: it is hidden from all calls that do not ask for deleted memories."""
         changed = await self._change(
             memory_id,
             self._deleted,
@@ -108,22 +108,22 @@ class MemoryChanges:
         return changed.receipt if is_missing else replace(changed.receipt, outcome=WriteOutcome.DELETED)
 
     async def undelete(self, memory_id: str, request_id: str, expected_revision: int | None) -> Changed:
-        """Takes a deletion back."""
+        """Reverts a soft deletion."""
         return await self._change(
             memory_id, _undeleted, ChangeType.MEMORY_UNDELETED, request_id, expected_revision, AckLevel.DURABLE
         )
 
-    # What a change makes of the stored memory
+    # Computing the new document
 
     def _updated(self, stored: Document, request: UpdateMemory) -> Document:
-        _check_there(stored)
+        _check_not_deleted(stored)
         memory = apply_change(to_memory(stored, self._confidence, self._clock()), request)
         refuse(metadata_violations(memory.metadata, "set_metadata"))
         new = to_document(memory)
         return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
 
     def _reinforced(self, stored: Document) -> Document:
-        _check_there(stored)
+        _check_not_deleted(stored)
         policy = stored.fields.get("decay_policy")
         if policy != DecayPolicy.REINFORCEABLE.value:
             raise InvalidOperationError(
@@ -133,7 +133,7 @@ class MemoryChanges:
 
     def _deleted(self, stored: Document) -> Document:
         if stored.hidden:
-            raise InvalidOperationError(f"the memory {stored.doc_id!r} is deleted already")
+            raise InvalidOperationError(f"the memory {stored.doc_id!r} is already deleted")
         return replace(_with_fields(stored, delete_time=self._clock()), hidden=True)
 
     # Writing
@@ -164,22 +164,22 @@ class MemoryChanges:
         return await self._write(update, ack, allow_missing=allow_missing)
 
     async def _write(self, update: DocumentUpdate, ack: AckLevel, *, allow_missing: bool = False) -> Changed:
-        left: Document | None = None
+        changed: Document | None = None
 
-        def watched(stored: Document) -> Document:
-            nonlocal left
-            left = update.update(stored)
-            return left
+        def remember(stored: Document) -> Document:
+            nonlocal changed
+            changed = update.update(stored)
+            return changed
 
-        receipt = await completion(self._records.update_document(replace(update, update=watched)))
+        receipt = await completion(self._records.update_document(replace(update, update=remember)))
         if receipt.outcome is WriteOutcome.MISSING and not allow_missing:
             raise MemoryNotFoundError(update.doc_id)
         await acknowledge(self._applier, ack, receipt.sequence)
-        if left is None or receipt.replayed:
+        if changed is None or receipt.replayed:
             return Changed(receipt, None)
         if receipt.outcome is WriteOutcome.UNCHANGED:
-            return Changed(receipt, left)
-        return Changed(receipt, replace(left, revision=receipt.revision, update_time=receipt.commit_time))
+            return Changed(receipt, changed)
+        return Changed(receipt, replace(changed, revision=receipt.revision, update_time=receipt.commit_time))
 
 
 def _undeleted(stored: Document) -> Document:
@@ -188,7 +188,7 @@ def _undeleted(stored: Document) -> Document:
     return replace(_with_fields(stored, delete_time=None), hidden=False)
 
 
-def _check_there(stored: Document) -> None:
+def _check_not_deleted(stored: Document) -> None:
     if stored.hidden:
         raise MemoryNotFoundError(stored.doc_id)
 

@@ -1,4 +1,4 @@
-"""What a memory, a search for memories and a change of one must look like: every problem is named with its field."""
+"""Checks of memories, of searches for them and of changes to them: every problem is named with its field."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -38,7 +38,7 @@ def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldVi
 
 
 def memory_id_violations(memory_id: str, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with an id that a caller has chosen."""
+    """What is wrong with an id that the caller chose."""
     try:
         usual = str(UUID(memory_id))
     except ValueError:
@@ -49,7 +49,7 @@ def memory_id_violations(memory_id: str, field: str) -> Iterable[FieldViolation]
 
 
 def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a change, as far as it can be known without the memory; of its values, those that count."""
+    """What is wrong with a change, apart from what depends on the stored memory. Checks no values outside the mask."""
     yield from doc_id_violations(request.memory.memory_id, "memory.memory_id")
     yield from change_violations(request)
     for violation in memory_violations(request.memory):
@@ -58,27 +58,27 @@ def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldVi
     yield from vector_violations(request.embedding, dimension, "embedding")
     if request.embedding is not None and "content" not in request.mask:
         yield FieldViolation(
-            "embedding", 'belongs to a new content: name "content" in update_mask too, or leave it out'
+            "embedding", 'must come with new content: add "content" to update_mask, or leave embedding out'
         )
     yield from revision_violations(request.expected_revision)
     yield from request_id_violations(request.request_id)
 
 
 def call_violations(memory_id: str, request_id: str, expected_revision: int | None) -> Iterable[FieldViolation]:
-    """What is wrong with a change of a memory that needs nothing but its id."""
+    """What is wrong with a change that takes only the id of a memory."""
     yield from doc_id_violations(memory_id, "memory_id")
     yield from request_id_violations(request_id)
     yield from revision_violations(expected_revision)
 
 
 def bound_violations(bound: float) -> Iterable[FieldViolation]:
-    """What is wrong with the confidence below which memories have faded."""
+    """What is wrong with the confidence below which a memory counts as faded."""
     if not 0.0 < bound <= 1.0:
         yield FieldViolation("min_confidence", "must be more than 0 and at most 1")
 
 
 def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldViolation]:
-    """What is wrong with what a caller says of a memory."""
+    """What is wrong with the fields of a memory that the caller sets."""
     yield from content_violations(memory.content, f"{field}.content")
     yield from metadata_violations(memory.metadata, f"{field}.metadata")
     yield from scope_violations(memory.scope, f"{field}.scope")

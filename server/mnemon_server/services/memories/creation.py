@@ -1,4 +1,4 @@
-"""How memories are stored: checked, embedded together, and handed to the records in their order."""
+"""Stores new memories: checks them, embeds them together, and writes them to the records in their order."""
 
 import uuid
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from mnemon_server.services.shared.writes import acknowledge, request_key
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A memory as it was stored, and the receipt. For a replay both are others: the memory is None."""
+    """A memory as it was stored, and the receipt. For a replay the memory is None, and the receipt is the first one."""
 
     memory: Memory | None
     receipt: WriteReceipt
@@ -45,7 +45,7 @@ class _Write:
 
 
 class MemoryCreation:
-    """Stores new memories; any number of calls at the same time."""
+    """Stores new memories. Calls may run concurrently."""
 
     def __init__(
         self, records: RecordEngine, embedder: EmbeddingBatcher, *, dimension: int, applier: IndexApplier | None
@@ -56,12 +56,12 @@ class MemoryCreation:
         self._applier = applier
 
     async def create(self, requests: Sequence[CreateMemory]) -> list[Created | MnemonError]:
-        """Stores memories in their order, one result each; what is wrong with one is no other's business."""
+        """Stores memories in their order, with one result each; an invalid one does not affect the others."""
         return await take_in(requests, partial(create_violations, dimension=self._dimension), self._store)
 
     async def _store(self, requests: Sequence[CreateMemory]) -> list[Created | MnemonError]:
         passages = await self._passages(requests)
-        # All are handed over before the first is awaited, and so keep their order.
+        # All are handed over before the first is awaited, so they keep their order.
         writes = [self._put(request, parts) for request, parts in zip(requests, passages, strict=True)]
         return [
             write if isinstance(write, MnemonError) else await settled(self._created(write), "memory")
@@ -69,7 +69,7 @@ class MemoryCreation:
         ]
 
     async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:
-        """The passages of each memory; those that came without a vector are embedded together, or fail together."""
+        """The passages of each memory. The memories without a given vector are embedded, or fail, together."""
         texts = [request.memory.content for request in requests if request.embedding is None]
         embedded: Sequence[list[PassageInput] | MnemonError]
         try:

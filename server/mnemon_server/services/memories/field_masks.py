@@ -1,4 +1,4 @@
-"""The fields of a memory that a change may name, and the change itself."""
+"""Checks and applies the update mask of a memory."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,12 +12,12 @@ _OUTPUT_ONLY = ("memory_id", "confidence", "revision", "create_time", "update_ti
 
 
 def change_violations(change: UpdateMemory) -> Iterable[FieldViolation]:
-    """What is wrong with the names of what is to be changed, and with the keys that are."""
+    """What is wrong with the field names in the mask, and with the metadata keys to set or remove."""
     return masks.change_violations(change, _FIELDS, output_only=_OUTPUT_ONLY)
 
 
 def apply_change(stored: Memory, change: UpdateMemory) -> Memory:
-    """The stored memory with what is to be changed."""
+    """The stored memory with the change applied."""
     memory = stored
     for path in change.mask:
         if masks.is_part_of_scope(path):

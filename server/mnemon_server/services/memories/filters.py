@@ -1,4 +1,4 @@
-"""From the memories that a caller means to what the records are asked."""
+"""Turns filters of callers into filters of the records."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,7 +25,7 @@ _ENGINE_NAMES = {"memory_id": "id", "is_global": "global"}
 def record_filter(
     where: MemoryFilter, confidence: ConfidenceModel, now: datetime, *, hidden: bool | None = False
 ) -> RecordFilter:
-    """The filter for the records: exactly the memories that match, whose confidence is the one at `now`."""
+    """The filter for the records: exactly the memories that match, with their confidence computed at `now`."""
     parts = _field_conditions(where)
     if where.min_confidence:
         parts.append(confidence.at_least(where.min_confidence, now))
@@ -37,7 +37,7 @@ def record_filter(
 def fading_filter(
     where: MemoryFilter, confidence: ConfidenceModel, now: datetime, *, bound: float, by: datetime
 ) -> RecordFilter:
-    """The filter for what matches now and whose confidence is below `bound` at the time `by`."""
+    """The filter for the memories that match now and whose confidence is below `bound` at the time `by`."""
     matching = record_filter(where, confidence, now)
     return replace(matching, expression=joined([matching.expression, NoneOf((confidence.at_least(bound, by),))]))
 
@@ -50,7 +50,7 @@ def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[Fi
     yield from _span_violations(where.reinforced_from, where.reinforced_to, f"{field}.reinforced")
     if where.min_confidence is not None:
         yield from share_violations(where.min_confidence, f"{field}.min_confidence")
-    # No memory has more keys.
+    # No memory has more keys, so a larger filter could not match.
     if len(where.metadata) > METADATA_KEYS_MAX:
         yield FieldViolation(f"{field}.metadata", f"must have at most {METADATA_KEYS_MAX} keys")
     for key, value in where.metadata.items():

@@ -1,4 +1,4 @@
-"""How a text or a vector finds memories, and why each result scored as it did."""
+"""Searches memories by a text or a vector, and explains the scores."""
 
 import math
 from collections.abc import Callable
@@ -31,11 +31,11 @@ from mnemon_server.services.search.timed import timed_search
 
 ROUNDING = 1e-6
 EXPLANATION_BYTES = 256
-"""Of an explanation, beside the words of the query."""
+"""The most bytes of an explanation, not counting the words of the query."""
 
 
 class MemorySearch:
-    """Finds memories through their passages; what has faded makes room for the next."""
+    """Finds memories through their passages; faded memories are skipped unless the query asks for them."""
 
     def __init__(self, passages: PassageSearch, confidence: ConfidenceModel, *, dimension: int, clock: Clock) -> None:
         self._passages = passages
@@ -46,7 +46,7 @@ class MemorySearch:
 
     @timed_search
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
-        """The memories nearest to the query, best first, each once; `fits` is asked before one is read. Blocks."""
+        """The memories nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
         mode = _mode(query)
         if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
@@ -65,7 +65,7 @@ class MemorySearch:
                 min_score=query.min_score,
                 broad=not replace(where, min_confidence=None),
                 vectors=query.view is View.FULL,
-                # Its words are told of in an explanation.
+                # An explanation needs the content, to name the words that match.
                 fields_only=query.view is View.IDS and not query.explain,
             ),
             fits=_explained(fits, query) if fits and query.explain else fits,
@@ -75,7 +75,7 @@ class MemorySearch:
         return MemorySearchAnswer(tuple(matches), found.diagnostics)
 
     def close(self) -> None:
-        """Waits for what has begun."""
+        """Waits for the searches that have begun."""
         self._passages.close()
 
     def _explainer(
@@ -84,10 +84,10 @@ class MemorySearch:
         terms = self._stemmer.query_stems(query.text)
 
         def explain(hit: PassageHit, memory: Memory) -> Explanation:
-            held = set(self._stemmer.stems(memory.content)) if terms else set()
+            stems = set(self._stemmer.stems(memory.content)) if terms else set()
             return Explanation(
                 parts=_parts(hit, vector_weight),
-                matched_terms=tuple(term for term in terms if term in held),
+                matched_terms=tuple(term for term in terms if term in stems),
                 confidence=self._confidence.explain(memory, now),
             )
 
@@ -95,7 +95,7 @@ class MemorySearch:
 
 
 def _explained(fits: Fits, query: MemoryQuery) -> Fits:
-    """Counts with each memory what its explanation can repeat of the query."""
+    """Adds to the size of each memory the largest size that its explanation can have."""
     longest = len(query.text.encode()) + EXPLANATION_BYTES
     return lambda memory_id, size: fits(memory_id, size + longest)
 

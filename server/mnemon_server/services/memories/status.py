@@ -1,4 +1,4 @@
-"""How the memory service is, with what it stands on."""
+"""The status of the memory service, of its records and of its vector index."""
 
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import BackendConnectionError, MnemonError
@@ -13,7 +13,7 @@ EMBEDDED = "embedded"
 
 
 def read_status(records: RecordEngine, backend: VectorBackend) -> MemoryStatus:
-    """The status; tries to open the records anew where they failed. Blocks, and raises where they cannot be read."""
+    """The status. If the records failed, opens them again. Blocks, and raises if they cannot be read."""
     applier = backend.applier
     if problem := _records_problem(records):
         return unhealthy(backend, problem)
@@ -62,7 +62,7 @@ def _records_problem(records: RecordEngine) -> str:
 
 
 def _index_problem(applier: IndexApplier | None) -> str:
-    """Why the vector index does not answer; empty where it does, or there is none."""
+    """Why the vector index does not answer; empty if it does, or if the records hold the index themselves."""
     if applier is None or applier.outage:
         return applier.outage if applier else ""
     try:
@@ -70,5 +70,5 @@ def _index_problem(applier: IndexApplier | None) -> str:
     except BackendConnectionError as error:
         applier.distrust()
         return str(error)
-    # While it was asked, it may have been found wanting.
+    # Another call may have found the index to be unavailable meanwhile.
     return applier.outage

@@ -1,7 +1,7 @@
 """The memory service: facts that agents were told, each with a confidence that fades by a policy.
 
-A memory is a document of the collection MEMORIES. It is deleted softly, and then hidden: nothing finds it until it is
-undeleted, and it is gone for good once it was purged. Confidence is computed whenever a memory is read, never stored.
+A memory is a document of the collection MEMORIES. A deletion is soft: it hides the memory until it is undeleted. A
+purge removes it for good. Confidence is not stored: it is computed each time a memory is read.
 """
 
 import asyncio
@@ -70,15 +70,15 @@ class MemoryStore:
         decay: Mapping[DecayPolicy, Decay] = DEFAULT_DECAY,
         clock: Clock = system_clock,
     ) -> None:
-        """Takes over the applier; the records belong to their vault.
+        """Takes ownership of the applier, and closes it. The vault owns the records.
 
         Args:
             records: the collection MEMORIES of a vault.
             embedder: makes the vectors.
-            backend: what indexes the vectors.
+            backend: indexes the vectors.
             search: how memories are searched.
-            decay: how the confidence of each policy but `stable` fades.
-            clock: the time by which it does.
+            decay: how the confidence fades under each policy except `stable`.
+            clock: the time that confidence is computed for.
         """
         self._records = records
         self._embedder = embedder
@@ -99,7 +99,7 @@ class MemoryStore:
     # Reading
 
     async def get(self, memory_id: str, *, room: Room | None = None) -> Memory:
-        """The memory, whatever its confidence. MemoryNotFoundError if it does not exist, or it was deleted."""
+        """The memory, whatever its confidence. MemoryNotFoundError if it does not exist, or is deleted."""
         refuse(doc_id_violations(memory_id, "memory_id"))
         memory = await self._reads.get(memory_id, room)
         if memory is None:
@@ -115,7 +115,7 @@ class MemoryStore:
         show_deleted: bool = False,
         room: Room | None = None,
     ) -> MemoryPage:
-        """A page of memories in the order of their creation, from behind position `after`."""
+        """A page of the memories after position `after`, in the order of their creation."""
         refuse(filter_violations(where))
         now = self._clock()
         records = record_filter(where, self._confidence, now, hidden=_hidden(show_deleted))
@@ -144,9 +144,9 @@ class MemoryStore:
         limit: int,
         room: Room | None = None,
     ) -> ForecastPage:
-        """A page of the memories whose confidence is below `min_confidence` by a time, or is already.
+        """A page of the memories whose confidence will be below `min_confidence` at the time `by`, or is already.
 
-        In the order of their creation, from behind position `after`. A time that has passed stands for now.
+        The page has the memories after position `after`, in the order of their creation. A past `by` means now.
         """
         refuse([*filter_violations(where), *bound_violations(min_confidence)])
         now = self._clock()
@@ -159,7 +159,7 @@ class MemoryStore:
         return ForecastPage(tuple(self._forecast(memory, min_confidence, by) for memory in memories), position)
 
     async def status(self) -> MemoryStatus:
-        """How the service is, and what it stands on. Never raises."""
+        """The status of the service, of its records and of its index. Never raises."""
         try:
             return await self._offload(read_status, self._records, self._backend)
         except Exception:
@@ -171,8 +171,11 @@ class MemoryStore:
     async def create(self, request: CreateMemory) -> MemoryReceipt:
         """Stores a memory under a new id, with confidence 1.
 
-        Errors as RecordEngine.put_document, EmbeddingError, InvalidArgumentError. A replay is answered with the id that
-        the memory got the first time, and with the memory as it is now.
+        A replay returns the id that the memory got the first time, and the memory as it is now.
+
+        Raises:
+            InvalidArgumentError, EmbeddingError: nothing was stored.
+            and the errors of RecordEngine.put_document.
         """
         [result] = await self._creation.create([request])
         if isinstance(result, MnemonError):
@@ -181,13 +184,13 @@ class MemoryStore:
         return MemoryReceipt(result.receipt, memory)
 
     async def create_many(self, requests: Sequence[CreateMemory]) -> builtins.list[WriteReceipt | MnemonError]:
-        """Stores memories in their order, one result each; what is wrong with one is no other's business."""
+        """Stores memories in their order, with one result each; an invalid one does not affect the others."""
         results = await self._creation.create(requests)
         return [result if isinstance(result, MnemonError) else result.receipt for result in results]
 
     async def update(self, request: UpdateMemory) -> MemoryReceipt:
-        """Changes what the request says. MemoryNotFoundError where there is no memory, or it was deleted."""
-        return await self._told(await self._changes.update(request))
+        """Changes what the request says. MemoryNotFoundError if the memory does not exist, or is deleted."""
+        return await self._answer(await self._changes.update(request))
 
     async def reinforce(
         self, memory_id: str, *, request_id: str = "", expected_revision: int | None = None
@@ -195,15 +198,15 @@ class MemoryStore:
         """Sets a memory's confidence back to 1.
 
         Raises:
-            MemoryNotFoundError: there is no memory, or it was deleted.
+            MemoryNotFoundError: the memory does not exist, or is deleted.
             InvalidOperationError: its policy is not `reinforceable`.
         """
-        told = await self._told(await self._changes.reinforce(memory_id, request_id, expected_revision))
-        if told.receipt.replayed or told.memory is None or told.memory.reinforce_time is None:
-            return told
-        # As of its reinforcement: what passed since then is no age to tell of.
-        memory = with_confidence(told.memory, self._confidence, told.memory.reinforce_time)
-        return MemoryReceipt(told.receipt, memory)
+        answer = await self._answer(await self._changes.reinforce(memory_id, request_id, expected_revision))
+        if answer.receipt.replayed or answer.memory is None or answer.memory.reinforce_time is None:
+            return answer
+        # The confidence at the time of the reinforcement is exactly 1; a moment later it would already be lower.
+        memory = with_confidence(answer.memory, self._confidence, answer.memory.reinforce_time)
+        return MemoryReceipt(answer.receipt, memory)
 
     async def delete(
         self,
@@ -214,11 +217,11 @@ class MemoryStore:
         allow_missing: bool = False,
         ack: AckLevel = AckLevel.DURABLE,
     ) -> WriteReceipt:
-        """Deletes softly: nothing finds the memory any more until it is undeleted.
+        """Deletes softly: hides the memory until it is undeleted.
 
         Raises:
-            MemoryNotFoundError: there is no memory, and `allow_missing` is not given.
-            InvalidOperationError: it is deleted already.
+            MemoryNotFoundError: the memory does not exist, and `allow_missing` is not set.
+            InvalidOperationError: it is already deleted.
         """
         return await self._changes.delete(
             memory_id, request_id, expected_revision, allow_missing=allow_missing, ack=ack
@@ -227,13 +230,13 @@ class MemoryStore:
     async def undelete(
         self, memory_id: str, *, request_id: str = "", expected_revision: int | None = None
     ) -> MemoryReceipt:
-        """Takes a soft delete back.
+        """Reverts a soft deletion.
 
         Raises:
-            MemoryNotFoundError: there is no memory.
+            MemoryNotFoundError: the memory does not exist.
             InvalidOperationError: it is not deleted.
         """
-        return await self._told(await self._changes.undelete(memory_id, request_id, expected_revision))
+        return await self._answer(await self._changes.undelete(memory_id, request_id, expected_revision))
 
     async def purge(
         self, where: MemoryFilter, *, only_deleted: bool = False, dry_run: bool = False, request_id: str = ""
@@ -242,22 +245,22 @@ class MemoryStore:
 
         Args:
             where: which memories; may be empty only with `only_deleted`.
-            only_deleted: only those that are deleted already.
-            dry_run: counts them, and removes nothing.
+            only_deleted: removes only memories that are already deleted softly.
+            dry_run: counts the memories, and removes nothing.
             request_id: makes a repeated call harmless.
         """
         refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
         records = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
         if dry_run:
             return BulkDeleteReceipt(await self._offload(self._records.count_documents, records))
-        # The bound on a confidence becomes one on a time: what was asked for is the filter before that.
+        # The key needs the filter as given: `records` depends on the time of the call if it bounds the confidence.
         asked = replace(where, metadata=dict(sorted(where.metadata.items())))
         key = request_key(request_id, "purge", repr(asked), only_deleted)
         future = self._records.delete_documents(records, request=key, change=ChangeType.MEMORY_PURGED)
         return await completion(future)
 
     async def aclose(self) -> None:
-        """Waits for what has begun, and closes the applier, not the records; calls after it fail."""
+        """Waits for the calls that have begun, and closes the applier, but not the records; calls after it fail."""
         await asyncio.to_thread(self._offload.close)
         await asyncio.to_thread(self._search.close)
         if self._applier:
@@ -265,17 +268,17 @@ class MemoryStore:
 
     # From documents to memories
 
-    async def _told(self, changed: Changed) -> MemoryReceipt:
-        """What a caller is told of a change: the memory as it is now."""
+    async def _answer(self, changed: Changed) -> MemoryReceipt:
+        """The answer to a change: its receipt, and the memory as it is now."""
         receipt = changed.receipt
         if changed.document is None:
             return MemoryReceipt(receipt, await self._reads.get(receipt.id))
         return MemoryReceipt(receipt, to_memory(changed.document, self._confidence, receipt.commit_time))
 
     def read_many(self, memory_ids: Sequence[str], *, fits: Fits | None = None) -> builtins.list[Memory | None]:
-        """The memories with these ids, in their order; None for each that does not exist, or it is deleted. Blocks.
+        """The memories with these ids, in their order; None for each that does not exist or is deleted. Blocks.
 
-        `fits` is asked before one is read; what it turns down is None, too.
+        Calls `fits` before it reads a memory; one that does not fit is None, too.
         """
         now = self._clock()
         documents = self._records.get_documents(memory_ids, fits=fits)
@@ -286,7 +289,7 @@ class MemoryStore:
 
     def _forecast(self, memory: Memory, bound: float, by: datetime) -> MemoryForecast:
         fade_time = self._confidence.fade_time(memory, bound)
-        # What is below the bound fell below it at some time.
+        # The fade time is None only if the confidence never falls below the bound.
         return MemoryForecast(memory, self._confidence.at(memory, by), fade_time or by)
 
 

@@ -1,4 +1,4 @@
-"""Memories as the documents that the records keep, and back."""
+"""Memories as stored documents, in both directions."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from mnemon_server.domain.validation import normalised_metadata
 
 
 def to_document(memory: Memory) -> Document:
-    """What is stored of a memory: everything but its confidence."""
+    """The stored document of a memory: everything but its confidence."""
     return Document(
         memory.memory_id,
         memory.content,
@@ -33,7 +33,7 @@ def to_document(memory: Memory) -> Document:
 
 @reads(MEMORIES)
 def to_memory(document: Document, confidence: ConfidenceModel, now: datetime) -> Memory:
-    """The memory that a document is, with its confidence now."""
+    """The memory of a stored document, with its confidence at `now`."""
     fields = document.fields
     policy = DecayPolicy(str(fields.get("decay_policy") or DecayPolicy.STABLE.value))
     created, reinforced = document.create_time or EPOCH, _time(fields.get("reinforce_time"))
@@ -57,7 +57,7 @@ def to_memory(document: Document, confidence: ConfidenceModel, now: datetime) ->
 
 
 def with_confidence(memory: Memory, confidence: ConfidenceModel, now: datetime) -> Memory:
-    """The memory, with its confidence at a time."""
+    """The memory, with its confidence at `now`."""
     return replace(memory, confidence=confidence.at(memory, now))
 
 

@@ -67,7 +67,7 @@ class SaveProgram:
                 return as_duplicate(known, tx.now)
             if self._room is Room.NONE or semantic.count_documents(RecordFilter()) >= self._capacity.limit:
                 raise self._capacity.error()
-        assert self._new is not None  # noqa: S101 - where there is room there is a vector
+        assert self._new is not None  # noqa: S101 - if there is room, there is a vector
         if self._resolver is None or self._new.policy is ConflictPolicy.IGNORE:
             return save_plain(tx, self._new)
         return self._resolver.save(tx, self._new)
@@ -114,13 +114,11 @@ class SemanticSaving:
     async def _save_timed(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
         try:
             with self._pressure.write(len(requests)):
-                return await self._save_where_there_is_room(requests)
+                return await self._save_within_capacity(requests)
         except ThrottledError as error:
             return [error] * len(requests)
 
-    async def _save_where_there_is_room(
-        self, requests: Sequence[SaveSemantic]
-    ) -> Sequence[SavedSemantic | MnemonError]:
+    async def _save_within_capacity(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
         room = self._capacity.claim(len(requests))
         if room is Room.NONE:
             # Duplicates and replays are still answered: they need no embedding.

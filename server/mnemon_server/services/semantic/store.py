@@ -60,7 +60,7 @@ class SemanticSettings:
     capacity: int
     """The most statements, not counting superseded ones."""
     write_latency: WriteLatency
-    """The time of a save should not exceed it."""
+    """The time that a save should not exceed."""
 
 
 class SemanticStore:
@@ -139,7 +139,7 @@ class SemanticStore:
         show_superseded: bool = False,
         room: Room | None = None,
     ) -> SemanticPage:
-        """A page of statements in the order in which they were saved, behind position `after`."""
+        """A page of statements in the order in which they were saved, after position `after`."""
         self._check_warm()
         refuse(filter_violations(where))
         records = record_filter(where, hidden=None if show_superseded else False)

@@ -17,7 +17,7 @@ _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
 
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 # What readers see as a word in scripts that do not separate words. A run of Katakana or Hangul is a word. So is a run
-# of Han characters, unless the Hiragana behind it belong to it, as in 毎日飲む, and are not a particle. The few Chinese
+# of Han characters, unless the Hiragana after it belong to it, as in 毎日飲む, and are not a particle. The few Chinese
 # characters that are nearly always words of their own end a run.
 _ALONE = "的是在很也我你您他她它们們这這那吗嗎呢吧"
 _READABLE = re.compile(
