@@ -20,7 +20,7 @@ from mnemon_server.engines.promises.vector_index import IndexEntry
 from tests.contract.vector_index import as_dict, entries_of, found, one_each, unit_vectors
 from tests.support.chroma_index import embedded, kill_child, quarantined, stop_child, unread_bytes, wait_until
 
-KILLS = int(os.environ.get("MNEMON_CHROMA_KILLS", "4"))
+KILLS = int(os.environ.get("MNEMON_CHROMA_KILLS", "3"))
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_nothing_acknowledged_is_lost_when_the_child_is_killed_at_random_moments
     for _ in range(KILLS):
         pid = index.child_pid
         assert pid is not None
-        killer = threading.Timer(writer.rng.uniform(0.0, 2.0), os.kill, (pid, signal.SIGKILL))
+        killer = threading.Timer(writer.rng.uniform(0.0, 1.0), os.kill, (pid, signal.SIGKILL))
         killer.start()
         writer.write_until_killed(killer)
         killer.join()
