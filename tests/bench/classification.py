@@ -1,4 +1,4 @@
-"""How right a yes-or-no answer is: precision and recall, and how sure of them the number of pairs lets one be."""
+"""The quality of yes-or-no answers: precision and recall with confidence intervals."""
 
 import math
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many of so many, with its 95 % interval by Wilson; `of` 0: there is nothing to say."""
+    """A fraction with its 95 % Wilson interval. If `of` is 0, there is no data."""
 
     count: int
     of: int
 
     @property
     def value(self) -> float:
-        """The share, NaN of nothing."""
+        """The fraction, or NaN without data."""
         return self.count / self.of if self.of else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The bounds of the interval: 0 and 1 of nothing."""
+        """The bounds of the interval, 0 and 1 without data."""
         if not self.of:
             return 0.0, 1.0
         spread = _Z * math.sqrt(self.value * (1 - self.value) / self.of + (_Z / (2 * self.of)) ** 2)
@@ -39,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Yes and no against what is right."""
+    """Predictions and the truth."""
 
     true_positives: int
     false_positives: int
@@ -48,7 +48,7 @@ class Answers:
 
     @classmethod
     def of(cls, answers: Iterable[tuple[bool, bool]]) -> "Answers":
-        """From pairs of what was said and what is right."""
+        """From pairs of prediction and truth."""
         counts = {(said, right): 0 for said in (True, False) for right in (True, False)}
         for answer in answers:
             counts[answer] += 1
@@ -56,15 +56,15 @@ class Answers:
 
     @property
     def precision(self) -> Share:
-        """Of what was said to be so, the share that is."""
+        """The fraction of the predicted positives that are positive."""
         return Share(self.true_positives, self.true_positives + self.false_positives)
 
     @property
     def recall(self) -> Share:
-        """Of what is so, the share that was said."""
+        """The fraction of the positives that were predicted."""
         return Share(self.true_positives, self.true_positives + self.false_negatives)
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall; 0 where nothing right was said."""
+        """The harmonic mean of precision and recall, or 0 without a right prediction."""
         return 2 * self.true_positives / max(1, 2 * self.true_positives + self.false_positives + self.false_negatives)

@@ -22,7 +22,7 @@ _USER = Scope(user="somebody")
 
 
 class Label(StrEnum):
-    """How two statements stand to each other."""
+    """How two statements relate to each other."""
 
     PARAPHRASE = "paraphrase"
     CONTRADICTION = "contradiction"
@@ -30,14 +30,14 @@ class Label(StrEnum):
 
 
 class Half(StrEnum):
-    """What a pair is for: thresholds may be looked at on the one, and are reported on the other."""
+    """What a pair is for: thresholds may be chosen on one half and are reported on the other."""
 
     CHOOSING = "choosing"
     REPORTING = "reporting"
 
 
 class Outcome(StrEnum):
-    """What is left of two statements, of which the left one was known when the right one came."""
+    """What is kept of two statements, if the left one was known when the right one came."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -47,7 +47,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two statements of one user. `expected`: the outcomes that are right; empty where there is no telling."""
+    """Two statements of one user. `expected` holds the right outcomes. It is empty if they are unknown."""
 
     id: str
     label: Label
@@ -59,12 +59,12 @@ class Pair:
 
     @property
     def half(self) -> Half:
-        """The half that the id falls into, for good."""
+        """The half that the id belongs to permanently."""
         return half_of(self.id)
 
     @property
     def agree_or_clash(self) -> bool:
-        """Whether both speak of the same thing, so that a conflict is to be found."""
+        """Whether both are about the same thing, so that a conflict should be found."""
         return self.label is not Label.UNRELATED
 
 
@@ -79,10 +79,10 @@ def load_written(file: Path = WRITTEN) -> list[Pair]:
 
 
 def load_references(data: Path, file: Path = REFERENCES) -> list[Pair]:
-    """The pairs that name turns of the conversations in a folder; none where it has no conversations.
+    """The pairs that name turns of the conversations in a folder. Empty if it has no conversations.
 
     Raises:
-        KeyError: a conversation or a turn is not there.
+        KeyError: a conversation or a turn is missing.
     """
     turns = {
         f"{conversation.id}/{turn.id}": SemanticMemory(

@@ -1,4 +1,4 @@
-"""The tables of what was measured on labelled pairs, in Markdown."""
+"""The tables of the measurements on labelled pairs, in Markdown."""
 
 import math
 from collections import Counter
@@ -52,7 +52,7 @@ class Thresholds:
 
 
 def report(trials: Sequence[Trial], chosen: Thresholds) -> list[Table]:
-    """Everything that is said of one set of pairs, with other thresholds beside the default ones; halves are apart."""
+    """All tables for one set of pairs, with the default and the chosen thresholds, for each half."""
     return [
         _detection(trials, chosen),
         _kinds(trials),
@@ -65,9 +65,9 @@ def report(trials: Sequence[Trial], chosen: Thresholds) -> list[Table]:
 
 
 def choose(trials: Sequence[Trial]) -> Thresholds:
-    """Those that find most in the choosing half with a precision of `PRECISION_MIN`; of equal ones the highest.
+    """The thresholds that find most in the choosing half with a precision of `PRECISION_MIN`, the highest among equals.
 
-    Where none has it, those with the best precision.
+    If none reaches it, those with the best precision.
     """
     choosing = in_half(trials, Half.CHOOSING)
 
@@ -240,18 +240,18 @@ def _thresholds(trials: Sequence[Trial]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class _Decided(Answers):
-    """Where several outcomes may be right, recall is of the pairs that have a single right one."""
+    """If several outcomes are right, recall is measured over the pairs with a single right one."""
 
     only_right: int
 
     @property
     def recall(self) -> Share:
-        """Of what has no other right outcome, the share that was decided so."""
+        """The fraction of the pairs without another right outcome that were decided so."""
         return Share(self.only_right, self.only_right + self.false_negatives)
 
 
 def _accuracies(trials: Sequence[Trial], detection: DetectionConfig) -> list[str]:
-    """The share of right decisions of each half, below its precision."""
+    """The fraction of right decisions in each half, below its precision."""
     return [cell for half in _HALVES for cell in (_cell(_accuracy(in_half(trials, half), detection)), "")]
 
 

@@ -27,14 +27,14 @@ _KEPT = {ArbitrationSide.CANDIDATE: Outcome.RIGHT, ArbitrationSide.EXISTING: Out
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A pair, and how far apart its sides are; the left one is known when the right one comes."""
+    """A pair, and how far apart its sides are. The left one is known when the right one comes."""
 
     pair: Pair
     comparison: Comparison
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether the right side is not stored, because it has the left one's content."""
+        """Whether the right side is not stored, because its content equals the left one's."""
         left, right = self.pair.left, self.pair.right
         return _digest(left) == _digest(right)
 
@@ -43,7 +43,7 @@ class Trial:
         return bool(signals_of(self.comparison, config))
 
     def drops_a_sentence(self, threshold: float, *, guard: bool) -> bool:
-        """Whether merging the two leaves out a sentence as said before."""
+        """Whether merging the two drops a sentence as a repetition."""
         config = MergeConfig(
             content_strategy=ContentStrategy.CONCATENATE,
             deduplication_threshold=threshold,
@@ -52,7 +52,7 @@ class Trial:
         return self._merge(config) > 0
 
     def outcome(self, detection: DetectionConfig, arbitration: ArbitrationConfig) -> Outcome:
-        """What is left after the right side was saved with its conflicts resolved."""
+        """What is kept after the right side was saved with conflict resolution."""
         if self.is_duplicate:
             return Outcome.LEFT
         if not any(signal.type in detection.deciding_signals for signal in signals_of(self.comparison, detection)):
@@ -69,9 +69,9 @@ class Trial:
 
 
 def run_trials(pairs: Sequence[Pair], embedder: Embedder) -> list[Trial]:
-    """Every pair compared; each text is embedded once, alone, as a save embeds it."""
+    """Compares every pair. Each text is embedded once and alone, as a save embeds it."""
     texts = {side.content for pair in pairs for side in (pair.left, pair.right)}
-    # In one order, so that two runs do the same.
+    # In a fixed order, so that two runs give the same result.
     vectors = {text: tuple(embedder.embed([text])[0].tolist()) for text in sorted(texts)}
 
     def embedded(memory: SemanticMemory) -> SemanticMemory:
@@ -81,7 +81,7 @@ def run_trials(pairs: Sequence[Pair], embedder: Embedder) -> list[Trial]:
 
 
 def only(*signals: SignalType, semantic: float | None = None, keyword: float | None = None) -> DetectionConfig:
-    """The default detection with these signals alone, and perhaps other thresholds."""
+    """The default detection with only these signals, and other thresholds if given."""
     defaults = DetectionConfig()
     return replace(
         defaults,
@@ -92,7 +92,7 @@ def only(*signals: SignalType, semantic: float | None = None, keyword: float | N
 
 
 def detection_answers(trials: Sequence[Trial], config: DetectionConfig) -> Answers:
-    """A conflict is right where the two agree or clash."""
+    """A conflict is right if the two agree or clash."""
     return Answers.of((trial.fires(config), trial.pair.agree_or_clash) for trial in trials)
 
 

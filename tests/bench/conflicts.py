@@ -1,8 +1,8 @@
-"""How well conflicts are found, repetitions left out and decisions made: the default rule on labelled pairs.
+"""How well conflicts, repetitions and decisions are handled: the default rule on labelled pairs.
 
     python -m tests.bench.conflicts [--data FOLDER] [--plot FILE] [--model NAME] [--limit COUNT]
 
-Nothing is chosen here: the halves are reported apart, and `tests/data/README.md` says which of them may be looked at.
+Nothing is tuned here. The halves are reported separately, and `tests/data/README.md` says which may be looked at.
 """
 
 import sys
@@ -58,7 +58,7 @@ def _open(model: str | None) -> Embedder:
 
 
 def _first(pairs: Sequence[Pair], limit: int | None) -> list[Pair]:
-    """So many of each label in each half, so that even a few pairs fill every table."""
+    """This many of each label in each half, so that even a few pairs fill every table."""
     taken: Counter[tuple[Half, Label]] = Counter()
     kept = []
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""Conversations with questions, and the turns that answer them: the data that recall is measured on."""
+"""Conversations with questions and the turns that answer them: the data for measuring recall."""
 
 import json
 import re
@@ -12,7 +12,7 @@ _DATE = re.compile(r"^.* on ")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Something that was said."""
+    """A turn of a conversation."""
 
     id: str
     session: int
@@ -46,7 +46,7 @@ class Conversation:
 
 
 def load_conversations(folder: Path) -> list[Conversation]:
-    """The conversations of a folder, or of its folder `conversations`, by name of the file; none where it has none."""
+    """The conversations of a folder, or of its folder `conversations`, by file name. Empty if there are none."""
     inner = folder / "conversations"
     files = sorted((inner if inner.is_dir() else folder).glob("*.json"))
     return [_conversation(json.loads(file.read_text(encoding="utf-8"))) for file in files]

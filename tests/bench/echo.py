@@ -1,4 +1,4 @@
-"""A bare `grpc.aio` server that answers calls with what it was sent: the floor that ours is compared with.
+"""A bare `grpc.aio` server that echoes requests: the baseline for our server.
 
 python -m tests.bench.echo 127.0.0.1:50052
 """
@@ -13,7 +13,7 @@ from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_gr
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
-    """The same messages as the real service, parsed and written, and nothing done."""
+    """The same messages as the real service, parsed and written, without any work."""
 
     def __init__(self) -> None:
         self._memory = memory_pb2.Memory()
@@ -40,7 +40,7 @@ class SemanticEcho(semantic_pb2_grpc.SemanticMemoryServiceServicer):
         return semantic_pb2.SaveSemanticMemoryResponse(memory=request.memory)
 
     async def SearchSimilar(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Answers with the newest statement, as often as results are wanted."""
+        """Answers with the newest statement, repeated to the requested number of results."""
         return semantic_pb2.SearchSimilarResponse(results=[self._match] * request.limit)
 
 

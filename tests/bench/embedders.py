@@ -1,4 +1,4 @@
-"""The models in process, without a server: what the server is measured against."""
+"""The models in process, without a server: the baseline for the server."""
 
 import tempfile
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ def bare_embedder(model: EmbeddingModel) -> Iterator[Embedder]:
 
 @contextmanager
 def sentence_transformers_embedder() -> Iterator[Embedder | None]:
-    """The default model on torch; None where the extra or the package of its weights is not installed."""
+    """The default model on torch. None if the extra or the package of its weights is not installed."""
     folder = package_folder()
     if folder is None or find_spec("sentence_transformers") is None:
         yield None
         return
-    # Imported where it is needed: torch takes seconds to load, and may not be there.
+    # Imported here because torch takes seconds to load and may be missing.
     from mnemon_server.embedding.sentence_transformers import SentenceTransformersEmbedder
 
     with closing(SentenceTransformersEmbedder(MODEL_NAME, model_dir=folder)) as embedder:

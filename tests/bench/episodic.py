@@ -2,7 +2,7 @@
 
     python -m tests.bench.episodic [--events 1000000] [--users 1000] [--output FILE]
 
-What is compared runs in turns, in one run; a figure is the median over calls or rounds.
+Compared operations alternate within one run. Figures are medians over calls or rounds.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _Stub = episodic_pb2_grpc.EpisodicMemoryServiceStub
 
 @dataclass(slots=True)
 class _Samples:
-    """Events per second, one value a round; seconds, one value a call or round; bytes an event."""
+    """Events per second, one value per round. Seconds, one value per call or round. Bytes per event."""
 
     single: list[float] = field(default_factory=list)
     single_echo: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class _Samples:
 
 
 class Measurement:
-    """One run, in a folder of its own."""
+    """One run, in its own folder."""
 
     def __init__(self, folder: Path, events: TimelineEvents, rounds: int, advance: Callable[[int], None]) -> None:
         self._folder, self._events, self._rounds, self._advance = folder, events, rounds, advance
@@ -89,7 +89,7 @@ class Measurement:
             asyncio.run(self._fill(server.address))
             _wait_for_sealing(server.address)
             server.stop()
-            # Its memory is that of a server that has the events, not of one that was given them.
+            # The memory of a server that has the events, not of one that is receiving them.
             server = MnemonServer(folder, *FLAGS)
             server.wait_until_idle()
             self._samples.resident = (server.resident_bytes() - floor) / self._events.count
@@ -118,7 +118,7 @@ class Measurement:
         self._samples.bulk.append(BULK_EVENTS / asyncio.run(_stream(address, requests)))
 
     def _new(self, count: int) -> list[episodic_pb2.EpisodicEvent]:
-        """Events that came after all others."""
+        """Events that happened after all others."""
         first, self._next_number = self._next_number, self._next_number + count
         return [self._events.event(number) for number in range(first, first + count)]
 
@@ -134,7 +134,7 @@ class Measurement:
                 self._advance(len(answer.results))
 
     def _query(self, address: str, echo: str) -> None:
-        """A user's last 30 days, the newest 50 events, in turns with an echo of the same reply."""
+        """A user's last 30 days, the newest 50 events, alternating with an echo of the same reply."""
         with grpc.insecure_channel(address) as channel, grpc.insecure_channel(echo) as floor:
             server, bare = _Stub(channel), _Stub(floor)
             bare.RecordEvent(episodic_pb2.RecordEventRequest(event=self._new(1)[0]))
@@ -152,7 +152,7 @@ class Measurement:
             self._samples.index = status.index_bytes / status.event_count
 
     def _start(self, vault: Path) -> None:
-        """From opening a vault until its timeline answers, in turns with reading the files' bytes."""
+        """The time from opening a vault until its timeline answers, alternating with reading the files' bytes."""
         for _ in range(self._rounds):
             self._samples.read_all.append(_read_files(vault / "timeline"))
             self._samples.read.append(_read_indexes(vault / "timeline"))
@@ -197,7 +197,7 @@ def _check(answer: episodic_pb2.BulkRecordEventsResponse) -> None:
 
 
 def _append_raw(path: Path, batches: Sequence[Sequence[bytes]]) -> float:
-    """Seconds for appending framed bodies to a file, each with a checksum, and a sync for each batch."""
+    """Seconds for appending framed bodies to a file, each with a checksum, with a sync for each batch."""
     started = perf_counter()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
@@ -218,7 +218,7 @@ def _read_files(folder: Path) -> float:
 
 
 def _wait_for_sealing(address: str) -> None:
-    """Until no more than the active segment is in records.db."""
+    """Waits until only the active segment is in records.db."""
     deadline = monotonic() + SEAL_TIMEOUT_S
     with grpc.insecure_channel(address) as channel:
         with suppress(StopIteration):
@@ -304,7 +304,7 @@ def _time(what: str, measured: list[float], beside_what: str, beside: list[float
 @click.option("--seed", default=11, show_default=True, help="Seed of everything.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
 def main(events: int, users: int, rounds: int, seed: int, output: Path | None) -> None:
-    """Measures the timeline on servers of their own."""
+    """Measures the timeline on its own servers."""
     console = Console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder,

@@ -1,4 +1,4 @@
-"""Exact search over vectors that are held here: what the server's is measured against."""
+"""Exact search over vectors in this process: the baseline for the server's search."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class ExactSearch:
-    """Ranks documents by the cosine similarity of their best passage, each one compared."""
+    """Ranks documents by the cosine similarity of their best passage, comparing every one."""
 
     def __init__(self, embeddings: Mapping[str, Sequence[Sequence[float]]]) -> None:
         self._doc_ids = list(embeddings)
@@ -16,7 +16,7 @@ class ExactSearch:
         self._starts = np.cumsum([0, *counts[:-1]])
 
     def rank(self, query: NDArray[np.float32], among: Collection[str] | None = None) -> list[tuple[str, float]]:
-        """All documents, or those of `among`, with their similarity, best first; of equal ones the older first."""
+        """All documents, or those of `among`, with their similarity, best first. Among equals the older comes first."""
         best = np.maximum.reduceat(self._vectors @ query, self._starts)
         order = np.argsort(-best, kind="stable")
         ranked = ((self._doc_ids[row], float(best[row])) for row in order)

@@ -1,4 +1,4 @@
-"""Statements that are known of many users, as messages for a server and as arrays for an exact scan."""
+"""Statements about many users, as messages for a server and as arrays for an exact scan."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ _SOURCES = ("user", "conversation", "skill", "system", "inferred")
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A vector, and among which statements of which user the nearest are wanted; None: no matter which."""
+    """A vector, and the filter for its nearest statements by user and other fields. None means any."""
 
     user: int
     vector: Vectors
@@ -41,10 +41,10 @@ class Search:
 
 
 class KnownStatements:
-    """As many statements of every user, each with a number from 0 on; users take turns."""
+    """An equal number of statements for every user, numbered from 0. Users take turns."""
 
     def __init__(self, count: int, users: int, seed: int) -> None:
-        """Draws everything from the seed; `count` is a multiple of `users` times PER_SUBJECT."""
+        """Generates everything from the seed. `count` is a multiple of `users` times PER_SUBJECT."""
         self.count, self.users = count, users
         self._rng = np.random.default_rng(seed)
         self._subjects = count // users // PER_SUBJECT
@@ -61,7 +61,7 @@ class KnownStatements:
     def similar_requests(
         self, numbers: NDArray[np.int64], first: int, policy: semantic_pb2.ConflictPolicy
     ) -> list[semantic_pb2.SaveSemanticMemoryRequest]:
-        """New statements, numbered from `first` on, that each say nearly what one of the known ones says."""
+        """New statements, numbered from `first`, each of which nearly repeats a known one."""
         requests = []
         for i, vector in enumerate(self._near(self.vectors[numbers], _CLOSE)):
             requests.append(self._message(int(numbers[i]), first + i, vector))
@@ -73,7 +73,7 @@ class KnownStatements:
         return self._rng.choice(self.count, count, replace=False)
 
     def search(self, *, narrow: bool) -> Search:
-        """A search about a subject of a user; with `narrow`, of one persona and in a window of half the time."""
+        """A search about a subject of a user. If `narrow`, limited to one persona and half of the time."""
         user, per_user = int(self._rng.integers(self.users)), self._subjects * PER_SUBJECT
         window = (per_user // 4, per_user * 3 // 4 - 1)
         subject = int(self._rng.integers(window[0] // PER_SUBJECT + 1, window[1] // PER_SUBJECT))
@@ -105,7 +105,7 @@ class KnownStatements:
 
 
 class UserScan:
-    """What there is to compare for an exact answer: the vectors of every user beside each other."""
+    """The data for an exact answer: the vectors of each user in one array."""
 
     def __init__(self, known: KnownStatements) -> None:
         self._numbers = [np.arange(user, known.count, known.users) for user in range(known.users)]
@@ -127,7 +127,7 @@ class UserScan:
 
 
 def number_of(memory: semantic_pb2.SemanticMemory) -> int:
-    """The number of a statement that was saved as it was given."""
+    """The number of a statement from its request."""
     return int(memory.content.split(maxsplit=2)[1])
 
 

@@ -34,7 +34,7 @@ async def calls_per_second(
     count: int,
     new_stub: Callable[[Any], Any] = memory_pb2_grpc.MemoryServiceStub,
 ) -> float:
-    """`count` calls of a stub, always `IN_FLIGHT` of them under way."""
+    """Makes `count` calls of a stub, with `IN_FLIGHT` concurrent ones."""
     async with aio.insecure_channel(address) as channel:
         stub = new_stub(channel)
         await channel.channel_ready()

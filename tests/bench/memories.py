@@ -1,8 +1,8 @@
-"""How fast memories and events are, as ratios to floors of the same run: a bare echo, single commits, hnswlib alone.
+"""The speed of memories and events, as ratios to baselines of the same run: a bare echo, single commits and hnswlib.
 
     python -m tests.bench.memories [--memories 100000] [--output FILE]
 
-What is compared runs in turns, in one run; a figure is the median over the rounds.
+Compared operations alternate within one run. Figures are medians over the rounds.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ TAIL = 1_024
 
 @dataclass(slots=True)
 class _Samples:
-    """Calls per second, one value a round; seconds, one value a query; bytes a memory."""
+    """Calls per second, one value per round. Seconds, one value per query. Bytes per memory."""
 
     create: list[float] = field(default_factory=list)
     get: list[float] = field(default_factory=list)
@@ -65,13 +65,13 @@ class _Samples:
 
 
 class Measurement:
-    """One run, in a folder of its own."""
+    """One run, in its own folder."""
 
     def __init__(self, folder: Path, count: int, rounds: int, seed: int, advance: Callable[[int], None]) -> None:
         self._folder, self._count, self._rounds, self._advance = folder, count, rounds, advance
         self._vectors = topical_vectors(count + SEARCHES * rounds, DIMENSION, seed)
         self._samples = _Samples()
-        # So that there is a graph, however few memories are asked for.
+        # So that there is a graph even with few memories.
         self._flags = ("--graph-vectors-min", str(min(DEFAULT_GRAPH.graph_min, count)))
 
     def run(self) -> list[Row]:
@@ -140,7 +140,7 @@ class Measurement:
         self._started(folder, self._samples.rebuild).stop()
 
     def _started(self, folder: Path, samples: list[float]) -> MnemonServer:
-        """Starts a server; the time until its graph is whole goes to the samples."""
+        """Starts a server. The time until its graph is complete goes to the samples."""
         started = perf_counter()
         server = MnemonServer(folder, *self._flags)
         _wait_for_graph(server.address, self._count if folder.name == "size" else 0)
@@ -148,7 +148,7 @@ class Measurement:
         return server
 
     def _measure_search(self, server: MnemonServer) -> None:
-        """A vector is searched for through the server and in a graph of hnswlib's with the same vectors, built here."""
+        """Searches for a vector through the server, and in an hnswlib graph of the same vectors."""
         graph = hnswlib.Index("ip", DIMENSION)
         graph.init_index(self._count, M=DEFAULT_GRAPH.m, ef_construction=DEFAULT_GRAPH.ef_construction)
         graph.add_items(self._vectors[: self._count])
@@ -200,7 +200,7 @@ def _creating(requests: list[Any]) -> Callable[[Any, int], Any]:
 
 
 def _getting(address: str) -> Callable[[Any, int], Any]:
-    """Gets of one memory after another; the echo answers with the newest it was sent."""
+    """Gets one memory after another. The echo answers with the newest it was sent."""
     with grpc.insecure_channel(address) as channel:
         page = memory_pb2_grpc.MemoryServiceStub(channel).ListMemories(memory_pb2.ListMemoriesRequest(page_size=1000))
     requests = [memory_pb2.GetMemoryRequest(memory_id=memory.memory_id) for memory in page.memories]
@@ -208,7 +208,7 @@ def _getting(address: str) -> Callable[[Any, int], Any]:
 
 
 def _single_commits(folder: Path, vectors: Vectors) -> float:
-    """Writes per second, each waiting for the one before."""
+    """Writes per second, each waiting for the previous one."""
     vault = SQLiteVault(folder, model_identity="bench", dimension=DIMENSION)
     fields = {"personality": "", "type": "preference", "global": False, "decay_policy": "stable"}
     fields |= {"reinforce_time": None, "delete_time": None}
@@ -281,7 +281,7 @@ def _count(what: str, measured: list[float], goal: float | None) -> Row:
 @click.option("--seed", default=11, show_default=True, help="Seed of the vectors.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
 def main(memories: int, rounds: int, seed: int, output: Path | None) -> None:
-    """Measures memories and events on servers of their own."""
+    """Measures memories and events on its own servers."""
     console = Console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder,

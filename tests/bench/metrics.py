@@ -1,4 +1,4 @@
-"""How good a ranking is, and how sure of it the number of questions lets one be."""
+"""The quality of a ranking, with confidence intervals."""
 
 import math
 from collections.abc import Sequence, Set
@@ -24,12 +24,12 @@ class Estimate:
 
 
 def recall(ranking: Sequence[str], relevant: Set[str], depth: int) -> float:
-    """The share of the relevant that is among the first `depth`."""
+    """The fraction of the relevant items among the first `depth`."""
     return len(relevant & set(ranking[:depth])) / len(relevant)
 
 
 def ndcg(ranking: Sequence[str], relevant: Set[str], depth: int) -> float:
-    """Discounted gain of the first `depth`, each relevant one worth 1, relative to the best possible order."""
+    """Discounted gain of the first `depth`, each relevant item worth 1, relative to the best possible order."""
     gain = sum(1 / math.log2(place + 2) for place, item in enumerate(ranking[:depth]) if item in relevant)
     return gain / sum(1 / math.log2(place + 2) for place in range(min(depth, len(relevant))))
 
@@ -40,7 +40,7 @@ def measure(ranking: Sequence[str], relevant: Set[str]) -> tuple[float, ...]:
 
 
 def estimate(by_conversation: Sequence[Sequence[tuple[float, ...]]], *, seed: int = 0) -> dict[str, Estimate]:
-    """Means over all questions, with intervals from drawing whole conversations, which questions of one share."""
+    """Means over all questions. The intervals resample conversations, because questions of one are dependent."""
     groups = [np.array(values) for values in by_conversation if len(values)]
     sums = np.array([group.sum(axis=0) for group in groups])
     counts = np.array([len(group) for group in groups])

@@ -1,4 +1,4 @@
-"""Processes that a measurement starts, asks for their memory, and ends."""
+"""Processes that a measurement starts, queries for their memory, and stops."""
 
 import os
 import re
@@ -29,18 +29,18 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     def resident_bytes(self) -> int:
-        """What it holds of the machine's memory, files of the page cache left out."""
+        """Its resident memory, without files of the page cache."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         found = re.search(r"RssAnon:\s+(\d+) kB", status)
         assert found is not None, status
         return int(found[1]) << 10
 
     def wait_until_idle(self) -> None:
-        """Waits for what the program does of its own accord: for two seconds in which it hardly used a processor."""
+        """Waits until background work is done: two seconds in which the process hardly used a processor."""
         deadline = monotonic() + IDLE_TIMEOUT_S
         used = self._processor_s()
         while monotonic() < deadline:
@@ -55,19 +55,19 @@ class Process:
         return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
-        """Ends it in good order."""
+        """Stops it cleanly."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         self._process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Ends it at once, whatever it is doing."""
+        """Kills it at once, whatever it is doing."""
         self._process.kill()
         self._process.wait()
 
 
 class MnemonServer(Process):
-    """A server of ours, on a folder that outlives it."""
+    """Our server, on a folder that outlives it."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.address = free_address()
@@ -88,7 +88,7 @@ class MnemonServer(Process):
 
 
 class EchoServer(Process):
-    """The bare server that answers with what it was sent."""
+    """The bare server that echoes requests."""
 
     def __init__(self, folder: Path) -> None:
         self.address = free_address()
@@ -96,7 +96,7 @@ class EchoServer(Process):
 
 
 def free_address() -> str:
-    """An address of loopback that nobody listens on."""
+    """A loopback address without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"

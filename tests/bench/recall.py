@@ -1,8 +1,8 @@
-"""How much a search finds: every question of every conversation, over gRPC and beside an exact search in process.
+"""The recall of searches: every question of every conversation, over gRPC and with an exact search in process.
 
     python -m tests.bench.recall DATA [--address HOST:PORT] [--json]
 
-Fails where vector search over gRPC does not find what comparing every vector finds.
+Fails if vector search over gRPC does not find what comparing every vector finds.
 """
 
 import json
@@ -62,7 +62,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """Where vector search over gRPC is not the exact one."""
+        """The differences between vector search over gRPC and exact search."""
         exact, vector = self.modes[EXACT], self.modes[SearchMode.VECTOR.value]
         apart = [
             f"{metric}: {vector[metric].mean:.4f} over gRPC, {exact[metric].mean:.4f} exact"
@@ -87,13 +87,13 @@ class Measurement:
         self._console = Console(stderr=True)
 
     def run(self) -> Report:
-        """Indexes, asks, compares."""
+        """Indexes, searches and compares."""
         self._index()
         embeddings = self._stored_embeddings()
         model = self._client.check_health().embedding_model
         with bare_embedder(model) as embedder:
             texts = [text for text, _ in self._questions()]
-            # One by one, as the server embeds them: int8 arithmetic depends a little on what shares a batch.
+            # One by one, as the server embeds them: int8 results depend slightly on the other texts of a batch.
             vectors = [embedder.embed([text])[0] for text in self._progress(texts, "embedding questions")]
         exact = ExactSearch(embeddings)
         return Report(
@@ -191,7 +191,7 @@ class Measurement:
 def _agreement(ranking: Sequence[str], exact: Sequence[tuple[str, float]]) -> float:
     scores = dict(exact)
     wanted = min(FILTERED_DEPTH, len(exact))
-    # A document that is as near as the last one belonging in is as right: turns repeat.
+    # A document as near as the last expected one is also right, because turns repeat.
     bound = exact[wanted - 1][1] - ROUNDING
     return sum(scores.get(doc_id, -2.0) >= bound for doc_id in ranking) / wanted
 

@@ -1,10 +1,10 @@
-"""What context and reranking add, chosen on some conversations and reported on the others.
+"""The effect of context and reranking, chosen on some conversations and reported on the others.
 
     python -m tests.bench.recall_study DATA [--shuffle] [--json]
 
-One server after the other runs over the same records, each with its settings. What is to be chosen, the weight of the
-context and the ranker's weights, is chosen on every two and every three of the conversations; what it gives on the
-others is averaged for each question, so that every conversation is reported without having been chosen on.
+One server after the other runs over the same records with different settings. The weight of the context and the
+ranker's weights are chosen on every two and every three of the conversations. The results on the others are averaged
+for each question, so that every conversation is reported without having been used for the choice.
 """
 
 import json
@@ -43,7 +43,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way to search: intervals over conversations, and of recall@10 over questions."""
+    """One search method: intervals over conversations, and of recall@10 over questions."""
 
     name: str
     estimates: dict[str, Estimate]
@@ -60,7 +60,7 @@ class Study:
 
 
 def run(conversations: Sequence[Conversation], folder: Path | None = None) -> Study:
-    """Indexes once, in an empty folder or where that is not done in `folder`, and asks under all settings."""
+    """Indexes once, unless `folder` already holds the index, and searches with all settings."""
     rows: dict[str, list[Values]] = {}
     asked: dict[float, list[list[Asked]]] = {}
     with tempfile.TemporaryDirectory(prefix="mnemon-study-") as name:
@@ -110,7 +110,7 @@ def _summarize(rows: dict[str, list[Values]], asked: dict[float, list[list[Asked
 
 
 def _on_others(count: int, choose: Callable[[Sequence[int]], list[Values]]) -> list[Values]:
-    """Values of each conversation, averaged over all choices on two or three others."""
+    """Values for each conversation, averaged over all choices on two or three others."""
     reported: list[list[Values]] = [[] for _ in range(count)]
     for size in CHOSEN_ON:
         for parts in combinations(range(count), size):

@@ -1,8 +1,8 @@
-"""How fast semantic memory is: searches beside a bare echo and an exact scan, saves that resolve beside plain ones.
+"""The speed of semantic memory: searches beside an echo and an exact scan, and saves with and without resolution.
 
     python -m tests.bench.semantic [--statements 100000] [--users 1000] [--output FILE]
 
-What is compared runs in turns, in one run, call by call; a figure is the median over calls or rounds.
+Compared operations alternate within one run, call by call. Figures are medians over calls or rounds.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _Stub = semantic_pb2_grpc.SemanticMemoryServiceStub
 
 @dataclass(slots=True)
 class _Searches:
-    """Seconds, one value a call, and what was found of what had to be."""
+    """Seconds, one value per call, and the fraction of the expected results found."""
 
     server: list[float] = field(default_factory=list)
     echo: list[float] = field(default_factory=list)
@@ -52,7 +52,7 @@ class _Searches:
 
 @dataclass(slots=True)
 class _Saves:
-    """Saves per second, one value a round; seconds, one value a call; how often what was decided."""
+    """Saves per second, one value per round. Seconds, one value per call. How often each decision was made."""
 
     in_flight: dict[int, list[float]] = field(default_factory=lambda: {IGNORE: [], RESOLVE: []})
     single: dict[int, list[float]] = field(default_factory=lambda: {IGNORE: [], RESOLVE: []})
@@ -60,7 +60,7 @@ class _Saves:
 
 
 class Measurement:
-    """One run, in a folder of its own."""
+    """One run, in its own folder."""
 
     def __init__(self, folder: Path, known: KnownStatements, rounds: int, advance: Callable[[int], None]) -> None:
         self._folder, self._known, self._rounds, self._advance = folder, known, rounds, advance
@@ -71,7 +71,7 @@ class Measurement:
 
     def run(self) -> list[Row]:
         """Measures everything, and returns the table."""
-        # So that there is a graph, however few statements are asked for, and no save is held back on a slow machine.
+        # So that there is a graph even with few statements, and no save is throttled on a slow machine.
         flags = ("--graph-vectors-min", str(min(DEFAULT_GRAPH.graph_min, self._known.count)))
         server = MnemonServer(self._folder, *flags, "--semantic-write-latency-target-ms", "60000")
         echo = EchoServer(self._folder)
@@ -91,7 +91,7 @@ class Measurement:
         return self._rows()
 
     def _measure_searches(self, server: Any, echo: Any) -> None:
-        """The same search through the echo, as a scan here, and through the server, in turns."""
+        """The same search through the echo, as a scan here, and through the server, alternating."""
         echo.SaveSemanticMemory(self._known.save_request(0))
         for number in range(self._rounds * SEARCHES + 20):
             for narrow, samples in self._searches.items():
@@ -128,7 +128,7 @@ class Measurement:
                 self._note(answer)
 
     def _new_requests(self, policy: semantic_pb2.ConflictPolicy, count: int) -> list[Any]:
-        """Saves that conflict with what is known."""
+        """Saves that conflict with known statements."""
         count = min(count, self._known.count // 10)
         first, self._next_number = self._next_number, self._next_number + count
         return self._known.similar_requests(self._known.draw(count), first, policy)
@@ -153,7 +153,7 @@ class Measurement:
         ]
 
     def note(self) -> str:
-        """What was measured, in words."""
+        """The conditions of the measurement, in words."""
         resolved = len(self._saves.single[RESOLVE]) + self._rounds * min(IN_FLIGHT_SAVES, self._known.count // 10)
         decided = ", ".join(f"{count:,} {action}" for action, count in self._saves.decided.most_common())
         return (
@@ -163,7 +163,7 @@ class Measurement:
 
 
 def _merging_rule() -> rules_pb2.RegisterRuleRequest:
-    """Half of the statements are of this persona: without it, importance would decide nearly all, and nothing merge."""
+    """Half of the statements have this persona. Without it, importance would decide nearly all of them."""
     rule = rules_pb2.MergeRuleConfig(name="merging", conditions=rules_pb2.RuleConditions(personas=["persona-1"]))
     rule.arbitration.priority_importance = False
     rule.arbitration.priority_recency = False
@@ -234,7 +234,7 @@ def _goal(ratio: float, goal: float) -> str:
 @click.option("--seed", default=11, show_default=True, help="Seed of everything.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
 def main(statements: int, users: int, rounds: int, seed: int, output: Path | None) -> None:
-    """Measures semantic memory on a server of its own."""
+    """Measures semantic memory on its own server."""
     console = Console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder,

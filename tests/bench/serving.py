@@ -1,4 +1,4 @@
-"""A server of its own for a measurement: a real process on a free port of loopback, with default settings."""
+"""A server for a measurement: a real process on a free port of loopback, with default settings."""
 
 import os
 import signal
@@ -20,12 +20,12 @@ STOP_TIMEOUT_S = 30.0
 def serving(
     address: str | None = None, *, folder: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Client]:
-    """A client of the server at `address`, or of one that runs as long as the context does.
+    """A client of the server at `address`, or of a new one that runs until the context ends.
 
     Args:
-        address: of a server that runs already.
-        folder: where the server's data lie; None: in an empty one that goes with it.
-        settings: environment variables of the server, beside which all settings are the defaults.
+        address: of a running server.
+        folder: where the server stores its data. None: in a temporary folder.
+        settings: environment variables of the server. All other settings have their defaults.
     """
     if address is not None:
         with Client(address, timeout=300.0) as client:

@@ -1,8 +1,8 @@
-"""How fast it is, as ratios to what the machine could do at best: the bare model in process.
+"""Speed as a ratio to the best that the machine could do: the bare model in process.
 
     python -m tests.bench.speed [--data FOLDER] [--documents 10000] [--output FILE]
 
-What is compared runs in turns, in one run, on the same texts; a figure is the median over the rounds.
+Compared operations alternate within one run, on the same texts. Figures are medians over the rounds.
 """
 
 import statistics
@@ -34,7 +34,7 @@ BULK_GOAL, TORCH_GOAL, SEARCH_GOAL = 0.85, 2.0, 1.5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: what was measured, what beside, and how they compare."""
+    """A line of the table: the measurement, the baseline and their ratio."""
 
     what: str
     measured: str
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(slots=True)
 class _Samples:
-    """Texts per second, one value a round; seconds, one value a query. `empty`: a call that does little."""
+    """Texts per second, one value per round. Seconds, one value per query. `empty`: a call that does little."""
 
     bulk: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Samples:
 
 
 class Measurement:
-    """One run against one server, on which nothing else runs."""
+    """One run against one server that has no other load."""
 
     def __init__(self, client: Client, bare: Embedder, torch: Embedder | None, workload: Workload) -> None:
         self._client, self._bare, self._torch, self._workload = client, bare, torch, workload
@@ -64,7 +64,7 @@ class Measurement:
         self._indexed = 0
 
     def warm_up(self) -> None:
-        """Lets everything that is built on first use be built."""
+        """Triggers everything that is built on first use."""
         for embedder in filter(None, (self._bare, self._torch)):
             embedder.embed(self._workload.next_texts(64))
         self._index(self._workload.next_texts(256))
@@ -82,7 +82,7 @@ class Measurement:
             self._samples.torch.append(_rate(self._torch.embed, texts[:TORCH_TEXTS_PER_ROUND]))
 
     def fill(self, count: int) -> None:
-        """Indexes more texts until the server holds so many documents."""
+        """Indexes more texts until the server holds this many documents."""
         if (missing := count - self._indexed) > 0:
             self._index(self._workload.next_texts(missing))
         self._wait_until_applied()
@@ -121,7 +121,7 @@ class Measurement:
         self._client.search(query, mode=mode, view=View.STANDARD)
 
     def _wait_until_applied(self) -> None:
-        """The vector database takes what was acknowledged behind the answer: its work belongs to no figure."""
+        """Waits for the vector database, which gets documents after the acknowledgement. This is not measured."""
         deadline = monotonic() + PENDING_TIMEOUT_S
         while pending := self._client.check_health().pending:
             if monotonic() > deadline:
@@ -162,7 +162,7 @@ def _latency_row(what: str, measured: list[float], beside: list[float], goal: fl
 
 
 def markdown(rows: Sequence[Row], *, command: str, note: str) -> str:
-    """The table with what one needs to measure it again."""
+    """The table with the commands to reproduce it."""
     lines = ["| what | over gRPC | beside | ratio | goal |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.measured} | {row.beside} | {row.ratio} | {row.goal} |" for row in rows]
     return "\n".join([machine.describe(), "", f"    {command}", "", note, "", *lines, ""])
@@ -175,7 +175,7 @@ def markdown(rows: Sequence[Row], *, command: str, note: str) -> str:
 @click.option("--seed", default=11, show_default=True, help="Seed of the texts.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
 def main(data: Path | None, documents: int, rounds: int, seed: int, output: Path | None) -> None:
-    """Measures speed on a server of its own."""
+    """Measures speed on its own server."""
     workload = mixed(data, seed) if data else written(seed)
     if workload is None:
         click.echo(f"skipped: {data} holds no conversations", err=True)

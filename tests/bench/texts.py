@@ -1,4 +1,4 @@
-"""Texts to index and queries to ask: written from a seed, or mixed from conversations. No two are the same."""
+"""Texts to index and queries to search for: generated from a seed, or mixed from conversations. All are distinct."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ _WORDS_MIN, _WORDS_MAX = 3, 170
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Where texts and queries come from; each call gives new ones."""
+    """The source of texts and queries. Each call returns new ones."""
 
     description: str
     next_texts: Callable[[int], list[str]]
@@ -69,7 +69,7 @@ def written(seed: int) -> Workload:
 
 
 def mixed(folder: Path, seed: int) -> Workload | None:
-    """The turns of conversations, each new text half of one and half of another, and their questions."""
+    """New texts made of halves of two turns of conversations, and the conversations' questions."""
     conversations = load_conversations(folder)
     if not conversations:
         return None
@@ -89,7 +89,7 @@ def mixed(folder: Path, seed: int) -> Workload | None:
 
 
 def _zipf(count: int) -> NDArray[np.float64]:
-    # Flat at its head: a real text has more words than these, and its most telling ones are not in every passage.
+    # Flat at its head: a real text has more distinct words than these, and its rare ones are not in every passage.
     shares: NDArray[np.float64] = 1 / np.arange(30, count + 30)
     shares /= shares.sum()
     return shares

@@ -1,4 +1,4 @@
-"""Episodic events for a measurement: many users, spread over the days before now, made from a seed."""
+"""Episodic events for a measurement: many users, spread over the past days, generated from a seed."""
 
 import random
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ DAY_US = 86_400 * 1_000_000
 
 
 class TimelineEvents:
-    """`count` events of `users`, number by number; later numbers happened later."""
+    """`count` numbered events of `users`. Higher numbers happened later."""
 
     def __init__(self, count: int, users: int, days: int, seed: int) -> None:
         self.count, self.users = count, users
@@ -29,7 +29,7 @@ class TimelineEvents:
         return f"user-{number % self.users:05d}"
 
     def event(self, number: int) -> episodic_pb2.EpisodicEvent:
-        """The event of a number; its id is chosen by the server. The time of one is never that of another."""
+        """The event with a number. The server chooses its id. All times are distinct."""
         draw = self._random
         content = " ".join(draw.choices(WORDS, k=draw.randint(8, 32)))
         event = episodic_pb2.EpisodicEvent(
@@ -41,6 +41,6 @@ class TimelineEvents:
         return event
 
     def batches(self, first: int, count: int, size: int) -> Iterator[list[episodic_pb2.EpisodicEvent]]:
-        """Runs of events, beginning with number `first`."""
+        """Runs of events, starting with number `first`."""
         for start in range(first, first + count, size):
             yield [self.event(number) for number in range(start, min(start + size, first + count))]

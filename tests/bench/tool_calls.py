@@ -1,4 +1,4 @@
-"""Measures how long it takes to read the calls of a text, and whether the time stays linear for hostile texts.
+"""Measures how long parsing the calls of a text takes, and whether the time is linear for hostile texts.
 
 python -m tests.bench.tool_calls [--kibibytes 64 256 1024] [--repeats 3]
 """
@@ -23,7 +23,7 @@ def _block(inside: str) -> str:
     return START + inside + END
 
 
-# Name → what comes first, what is repeated until the text is long enough, what comes last.
+# Name → the start, the part that is repeated until the text is long enough, and the end.
 HOSTILE: dict[str, tuple[str, str, str]] = {
     "open braces": (START, "{", END),
     "open braces with keys": (START, '{"a":', END),
@@ -77,7 +77,7 @@ def hostile_text(family: tuple[str, str, str], size: int) -> str:
 
 
 def commanded(size: int) -> tuple[str, str]:
-    """A sound call of about `size` bytes as a model writes it, and its JSON alone."""
+    """A valid call of about `size` bytes as a model writes it, and its JSON alone."""
     fact = {
         "content": 'Mira keeps the "blue" key under the third pot — since spring.',
         "tags": ["home", "key"],
@@ -89,7 +89,7 @@ def commanded(size: int) -> tuple[str, str]:
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
-    """The shortest of some runs, by the clock of this process alone."""
+    """The shortest of several runs, in processor time of this process."""
     times = []
     for _ in range(repeats):
         begin = time.process_time()

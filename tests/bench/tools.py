@@ -1,8 +1,8 @@
-"""What a tool costs over the service below it: CallTool of search_memory beside SearchMemories, over the same texts.
+"""The overhead of a tool over the service below it: CallTool of search_memory and SearchMemories over the same texts.
 
 python -m tests.bench.tools [--facts 2000] [--rounds 5]
 
-Both are asked in turns, each time something new, on one server; a figure is the median over all questions.
+Calls alternate on one server, each with a new question. Figures are medians over all questions.
 """
 
 import statistics
@@ -33,7 +33,7 @@ MODELS = {"the default model": (), "a hash in place of the model": ("--embedding
 
 @dataclass(slots=True)
 class Samples:
-    """Seconds a question."""
+    """Seconds per question."""
 
     memories: list[float] = field(default_factory=list)
     tool: list[float] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Measurement:
             self._store(texts[start : start + RUN])
 
     def run(self, rounds: int, advance: Callable[[], None]) -> Samples:
-        """Asks both, in turns."""
+        """Calls both, alternating."""
         samples = Samples()
         for _ in range(rounds):
             questions = iter(self._workload.next_queries(2 * QUESTIONS))
@@ -115,7 +115,7 @@ def _row(model: str, samples: Samples) -> Row:
 @click.option("--seed", default=11, show_default=True, help="Seed of the texts.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
 def main(facts: int, rounds: int, seed: int, output: Path | None) -> None:
-    """Measures the tools on servers of their own."""
+    """Measures the tools on their own servers."""
     console = Console(stderr=True)
     rows = []
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:

@@ -1,8 +1,8 @@
-"""Trains the ranker of `services/search/reranking.py` on conversations, and writes its weights.
+"""Trains the ranker of `services/search/reranking.py` on conversations and writes its weights.
 
     python -m tests.bench.train_ranker DATA [--on NAME]… [--out FILE]
 
-Trains on the first three conversations unless others are named; what it gives on the rest is printed, too.
+Trains on the first three conversations by default. The results on the others are printed too.
 """
 
 import json
@@ -40,7 +40,7 @@ NEAR_CERTAIN = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, what a hybrid search finds for it, best first, and what answers it."""
+    """A question, the results of a hybrid search, best first, and the relevant ones."""
 
     query: str
     doc_ids: tuple[str, ...]
@@ -50,7 +50,7 @@ class Asked:
 
 
 def index(client: Client, conversations: Sequence[Conversation]) -> None:
-    """Stores every turn as a document in the scope of its conversation; does nothing where that was done before."""
+    """Stores every turn as a document in the scope of its conversation, unless that was done before."""
     if client.count():
         return
     documents = [
@@ -64,12 +64,12 @@ def index(client: Client, conversations: Sequence[Conversation]) -> None:
 
 
 def turn_id(conversation: Conversation, turn: str) -> str:
-    """The document of a turn."""
+    """The document id of a turn."""
     return f"{conversation.id}/{turn}"
 
 
 def ask(client: Client, conversation: Conversation, *, depth: int = DEPTH) -> list[Asked]:
-    """Asks all questions of a conversation."""
+    """Searches for all questions of a conversation."""
     return [_ask(client, conversation, question.text, question.evidence, depth) for question in conversation.questions]
 
 
@@ -87,7 +87,7 @@ def _ask(client: Client, conversation: Conversation, text: str, evidence: frozen
 
 
 def train(asked: Sequence[Asked]) -> Ranker:
-    """A logistic regression of being relevant on the score's log-odds and the features, in which the former weighs 1.
+    """A logistic regression of relevance on the score's log-odds, with a fixed weight of 1, and the features.
 
     Every question has the same weight, however many texts answer it.
     """
@@ -103,7 +103,7 @@ def train(asked: Sequence[Asked]) -> Ranker:
 
 
 def measure_ranker(ranker: Ranker, asked: Sequence[Asked]) -> list[tuple[float, ...]]:
-    """METRICS of each question, ranked anew."""
+    """METRICS of each question after reranking."""
     values = []
     for each in asked:
         scores = ranker.scores(each.query, each.candidates, each.scores)
@@ -117,7 +117,7 @@ def _odds(scores: Floats) -> Floats:
 
 
 def _fit(inputs: Floats, relevant: Floats, shares: Floats) -> Floats:
-    """Weights of a ridge logistic regression, by Newton's method; the intercept is not part of them."""
+    """Weights of a ridge logistic regression, by Newton's method, without the intercept."""
     inputs = np.column_stack([np.ones(len(inputs)), inputs])
     ridge = np.diag([0.0, *[RIDGE] * (inputs.shape[1] - 1)])
     weights = np.zeros(inputs.shape[1])
@@ -133,7 +133,7 @@ def _fit(inputs: Floats, relevant: Floats, shares: Floats) -> Floats:
 
 
 def write_weights(ranker: Ranker, path: Path) -> None:
-    """Writes what `default_ranker` reads."""
+    """Writes the file that `default_ranker` reads."""
     tables = {
         name: dict(zip(FEATURES, (round(float(value), 4) for value in values), strict=True))
         for name, values in (("weights", ranker.weights), ("means", ranker.means))

@@ -1,4 +1,4 @@
-"""Vectors that lie as those of texts do: many topics, each of few dimensions, and some noise."""
+"""Vectors distributed like those of texts: many topics, each of few dimensions, and some noise."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,9 @@ Vectors = NDArray[np.float32]
 
 
 def topical_vectors(count: int, dimension: int, seed: int) -> Vectors:
-    """Unit vectors of shape (count, dimension): what a graph index finds its way in, as it does among embeddings.
+    """Unit vectors of shape (count, dimension). A graph index can navigate them as it can navigate embeddings.
 
-    Vectors drawn evenly from all directions would all be equally far apart, which no embedding of texts is.
+    Vectors drawn uniformly from all directions would be equally far apart, unlike embeddings of texts.
     """
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(TOPICS, dimension)).astype(np.float32)

@@ -1,8 +1,8 @@
 """The shape of the code in figures: python -m tests.repo.house [FIELD ...]
 
-Seen from above, a folder's rooms are the modules and packages right inside of it. An arrow runs from a room to one that
-it imports; a floor holds the rooms whose longest way down is the same; an arrow that closes a circle runs up. Of a
-FIELD, such as `persona`, the files are counted that name it, tests and generated code aside.
+The rooms of a folder are the modules and packages directly in it. An arrow runs from a room to one that it imports.
+A floor holds the rooms with the same longest way down, and an arrow that closes a cycle runs up. For a FIELD, such as
+`persona`, the files that name it are counted, without tests and generated code.
 """
 
 import ast
@@ -31,7 +31,7 @@ FOLDERS = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A folder seen from above."""
+    """The rooms of a folder and the arrows between them."""
 
     rooms: int
     floors: int
@@ -45,7 +45,7 @@ def shape(package: str) -> Shape:
     graph = arrows(package)
     up = []
     while circle := _circle(graph):
-        # Of a circle, the arrow into the room that most others need is the one that runs up.
+        # In a cycle, the arrow into the room that most others need is the one that runs up.
         needed = Counter(target for targets in graph.values() for target in targets)
         source, target = min(pairwise(circle), key=lambda arrow: needed[arrow[1]])
         graph[source].remove(target)
@@ -58,7 +58,7 @@ def shape(package: str) -> Shape:
 
 
 def arrows(package: str) -> Graph:
-    """The rooms of a package, and which others each imports when it is loaded."""
+    """The rooms of a package, and the other rooms that each imports when it is loaded."""
     root = ROOT / FOLDERS[package] / Path(*package.split("."))
     graph: Graph = {}
     for file in written_python(str(root.relative_to(ROOT))):
@@ -70,19 +70,19 @@ def arrows(package: str) -> Graph:
 
 
 def files_that_name(field: str) -> list[Path]:
-    """Protos and code that ships, without what is generated, where the field is named."""
+    """Protos and shipped code, without generated files, that name the field."""
     word = re.compile(rf"\b{re.escape(field)}\b")
     protos = sorted((ROOT / "protos").rglob("*.proto"))
     return [file for file in (*written_python(*SHIPPED), *protos) if word.search(file.read_text(encoding="utf-8"))]
 
 
 def modules_per_folder() -> Counter[str]:
-    """How many modules each folder of the code that ships holds."""
+    """How many modules each folder of the shipped code holds."""
     return Counter(str(file.parent.relative_to(ROOT)) for file in written_python(*SHIPPED))
 
 
 def written_lines() -> Mapping[str, int]:
-    """Lines that people wrote, of the server and of the client."""
+    """The number of hand-written lines in the server and the client."""
     return {part: sum(len(file.read_text("utf-8").splitlines()) for file in written_python(part)) for part in SHIPPED}
 
 
@@ -90,13 +90,13 @@ def _circle(graph: Graph) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        # It comes as a way along which each needs the one before.
+        # The cycle is a list in which each room needs the one before it.
         return list(reversed(error.args[1]))
     return []
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
-    """The rooms of the package that a file imports, but for what only type checkers read."""
+    """The rooms of the package that a file imports, except for type checking only."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in _loaded(tree.body):
         if isinstance(node, ast.Import):

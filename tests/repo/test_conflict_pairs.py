@@ -1,4 +1,4 @@
-"""The labelled pairs of statements are what their README says: complete, different, split for good, and ours."""
+"""The labelled pairs of statements match their README: complete, distinct, permanently split, and our own."""
 
 import json
 import re
@@ -73,12 +73,12 @@ def test_the_readme_counts_the_pairs() -> None:
 
 
 @pytest.mark.parametrize("file", [WRITTEN, REFERENCES], ids=lambda file: file.stem)
-def test_no_two_pairs_are_the_same_and_no_pair_is_turned_round(file: Path) -> None:
+def test_no_two_pairs_are_equal_or_reversed(file: Path) -> None:
     pairs = Counter(frozenset((row["left"], row["right"])) for row in read_rows(file))
     assert [set(pair) for pair, count in pairs.items() if count > 1] == []
 
 
-def test_no_two_written_pairs_say_the_same_in_other_order_or_case(written: list[Pair]) -> None:
+def test_no_two_written_pairs_differ_only_in_order_or_case(written: list[Pair]) -> None:
     said = Counter(_words(pair.left.content + " " + pair.right.content) for pair in written)
     assert [sorted(words) for words, count in said.items() if count > 1] == []
 
@@ -89,7 +89,7 @@ def test_each_half_holds_enough_of_every_label(written: list[Pair], half: Half, 
     assert sum(pair.half is half and pair.label is label for pair in written) >= 45
 
 
-def test_a_pair_stays_in_its_half_for_good() -> None:
+def test_a_pair_stays_in_its_half() -> None:
     assert {pair_id: half_of(pair_id) for pair_id in HALVES_OF_KNOWN_PAIRS} == HALVES_OF_KNOWN_PAIRS
 
 
@@ -99,7 +99,7 @@ def test_other_languages_are_in_the_set(written: list[Pair]) -> None:
     assert languages["zh"] + languages["ja"] >= 20
 
 
-def test_what_is_expected_agrees_with_the_label(written: list[Pair]) -> None:
+def test_the_expected_result_agrees_with_the_label(written: list[Pair]) -> None:
     expected = {label: [pair.expected for pair in written if pair.label is label and pair.expected] for label in Label}
     assert set(expected[Label.UNRELATED]) == {frozenset({Outcome.BOTH})}
     assert set(expected[Label.CONTRADICTION]) == {frozenset({Outcome.LEFT}), frozenset({Outcome.RIGHT})}
@@ -107,7 +107,7 @@ def test_what_is_expected_agrees_with_the_label(written: list[Pair]) -> None:
     assert min(map(len, expected.values())) >= 40
 
 
-def test_of_a_contradiction_the_newer_side_is_expected_unless_it_is_a_guess_or_weaker(written: list[Pair]) -> None:
+def test_the_newer_side_of_a_contradiction_is_expected_unless_it_is_a_guess_or_weaker(written: list[Pair]) -> None:
     exceptions = [pair.kind for pair in written if pair.label is Label.CONTRADICTION and not _expects_the_newer(pair)]
     assert set(exceptions) == {"guessed", "inference"}
     assert exceptions.count("inference") == 1

@@ -51,7 +51,7 @@ def test_the_last_stage_installs_nothing(stages: list[list[tuple[str, str]]]) ->
     assert not re.search(r"\b(pip (?!uninstall )|apt|apt-get|gcc|g\+\+|curl|wget)\b", commands)
 
 
-def test_nothing_that_installs_or_builds_is_in_the_image(stages: list[list[tuple[str, str]]]) -> None:
+def test_the_image_has_nothing_that_installs_or_builds(stages: list[list[tuple[str, str]]]) -> None:
     def removed(stage: list[tuple[str, str]]) -> set[str]:
         runs = " && ".join(arguments for instruction, arguments in stage if instruction == "RUN")
         [command] = [part for part in runs.split("&&") if "pip uninstall" in part]
@@ -74,7 +74,7 @@ def test_weights_and_converted_model_are_in_the_image(
     assert "MNEMON_EMBEDDING_ALLOW_DOWNLOAD=false" in last_stage["ENV"]
 
 
-def test_every_package_is_known_by_its_hash(stages: list[list[tuple[str, str]]]) -> None:
+def test_every_package_is_pinned_by_its_hash(stages: list[list[tuple[str, str]]]) -> None:
     commands = [part for _, arguments in stages[0] for part in arguments.split("&&") if "pip install" in part]
     assert commands.pop() == "pip install --no-deps --no-build-isolation ."
     assert len(commands) == 3 and all("--require-hashes" in command for command in commands)
@@ -88,7 +88,7 @@ def test_health_port_data_and_stop_signal_are_declared(last_stage: dict[str, str
     assert json.loads(last_stage["ENTRYPOINT"]) == ["mnemon-server"]
 
 
-def test_serving_without_tls_is_said_in_so_many_words(last_stage: dict[str, str]) -> None:
+def test_serving_without_tls_is_explicit(last_stage: dict[str, str]) -> None:
     assert json.loads(last_stage["CMD"]) == ["serve", "--listen", "0.0.0.0:50051", "--insecure"]
 
 
@@ -104,7 +104,7 @@ def test_everything_that_the_dockerfile_copies_is_in_the_build_context(stages: l
     assert context < CONTEXT_BYTES_MAX
 
 
-def test_chroma_publishes_no_port_and_can_reach_nobody(compose: dict[str, Any]) -> None:
+def test_chroma_publishes_no_port_and_has_no_outside_network(compose: dict[str, Any]) -> None:
     chroma = compose["services"]["chroma"]
     assert "ports" not in chroma
     assert "network_mode" not in chroma
@@ -112,12 +112,12 @@ def test_chroma_publishes_no_port_and_can_reach_nobody(compose: dict[str, Any]) 
     assert compose["networks"]["chroma"]["internal"] is True
 
 
-def test_chroma_is_one_exact_version_and_the_one_of_the_client(compose: dict[str, Any]) -> None:
+def test_chroma_has_one_exact_version_which_equals_the_clients(compose: dict[str, Any]) -> None:
     pin = re.search(r"^chromadb==(\S+)", (ROOT / "requirements/server.txt").read_text(), re.MULTILINE)
     assert pin and compose["services"]["chroma"]["image"] == f"chromadb/chroma:{pin[1]}"
 
 
-def test_the_server_is_published_on_loopback_alone(compose: dict[str, Any]) -> None:
+def test_the_server_is_published_only_on_loopback(compose: dict[str, Any]) -> None:
     assert compose["services"]["mnemon"]["ports"] == ["127.0.0.1:50051:50051"]
 
 
@@ -129,13 +129,13 @@ def test_the_server_waits_until_chroma_answers(compose: dict[str, Any]) -> None:
     assert "/api/v2/heartbeat" in chroma["healthcheck"]["test"][-1]
 
 
-def test_what_is_kept_is_kept_in_volumes(compose: dict[str, Any]) -> None:
+def test_persistent_data_is_in_volumes(compose: dict[str, Any]) -> None:
     volumes = [service["volumes"] for service in compose["services"].values()]
     assert volumes == [["mnemon-data:/data"], ["chroma-data:/data"]]
     assert compose["volumes"].keys() == {"mnemon-data", "chroma-data"}
 
 
-def test_no_service_can_gain_rights(compose: dict[str, Any]) -> None:
+def test_no_service_can_gain_privileges(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]

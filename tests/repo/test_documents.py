@@ -32,7 +32,7 @@ def test_every_make_command_in_a_document_is_a_target(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_id)
-def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+def test_every_link_to_a_file_has_a_target(document: Path) -> None:
     links = [link for link in LINK.findall(_read(document)) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []
 
@@ -43,7 +43,7 @@ def test_the_first_screen_starts_and_tests_the_server() -> None:
     assert "from mnemon import Client" in first_screen
 
 
-def test_every_target_is_explained_by_make_itself() -> None:
+def test_every_target_is_explained_by_make_help() -> None:
     explained = set(re.findall(r"^([a-z][a-z0-9-]*):.*## ", _read(ROOT / "Makefile"), re.MULTILINE))
     assert explained == _targets()
 

@@ -36,7 +36,7 @@ def test_all_names_what_the_facade_imports() -> None:
 
 
 @pytest.mark.parametrize("name", mnemon.__all__)
-def test_every_exported_name_is_there(name: str) -> None:
+def test_every_exported_name_exists(name: str) -> None:
     assert getattr(mnemon, name) is not None
 
 
@@ -52,7 +52,7 @@ def test_every_value_and_error_is_exported() -> None:
     assert public - set(mnemon.__all__) == {"JsonValue", *parts_of_filters}
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_declares_that_it_is_typed() -> None:
     assert (_SOURCE.parent / "py.typed").exists()
 
 

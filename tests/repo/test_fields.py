@@ -1,4 +1,4 @@
-"""A text that a proto message has comes through everywhere: no list of fields was forgotten when it was added."""
+"""A text field of a proto message is supported everywhere, so no list of fields was forgotten when it was added."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ TAG_NAMES = (own_texts(memory_pb2.Memory.DESCRIPTOR) | {*SCOPE_FIELDS}) - {"memo
 
 
 def filled(message: Any) -> Any:
-    """The message with another text in each of its texts, and of those of its scope."""
+    """The message with a different text in each of its text fields and in those of its scope."""
     for target in (message, message.scope):
         for name in own_texts(target.DESCRIPTOR):
             setattr(target, name, ID if name == "memory_id" else f"the {name}")
@@ -53,7 +53,7 @@ def filled(message: Any) -> Any:
 
 
 def stored(memory: memory_pb2.Memory) -> memory_pb2.Memory:
-    """A memory as the server answers with it, once it has read and stored it."""
+    """A memory as the server returns it after reading and storing it."""
     read = read_create(memory_pb2.CreateMemoryRequest(memory=memory)).memory
     answer = memory_pb2.Memory()
     fill_memory(answer, to_memory(to_document(read), CONFIDENCE, NOW))
@@ -90,14 +90,14 @@ def test_the_client_reads_and_writes_every_text(
     assert written.scope == message.scope
 
 
-def test_the_client_takes_every_text_of_a_memory_as_an_argument() -> None:
+def test_the_client_accepts_every_text_of_a_memory_as_an_argument() -> None:
     assert TAGS.keys() == TAG_NAMES
     assert MemoryTags.__annotations__.keys() - {"is_global"} == TAG_NAMES
     assert MemoryTagChanges.__annotations__.keys() == MemoryTags.__annotations__.keys()
     assert MemoryFilters.__annotations__.keys() > MemoryTags.__annotations__.keys()
 
 
-def test_the_command_takes_every_text_of_a_memory(tmp_path: Any) -> None:
+def test_the_command_accepts_every_text_of_a_memory(tmp_path: Any) -> None:
     for command in (remember, list_memories):
         assert isinstance(command, click.Command)
         assert {parameter.name for parameter in command.params} >= TAG_NAMES
@@ -113,7 +113,7 @@ def test_the_documents_of_the_client_name_every_text_of_a_memory() -> None:
     assert [name for name in sorted(TAG_NAMES) if f"`{name}`" not in readme] == []
 
 
-def test_the_server_stores_and_answers_every_text_of_a_memory() -> None:
+def test_the_server_stores_and_returns_every_text_of_a_memory() -> None:
     answer = stored(filled(memory_pb2.Memory()))
     assert texts_of(answer) == texts_of(filled(memory_pb2.Memory()))
     assert answer.scope == filled(memory_pb2.Memory()).scope

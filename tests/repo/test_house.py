@@ -1,4 +1,4 @@
-"""Where the rooms of the house lie: no way leads back up."""
+"""The rooms of the code and the arrows between them: no arrow runs up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rules of CONTRIBUTING.md that a machine can hold."""
+"""The rules of CONTRIBUTING.md that a machine can check."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ FOLDER_MODULES_MAX = 30
 PARAMETERS_MAX = 7
 APP = "server/mnemon_server/app.py"
 
-# Put together from halves, so that this file does not find itself.
+# Joined from halves, so that this file does not match itself.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|NotImplemented" r"Error)\b")
 PATH_OF_ONE_MACHINE = re.compile(r"(?<![\w.~*-])/(?:home|root|Users|work|farm|opt)/[a-z.]")
 
@@ -36,19 +36,19 @@ def _lines_that_match(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
     ]
 
 
-def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+def test_no_file_is_too_long() -> None:
     lengths = {_name(file): len(file.read_text(encoding="utf-8").splitlines()) for file in written_python()}
     assert len(lengths) > 20
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
 
 
-def test_no_folder_holds_more_modules_than_a_reader_can_hold() -> None:
+def test_no_folder_holds_too_many_modules() -> None:
     folders = Counter(_name(file.parent) for file in written_python("server", "clients/python"))
     assert len(folders) > 20
     assert {folder: count for folder, count in folders.items() if count > FOLDER_MODULES_MAX} == {}
 
 
-def test_no_function_is_longer_than_a_reader_can_hold() -> None:
+def test_no_function_is_too_long() -> None:
     too_long = {
         f"{_name(file)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
         for file in written_python()
@@ -75,17 +75,17 @@ def test_no_constructor_of_the_services_takes_more_than_a_reader_can_hold() -> N
     assert {name: count for name, count in constructors.items() if count > PARAMETERS_MAX} == {}
 
 
-def test_nothing_is_marked_as_unfinished() -> None:
+def test_no_work_is_marked_as_unfinished() -> None:
     others = tracked_files("*.proto", "*.md", "Makefile", "docker", ".ci")
     assert _lines_that_match(UNFINISHED, written_python() + others) == []
 
 
-def test_no_path_of_one_machine_is_written_down() -> None:
+def test_no_path_of_one_machine_is_in_the_code() -> None:
     assert _lines_that_match(PATH_OF_ONE_MACHINE, tracked_files()) == []
 
 
-def test_the_code_that_ships_never_runs_data() -> None:
-    """No unpickling, no evaluation, no shell, no code that comes with a model."""
+def test_the_shipped_code_never_executes_data() -> None:
+    """No unpickling, no eval, no shell, no code that comes with a model."""
     shipped = written_python("server", "clients/python")
     assert len(shipped) > 20
     found = [
@@ -96,7 +96,7 @@ def test_the_code_that_ships_never_runs_data() -> None:
     assert found == []
 
 
-def test_ways_to_run_data_are_seen() -> None:
+def test_ways_to_execute_data_are_detected() -> None:
     ways = "import pickle\nfrom marshal import loads\neval('1')\nyaml.load(f)\nnumpy.load(f, allow_pickle=True)\n"
     assert [line for line, _ in sorted(_ways_to_run_data(ast.parse(ways)))] == [1, 2, 3, 4, 5]
     assert (

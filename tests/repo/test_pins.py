@@ -1,4 +1,4 @@
-"""The pinned versions are complete, agree with each other, and are known by the hashes of their files."""
+"""The pinned versions are complete, agree with each other, and have the hashes of their files."""
 
 import re
 import tomllib
@@ -8,7 +8,7 @@ import pytest
 from tests.support.repository import ROOT
 
 NAMES = ["build", "dev", "fuzz", "generate", "lock", "reference", "server", "weights"]
-# A version, perhaps for some platforms alone, and the hashes of all its files; nothing that names a place.
+# A version, perhaps only for some platforms, and the hashes of all its files, but no location.
 PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
 
@@ -29,7 +29,7 @@ def project() -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_line_is_one_exact_version_with_its_hashes_from_no_particular_place(name: str) -> None:
+def test_every_line_is_one_exact_version_with_its_hashes_and_no_location(name: str) -> None:
     assert _pins(name)
 
 
@@ -37,7 +37,7 @@ def test_no_other_file_pins_anything() -> None:
     assert sorted(file.stem for file in (ROOT / "requirements").iterdir()) == NAMES
 
 
-def test_what_the_server_asks_for_is_pinned(project: dict[str, dict[str, object]]) -> None:
+def test_the_servers_dependencies_are_pinned(project: dict[str, dict[str, object]]) -> None:
     asked = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["server"]
     assert _names(asked) - _pins("server").keys() == set()
 
@@ -49,7 +49,7 @@ def test_torch_and_its_drivers_are_pinned_nowhere(name: str) -> None:
     assert name == "reference" or not {"sentence-transformers", "transformers"} & _pins(name).keys()
 
 
-def test_what_the_tasks_ask_for_is_pinned(project: dict[str, dict[str, object]]) -> None:
+def test_the_dependencies_of_the_make_targets_are_pinned(project: dict[str, dict[str, object]]) -> None:
     groups = project["dependency-groups"]
     extras = project["project"]["optional-dependencies"]
     dev = groups["dev"] + groups["test"] + groups["lint"] + groups["buf"] + extras["langgraph"] + extras["mcp"]
@@ -61,12 +61,12 @@ def test_what_the_tasks_ask_for_is_pinned(project: dict[str, dict[str, object]])
 
 
 @pytest.mark.parametrize("name", ["dev", "reference"])
-def test_the_tests_run_the_versions_that_are_served(name: str) -> None:
+def test_the_tests_run_the_shipped_versions(name: str) -> None:
     server, tested = _pins("server"), _pins(name)
     assert {name: version for name, version in server.items() if tested.get(name) != version} == {}
 
 
-def test_what_is_installed_first_is_not_replaced_afterwards() -> None:
+def test_packages_installed_first_are_not_replaced_afterwards() -> None:
     build = _pins("build")
     for name in ("server", "dev", "reference"):
         pins = _pins(name)

@@ -1,4 +1,4 @@
-"""The protos are good for every language, reads are told from writes, and v1 stays what it is."""
+"""The protos work for every language, reads are marked as reads, and v1 does not change."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SHARED_OPTIONS = {
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.name))
-def test_a_file_says_where_its_code_goes_in_every_language(file: FileDescriptor) -> None:
+def test_every_file_sets_its_package_for_every_language(file: FileDescriptor) -> None:
     options = file.GetOptions()
     found = {field.name: value for field, value in options.ListFields()}
     stem = file.name.rpartition("/")[2].removesuffix(".proto")
@@ -51,12 +51,12 @@ def _is_read(method: MethodDescriptor) -> bool:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.full_name))
-def test_what_is_called_like_a_read_is_marked_as_one_and_nothing_else(method: MethodDescriptor) -> None:
+def test_exactly_the_methods_named_like_reads_are_marked_as_reads(method: MethodDescriptor) -> None:
     assert _is_read(method) == bool(READ.match(method.name))
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.full_name))
-def test_whatever_is_no_read_can_be_repeated(method: MethodDescriptor) -> None:
+def test_every_write_can_be_repeated(method: MethodDescriptor) -> None:
     is_harmless = _is_read(method) or method.name in SAME_AGAIN
     assert is_harmless != _takes_request_id(method)
 
@@ -68,7 +68,7 @@ def _takes_request_id(method: MethodDescriptor) -> bool:
     return "request_id" in fields
 
 
-def test_the_service_config_repeats_what_is_safe_to_repeat_and_limits_every_single_call() -> None:
+def test_the_service_config_retries_what_is_safe_and_limits_every_unary_call() -> None:
     config = json.loads((ROOT / "protos/service_config.json").read_text("utf-8"))
     timed, repeated = set(), set()
     for each in config["methodConfig"]:
@@ -97,7 +97,7 @@ BREAKING = {
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the protos with their image, as of a release."""
+    """A copy of the protos with their image, as in a release."""
     copy = tmp_path_factory.mktemp("api")
     shutil.copytree(ROOT / "protos", copy / "protos")
     shutil.copy(ROOT / "buf.yaml", copy)
@@ -111,13 +111,13 @@ def test_a_change_that_breaks_v1_is_refused(released: Path, tmp_path: Path, chan
     assert _compared(released, tmp_path, old, new) == REFUSED
 
 
-def test_an_addition_to_v1_is_taken(released: Path, tmp_path: Path) -> None:
+def test_an_addition_to_v1_is_accepted(released: Path, tmp_path: Path) -> None:
     added = "string agent = 4;\n  // Where it was written.\n  string place = 40;"
     assert _compared(released, tmp_path, "string agent = 4;", added) == 0
 
 
 def _compared(released: Path, folder: Path, old: str, new: str) -> int:
-    """How `make breaking` ends with the change."""
+    """The result of `make breaking` after the change."""
     copy = shutil.copytree(released, folder / "changed")
     common = copy / "protos/mnemon/v1/common.proto"
     text = common.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What the READMEs show runs as printed, from the first block to the last, against one real server each."""
+"""The examples in the READMEs run as printed, from the first block to the last, each README on its own real server."""
 
 import os
 import re
@@ -73,7 +73,7 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, and what it prints where the document says so."""
+    """A block of code, and its output if the document shows it."""
 
     language: str
     text: str
@@ -81,14 +81,14 @@ class Block:
 
 
 def blocks(document: Path) -> list[Block]:
-    """The blocks that run, in order."""
+    """The blocks that are run, in order."""
     text = document.read_text(encoding="utf-8")
     found = re.findall(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
     return [Block(language, code, printed or None) for language, code, printed in found if language in RUN]
 
 
 def python(block: Block, address: str) -> None:
-    """Runs it, and compares what it prints; … stands for anything there."""
+    """Runs the block and compares its output, in which … stands for anything."""
     program = block.text.replace(PRINTED_ADDRESS, address)
     if "with Client(" not in program:
         program = f'from mnemon import Client, F\nmemory = Client("{address}")\n{program}'
@@ -106,7 +106,7 @@ def python(block: Block, address: str) -> None:
 
 
 def commands(block: Block, address: str) -> None:
-    """Runs each line, and looks at what it prints."""
+    """Runs each line and checks its output."""
     for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
         command = re.sub(r"^\$ |\s+#.*$", "", line).strip()
         if command in SHOWN_ELSEWHERE:
@@ -118,10 +118,10 @@ def commands(block: Block, address: str) -> None:
 
 
 def said_by(command: str) -> str:
-    """What the command is known to print."""
+    """The expected output of the command."""
     name = command.removeprefix(".venv/server/bin/").removeprefix("mnemon ")
     rows = [said for begin, said in SHOWN.items() if name.startswith(begin)]
-    assert rows, f"nothing says what this prints: {command}"
+    assert rows, f"no expected output is known for: {command}"
     return rows[0]
 
 
@@ -144,7 +144,7 @@ RUN = {"python": python, "sh": commands, "console": commands}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with what the documents name."""
+    """A working folder with the files that the documents name."""
     working = tmp_path / "working"
     working.mkdir()
     for name in ("docker", "protos"):
@@ -170,7 +170,7 @@ def test_every_block_and_command_does_what_is_printed(document: Path, folder: Pa
             RUN[block.language](block, address)
 
 
-def test_every_example_of_the_first_page_is_short_and_says_what_it_prints() -> None:
+def test_every_example_of_the_first_page_is_short_and_shows_its_output() -> None:
     examples = [block for block in blocks(README) if block.language == "python"]
     assert len(examples) > 3
     for example in examples:

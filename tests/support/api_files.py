@@ -1,9 +1,9 @@
-"""Writes what programs of every language read beside the protos: `errors.json` and `service_config.json`.
+"""Writes two files beside the protos that programs of every language read: `errors.json` and `service_config.json`.
 
     python -m tests.support.api_files image folder
 
-The image is what `buf build --as-file-descriptor-set` makes of the protos. All is read out of it, so that neither file
-can say anything else; it needs nothing but protobuf.
+The image is the output of `buf build --as-file-descriptor-set`. Everything is read from it, so that neither file
+can differ from the protos. Only protobuf is needed.
 """
 
 import json
@@ -35,14 +35,14 @@ RETRY_POLICY = {
     "initialBackoff": "0.1s",
     "maxBackoff": "1s",
     "backoffMultiplier": 2,
-    # A server that shuts down cancels what its runtime had taken and no handler had seen yet; a call that its caller
-    # cancels is not repeated.
+    # A server that shuts down cancels calls that its runtime has accepted but that no handler has seen yet. A call that
+    # its own caller cancels is not retried.
     "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
 }
 
 
 def errors(image: FileDescriptorSet) -> dict[str, Any]:
-    """The reasons with what the comments of errors.proto say of each."""
+    """The reasons with the comments of errors.proto."""
     [file] = [file for file in image.file if file.name == ERRORS_PROTO]
     comments = {
         tuple(location.path): " ".join(location.leading_comments.split()) for location in file.source_code_info.location
@@ -58,7 +58,7 @@ def errors(image: FileDescriptorSet) -> dict[str, Any]:
 
 
 def service_config(image: FileDescriptorSet) -> dict[str, Any]:
-    """Retries and deadlines of every single call, as gRPC takes them in every language."""
+    """Retries and deadlines of every unary call, as gRPC reads them in every language."""
     groups: dict[tuple[str, bool], list[dict[str, str]]] = {}
     for name, is_long, may_repeat in _single_calls(image):
         service, _, method = name.rpartition("/")
@@ -74,7 +74,7 @@ def service_config(image: FileDescriptorSet) -> dict[str, Any]:
 
 
 def _single_calls(image: FileDescriptorSet) -> Iterator[tuple[str, bool, bool]]:
-    """Name of each, whether it may take long, and whether it may be repeated."""
+    """The name of each, whether it may take long, and whether it may be retried."""
     files = [file for file in image.file if file.name.startswith("mnemon/")]
     messages = {f".{each.package}.{message.name}": message for each in files for message in each.message_type}
     for file, service in [(each, service) for each in files for service in each.service]:
@@ -86,7 +86,7 @@ def _single_calls(image: FileDescriptorSet) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _may_repeat(file: FileDescriptorProto, method: MethodDescriptorProto, request: DescriptorProto) -> bool:
-    """A read, or a write that a request_id makes harmless; what an operator's tool does may be nothing to do twice."""
+    """True for a read, or a write that a request_id makes idempotent. An operator's tool may be neither."""
     if method.options.idempotency_level == MethodOptions.NO_SIDE_EFFECTS:
         return True
     return "request_id" in (field.name for field in request.field) and file.name != "mnemon/v1/tools.proto"

@@ -55,11 +55,11 @@ class OpenedArchive:
         return await self.store.begin_import(ImportStart(header=header, **terms)).take(records)
 
     async def outcomes(self, *records: ArchivedRecord, **terms: Any) -> list[str]:
-        """The same as words: an outcome, or what is wrong."""
+        """The same as text: a result or an error."""
         return [str(each) for each in await self.take(*records, **terms)]
 
     async def parts(self, selection: ExportSelection | None = None, **terms: Any) -> list[ExportMessage]:
-        """What an export gives."""
+        """The parts of an export."""
         return [part async for part in self.store.export(selection or ExportSelection(), **terms)]
 
     def stored(self, collection: Collection, doc_id: str) -> Document:
@@ -69,7 +69,7 @@ class OpenedArchive:
         return found
 
     def changes(self, after: int = 0) -> list[Change]:
-        """What the log says."""
+        """The changes in the log."""
         return list(self.vault.changes.read(after, limit=10_000, where=ChangeFilter()).changes)
 
 
@@ -108,7 +108,7 @@ def statement(doc_id: str, content: str, **fields: Any) -> ArchivedRecord:
 
 
 def changed(record: ArchivedRecord, **changes: Any) -> ArchivedRecord:
-    """The record with other values of its document."""
+    """The record with other values in its document."""
     assert record.document is not None
     return replace(record, document=replace(record.document, **changes))
 

@@ -1,4 +1,4 @@
-"""A timeline and a store of statements over one vault, with a bridge between them that a test opens, and cuts off."""
+"""A timeline and a store of statements in one vault, with a bridge between them that a test opens and interrupts."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ RETRY_S = 0.01
 
 
 class CutVault:
-    """A vault whose connection breaks with one of its transactions, before or after it was committed."""
+    """A vault whose connection breaks during one of its transactions, before or after the commit."""
 
     def __init__(self, vault: Vault, transactions: int, *, commits: bool) -> None:
         self._vault = vault
@@ -53,7 +53,7 @@ class CutVault:
     def transact(
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> "Future[TransactionReceipt]":
-        """Like the vault's, while it lasts."""
+        """Like the vault's, until the connection breaks."""
         self._left -= 1
         if self._left > 0:
             return self._vault.transact(program, request=request)
@@ -65,7 +65,7 @@ class CutVault:
         return failed
 
     def recover(self) -> None:
-        """It stays cut off."""
+        """Does nothing: the connection stays broken."""
 
 
 class BridgedStores:
@@ -77,11 +77,11 @@ class BridgedStores:
 
     @property
     def timeline(self) -> Timeline:
-        """The vault's."""
+        """The vault's timeline."""
         return self.vault.timeline
 
     def bridge(self, vault: Vault | None = None) -> Bridge:
-        """A bridge that is yet to be opened."""
+        """A bridge that is not open yet."""
         return Bridge(
             vault or self.vault,
             self.timeline,
@@ -105,28 +105,28 @@ class BridgedStores:
         self.timeline.prune(found, PruneReason.RETENTION).result()
 
     def warn(self, warning: TimelineWarning | None = WARNING) -> None:
-        """Notes that the timeline is unwell, or with None that it is well."""
+        """Notes that the timeline is unhealthy, or with None that it is healthy."""
         self.timeline.warn(warning).result()
 
     def changes(self, *types: ChangeType) -> list[Change]:
-        """What the log says."""
+        """The changes in the log."""
         return list(self.vault.changes.read(0, limit=100_000, where=ChangeFilter(frozenset(types))).changes)
 
     async def statements(self, *, hidden: bool = True) -> list[SemanticMemory]:
-        """All that is known."""
+        """All statements."""
         return list((await self.semantic.list(limit=1_000, show_superseded=hidden)).memories)
 
     async def known(self) -> dict[str, tuple[str, ...]]:
-        """What is known and visible: its content, and the events that it is linked to."""
+        """The visible statements: their contents, and the events that they are linked to."""
         return {memory.content: links(memory) for memory in await self.statements(hidden=False)}
 
     def event_ids(self) -> set[str]:
-        """The events that there are."""
+        """The ids of the stored events."""
         sequences = self.timeline.sequences(EventSelection()).tolist()
         return {stored.position.event_id for stored in self.timeline.read(sequences)}
 
     async def settled(self, bridge: Bridge) -> BridgeStatus:
-        """The status once nothing is left to be handled, and the whole log was looked at."""
+        """The status once all events are handled and the whole log was read."""
         found = BridgeStatus(activity=(await bridge.status()).activity)
 
         async def is_settled() -> bool:
@@ -139,12 +139,12 @@ class BridgedStores:
         return found
 
     async def run(self) -> BridgeStatus:
-        """Opens a bridge until nothing is left to be handled."""
+        """Opens a bridge until all events are handled."""
         async with self.bridge() as bridge:
             return await self.settled(bridge)
 
     async def run_cut_off(self, transactions: int, *, commits: bool) -> None:
-        """Opens a bridge whose connection breaks with its n-th transaction, or until nothing is left to be handled."""
+        """Opens a bridge whose connection breaks at its n-th transaction, or until all events are handled."""
         vault = CutVault(self.vault, transactions, commits=commits)
         async with self.bridge(cast("Vault", vault)) as bridge:
             cut, done = asyncio.ensure_future(vault.cut.wait()), asyncio.ensure_future(self.settled(bridge))
@@ -153,7 +153,7 @@ class BridgedStores:
             done.cancel()
 
     def kept_position(self) -> int:
-        """How far the bridge has come, as the vault keeps it."""
+        """The position of the bridge that the vault stores."""
         return state_from_json(self.vault.value(STATE_KEY)).position
 
 
@@ -165,7 +165,7 @@ async def open_bridged(
     embedder: Embedder | None = None,
     capacity: int = 100_000,
 ) -> AsyncIterator[BridgedStores]:
-    """A timeline and a store of statements over one vault, whose conflicts are settled by rules."""
+    """A timeline and a store of statements in one vault, whose conflicts are settled by rules."""
     clock, embedder = MovingClock(), embedder or HashingEmbedder(DIMENSION)
     vault = open_vault(engine, folder, clock, embedder)
     try:
@@ -200,7 +200,7 @@ def happening(
     ago: timedelta = timedelta(0),
     **fields: Any,
 ) -> EpisodicEvent:
-    """An event that the default policy lets through; its content names it where none is given."""
+    """An event that the default policy routes. By default, its content names it."""
     return EpisodicEvent(
         event_id=event_id,
         event_type=event_type,
@@ -220,10 +220,10 @@ def links(memory: SemanticMemory) -> tuple[str, ...]:
 
 
 def details(event: Change) -> dict[str, Any]:
-    """What an event says beyond its type."""
+    """The details of a change."""
     return json.loads(event.details)  # type: ignore[no-any-return]
 
 
 def contents(memories: Sequence[SemanticMemory]) -> list[str]:
-    """What statements say."""
+    """The contents of statements."""
     return [memory.content for memory in memories]

@@ -1,4 +1,4 @@
-"""Chroma indexes for tests, and looks behind their backs: at their child, their files and their server."""
+"""Chroma indexes for tests, and inspection of their child processes, files and servers."""
 
 import fcntl
 import json
@@ -35,7 +35,7 @@ def served(server: ChromaServer, **options: Any) -> ChromaIndex:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Returns once the condition is true; fails when it does not come true in time."""
+    """Waits until the condition is true. Fails if it takes too long."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -43,7 +43,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 
 def kill_child(index: ChromaIndex, number: int = signal.SIGKILL) -> None:
-    """Ends the child with a signal, and waits until the index has noticed."""
+    """Ends the child with a signal and waits until the index has noticed."""
     pid = index.child_pid
     assert pid is not None
     os.kill(pid, number)
@@ -51,7 +51,7 @@ def kill_child(index: ChromaIndex, number: int = signal.SIGKILL) -> None:
 
 
 def stop_child(index: ChromaIndex) -> int:
-    """Has the child answer nothing from here on, and says its process id."""
+    """Stops the child, so that it no longer answers. Returns its process id."""
     pid = index.child_pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -110,7 +110,7 @@ def truncate(file: Path) -> None:
 
 
 def request(server: ChromaServer, path: str, body: dict[str, Any]) -> Any:
-    """What the server says to any client of its HTTP interface."""
+    """What the server answers to any client of its HTTP interface."""
     call = urllib.request.Request(
         f"http://{server.host}:{server.port}{API}{path}",
         json.dumps(body).encode(),

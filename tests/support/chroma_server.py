@@ -1,4 +1,4 @@
-"""A real Chroma server in a process of its own, for tests that need one to talk to, to stop and to start again."""
+"""A real Chroma server in its own process, for tests that talk to one, stop it and start it again."""
 
 import shutil
 import subprocess
@@ -42,7 +42,7 @@ class ChromaServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ends the server; it may be started again."""
+        """Stops the server. It may be started again."""
         if self._process is not None:
             self._process.terminate()
             try:

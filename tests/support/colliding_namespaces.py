@@ -1,7 +1,7 @@
-"""Fifty namespaces that a careless comparison takes for one another."""
+"""Fifty namespaces that a careless comparison confuses."""
 
 COLLIDING: tuple[tuple[str, ...], ...] = (
-    # One's text is the beginning of another's.
+    # The text of one is a prefix of another's.
     ("tenant",),
     ("tenant", "acme"),
     ("tenant", "acme-corp"),
@@ -12,7 +12,7 @@ COLLIDING: tuple[tuple[str, ...], ...] = (
     ("tenantacme",),
     ("tenant", "acme", "acme"),
     ("ten", "ant", "acme"),
-    # Cut in other places, the labels read the same when joined.
+    # Split in other places, but equal when joined.
     ("a", "bc"),
     ("ab", "c"),
     ("abc",),
@@ -29,25 +29,25 @@ COLLIDING: tuple[tuple[str, ...], ...] = (
     ("tenant%2Eacme",),
     ("tenant/",),
     ("tenant", "/acme"),
-    # Looks like a dot, and is none.
+    # Looks like a dot, but is not.
     ("tenant\u2024acme",),
     ("tenant\uff0eacme",),
     ("tenant\u3002acme",),
     ("tenant\u00b7acme",),
-    # Braces: what fills a placeholder stands for itself.
+    # Braces: the value of a placeholder is literal.
     ("{tenant}", "acme"),
     ("{tenant",),
     ("tenant}",),
     ("{}",),
     ("{{tenant}}", "acme"),
-    # Case, and what folds to the same case.
+    # Case, and characters that fold to the same case.
     ("TENANT", "ACME"),
     ("Tenant", "acme"),
     ("stra\u00dfe",),
     ("strasse",),
     ("\u0131d",),
     ("id",),
-    # Unicode: composed and decomposed, compatibility forms, other scripts, marks without width.
+    # Unicode: composed and decomposed, compatibility forms, other scripts, zero-width marks.
     ("caf\u00e9",),
     ("cafe\u0301",),
     ("tenant", "\u0430cme"),
@@ -56,7 +56,7 @@ COLLIDING: tuple[tuple[str, ...], ...] = (
     ("tenant", "\ufeffacme"),
     ("\u212b",),
     ("\u00c5",),
-    # What patterns of SQL and of file names match.
+    # Wildcards of SQL and of file names.
     ("tenant", "acm_"),
     ("tenant", "%"),
 )

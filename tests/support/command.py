@@ -1,4 +1,4 @@
-"""The mnemon command, run in this process, which spares the start of an interpreter."""
+"""The mnemon command, run in this process, which saves the start of an interpreter."""
 
 import json
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def run(address: str, *arguments: str | Path, stdin: str = "") -> Done:
 
 
 def run_json(address: str, *arguments: str | Path) -> list[dict[str, Any]]:
-    """What the command prints for programs, line by line; it must succeed."""
+    """The JSON lines that the command prints. It must succeed."""
     done = run(address, *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -52,7 +52,7 @@ class OpenedConflicts:
         scope: Scope = ADA,
         **fields: Any,
     ) -> SavedSemantic:
-        """Saves a statement as the semantic store does; its vector is the content's own where none is given."""
+        """Saves a statement as the semantic store does. By default, its vector is computed from its content."""
         memory = SemanticMemory(str(uuid.uuid4()), content, scope=scope, **fields)
         new = NewSemantic(
             memory=memory, vector=text_vector(content) if vector is None else vector, policy=policy, rule=rule
@@ -67,11 +67,11 @@ class OpenedConflicts:
         return saved[-1]
 
     async def settle(self, **settings: Any) -> None:
-        """Changes the default rule: `detection`, `arbitration` or `merge`, as rules are written."""
+        """Changes the default rule: `detection`, `arbitration` or `merge`, in the form of a rule."""
         await self.rules.update({"name": "default", **settings})
 
     def embed(self, *texts: str) -> list[Vector]:
-        """The vectors that the store gives these texts."""
+        """The vectors that the store computes for these texts."""
         embedder = HashingEmbedder(DIMENSION)
         try:
             return list(embedder.embed(texts))
@@ -83,7 +83,7 @@ class OpenedConflicts:
         return [row[1] for row in self.vault.collection(SEMANTIC).list_documents(EVERYTHING, limit=10_000)]
 
     def visible(self) -> list[SemanticMemory]:
-        """The statements that can be found, in the order of saving, without what each change counts up."""
+        """The visible statements in the order of saving, without counters that each change increases."""
         return [
             replace(to_semantic(document), revision=0, update_time=self.clock.time)
             for document in self.documents()
@@ -96,7 +96,7 @@ class OpenedConflicts:
         return [stored_decision(document) for _, document in rows]
 
     def changes(self, after: int = 0) -> Sequence[Change]:
-        """What the log says."""
+        """The changes in the log."""
         return self.vault.changes.read(after, limit=10_000, where=ChangeFilter()).changes
 
 

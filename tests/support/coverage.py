@@ -1,7 +1,7 @@
-"""What the tests reach of the server, measured by SlipCover: `pytest -p tests.support.coverage`.
+"""The coverage of the server by the tests, measured by SlipCover: `pytest -p tests.support.coverage`.
 
-SlipCover takes its probes out of what has been reached, where a tracer goes on looking: under a tracer these tests take
-twice their time, under SlipCover a tenth more. Each process writes a file into build/coverage, and
+SlipCover removes its probes from lines that were reached, while a tracer keeps checking. A tracer doubles the time of
+these tests, and SlipCover adds a tenth. Each process writes a file into build/coverage, and
 `python -m slipcover --merge` joins them. Processes that tests start are not measured.
 """
 
@@ -38,7 +38,7 @@ sys.meta_path.insert(0, _Finder(_measured, FileMatcher(sources=[SOURCE])))
 
 
 def pytest_sessionfinish() -> None:
-    """Writes what this process reached."""
+    """Writes what this process covered."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     name = os.environ.get("PYTEST_XDIST_WORKER", "main")
     (FOLDER / f"{name}.json").write_text(json.dumps(_measured.get_coverage()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A server that is killed at random moments under mixed load, and the check that nothing acknowledged was lost.
+"""A server that is killed at random moments under mixed load, and the check that no acknowledged write was lost.
 
 python -m tests.support.crashing --rounds 100
 """
@@ -39,7 +39,7 @@ print(json.dumps(dict(zip(found["ids"], found["documents"]))))
 
 @dataclass
 class Expected:
-    """What a document must be: its newest content, and how often it changed since it was created."""
+    """The expected document: its newest content, and how often it changed since it was created."""
 
     content: str
     revision: int
@@ -61,7 +61,7 @@ class Trial:
         self._stop = threading.Event()
 
     def run(self, rounds: int, faults: "list[Callable[[Trial], None]]", report: Callable[[str], None]) -> None:
-        """Strikes `rounds` times; raises AssertionError where something acknowledged is lost, doubled or not found."""
+        """Makes `rounds` failures. Raises AssertionError if an acknowledged write is lost, duplicated or not found."""
         self.server.start()
         with Client(self.server.address) as client:
             for doc_id, content in STABLE.items():
@@ -71,7 +71,7 @@ class Trial:
             worker.start()
         try:
             for number in range(rounds):
-                # Lets the load run for a random time: what is interrupted is left to chance.
+                # Lets the load run for a random time, so that a random operation is interrupted.
                 self._stop.wait(self.rng.uniform(0.02, 0.6))
                 self.rng.choice(faults)(self)
                 self._check_searches()
@@ -86,7 +86,7 @@ class Trial:
         self._check_index()
 
     def _check_searches(self) -> None:
-        """Soon after the restart, searches answer from all of it."""
+        """Soon after the restart, searches cover all documents."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         with Client(self.server.address) as client:
             for doc_id in self.rng.sample(sorted(STABLE), 4):
@@ -105,7 +105,7 @@ class Trial:
                 assert [hit.doc_id for hit in client.search(word, mode="keyword")] == [doc_id]
 
     def _check_index(self) -> None:
-        """The vector database comes to hold the same, whatever was done to it."""
+        """The vector database eventually holds the same documents, whatever was done to it."""
         deadline = time.monotonic() + SETTLE_WITHIN_S
         with Client(self.server.address) as client:
             while (health := client.check_health()).pending or health.status is not HealthStatus.HEALTHY:
@@ -134,7 +134,7 @@ class Trial:
                     return
 
     def _write(self, client: Client, rng: random.Random, doc_id: str, word: str) -> None:
-        """One write, sent again under its request id until acknowledged; done twice, it would show in the revision."""
+        """One write, retried under its request id until acknowledged. The revision would show a second application."""
         known = self.expected.get(doc_id)
         if known and rng.random() < 0.25:
             receipt = insist(lambda: client.delete(doc_id, request_id=word, allow_missing=True))
@@ -156,19 +156,19 @@ class Trial:
 
 
 def kill_server(trial: Trial) -> None:
-    """The server dies; its child must go with it, and the next one must find everything."""
+    """Kills the server. Its child must end with it, and the next server must find everything."""
     trial.server.kill()
     trial.server.start()
 
 
 def kill_index_child(trial: Trial) -> None:
-    """The process of the vector index dies under a server that goes on."""
+    """Kills the process of the vector index while the server keeps running."""
     if child := trial.server.index_child():
         os.kill(child, signal.SIGKILL)
 
 
 def damage_index_files(trial: Trial) -> None:
-    """Between two lives, files of the vector index lose a byte, their end, or everything."""
+    """While the server is down, damages files of the vector index: a changed byte, a truncation, or an empty file."""
     trial.server.kill()
     files = [path for path in trial.server.data_dir.glob("tenants/default/chroma/**/*") if path.is_file()]
     for path in trial.rng.sample(files, min(2, len(files))):
@@ -185,7 +185,7 @@ def damage_index_files(trial: Trial) -> None:
 
 
 def remove_index_folder(trial: Trial) -> None:
-    """Between two lives, the vector index is gone."""
+    """While the server is down, removes the vector index."""
     trial.server.kill()
     shutil.rmtree(trial.server.data_dir / "tenants" / "default" / "chroma", ignore_errors=True)
     trial.server.start()
@@ -195,7 +195,7 @@ FAULTS = [kill_server, kill_index_child, damage_index_files, remove_index_folder
 
 
 def main() -> None:
-    """Runs a long trial, and says what came of it."""
+    """Runs a long trial and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that cuts its connections, or swallows what they carry, when it is told to."""
+"""A TCP proxy on loopback that cuts its connections or drops their data on request."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ _READ_BYTES = 65_536
 
 
 class CuttingProxy:
-    """Forwards to one address from a port of its own, which it keeps while the server behind it comes and goes."""
+    """Forwards to one address from its own port, which it keeps while the server behind it comes and goes."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -24,7 +24,7 @@ class CuttingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Breaks every open connection at once, as a network would: with no word to either side's protocol."""
+        """Breaks every open connection at once, as a network would, without a message of either protocol."""
         with self._lock:
             for end in self._open:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -32,7 +32,7 @@ class CuttingProxy:
             self._open.clear()
 
     def swallow(self) -> None:
-        """From now on, open connections stay open and carry nothing; new ones work."""
+        """From now on, open connections stay open but carry no data. New ones work."""
         with self._lock:
             self._swallowing |= self._open
 

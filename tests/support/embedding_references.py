@@ -1,6 +1,6 @@
-"""Texts of many kinds and languages, and the vectors that sentence-transformers has for the first of them on torch.
+"""Texts of many kinds and languages, and the vectors by sentence-transformers on torch for the first of them.
 
-python -m tests.support.embedding_references writes those vectors anew.
+python -m tests.support.embedding_references writes those vectors again.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ ODD_TEXTS = (
 
 
 def made_texts() -> list[str]:
-    """Odd texts, single words, then texts of one to sixty sentences in mixed languages and scripts."""
+    """Unusual texts, single words, then texts of one to sixty sentences in mixed languages and scripts."""
     rng = random.Random(20)
     texts = [*ODD_TEXTS, *rng.sample(sorted(set(" ".join(SENTENCES).split())), 60)]
     while len(texts) < TEXT_COUNT:
@@ -60,14 +60,14 @@ def made_texts() -> list[str]:
 
 
 def reference_texts() -> list[str]:
-    """The texts whose vectors are kept."""
+    """The texts whose vectors are stored."""
     return made_texts()[:REFERENCE_COUNT]
 
 
 def references() -> Vectors:
-    """The vectors of `reference_texts` as torch made them, of shape (200, 384), up to the rounding of 16 bits."""
+    """The vectors of `reference_texts` computed by torch, of shape (200, 384), rounded to 16 bits."""
     with np.load(REFERENCES) as kept:
-        assert kept["sha256"].item() == _digest(reference_texts()), "the texts changed: write the references anew"
+        assert kept["sha256"].item() == _digest(reference_texts()), "the texts changed: write the references again"
         return kept["vectors"].astype(np.float32)  # type: ignore[no-any-return]
 
 
@@ -76,7 +76,7 @@ def _digest(texts: list[str]) -> str:
 
 
 def main() -> None:
-    """Makes the vectors, and writes them."""
+    """Computes the vectors and writes them."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     texts = reference_texts()
     embedder = SentenceTransformersEmbedder(MODEL_NAME, model_dir=package_folder())

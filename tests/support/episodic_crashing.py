@@ -58,7 +58,7 @@ class Stubs:
 
 @dataclass
 class Worker:
-    """One client with a user of its own; each call is sent again, as it was, until it is answered."""
+    """One client with its own user. It retries each call unchanged until it is answered."""
 
     name: str
     rng: random.Random
@@ -70,7 +70,7 @@ class Worker:
 
     @property
     def recorded(self) -> set[str]:
-        """The ids of all that was acknowledged."""
+        """The ids of all acknowledged events."""
         return {*self.kept, *self.expired, *self.pruned}
 
     def write(self, stubs: Stubs) -> None:
@@ -103,7 +103,7 @@ class Worker:
             self._note(event)
 
     def _repeat(self, stubs: Stubs) -> None:
-        """What was recorded once is a duplicate, by id or by content."""
+        """A recorded event is a duplicate when recorded again, by id or by content."""
         event = episodic_pb2.EpisodicEvent()
         event.CopyFrom(self.rng.choice(list(self.kept.values())))
         known = event.event_id
@@ -124,7 +124,7 @@ class Worker:
             self.pruned[event_id] = self.kept.pop(event_id)
 
     def _compact(self, stubs: Stubs) -> None:
-        """May be cut off: it can take longer than the server lives."""
+        """May be interrupted, because it can take longer than the server runs."""
         try:
             steps = list(stubs.episodic.CompactTimeline(episodic_pb2.CompactTimelineRequest(), timeout=5))
         except grpc.RpcError as error:
@@ -134,7 +134,7 @@ class Worker:
             assert steps[-1].done, steps
 
     def _new_event(self) -> episodic_pb2.EpisodicEvent:
-        """An event of its own content, seldom one that has expired already."""
+        """An event with its own content. It seldom has already expired."""
         self.writes += 1
         event = episodic_pb2.EpisodicEvent(
             event_id=f"{self.name}-{self.writes}",
@@ -144,7 +144,7 @@ class Worker:
         )
         event.scope.user, event.scope.persona = self.name, "p"
         days = 2 * RETENTION_DAYS if self.rng.random() < 0.1 else 0
-        # Out of order, and with equal times now and then.
+        # Out of order, and sometimes with equal times.
         event.event_time.FromSeconds(self.start_s - days * DAY_S - self.rng.randrange(5_000))
         return event
 
@@ -170,7 +170,7 @@ class EpisodicTrial(KillTrial):
         return Stubs(channel)
 
     def check(self, stubs: Stubs) -> str:
-        """What has expired was looked for at the start of the server."""
+        """Expired events were searched for when the server started."""
         self._settle(stubs)
         self.check_timeline(stubs)
         self.check_feed(stubs)
@@ -180,7 +180,7 @@ class EpisodicTrial(KillTrial):
         )
 
     def _settle(self, stubs: Stubs) -> None:
-        """Waits until retention, removals and the bridge have nothing left to do."""
+        """Waits until retention, removals and the bridge have finished."""
         kept = sum(len(worker.kept) for worker in self.workers)
         deadline = time.monotonic() + SETTLE_S
         while True:
@@ -188,11 +188,11 @@ class EpisodicTrial(KillTrial):
             bridge = stubs.bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest(), timeout=60)
             if (status.event_count, status.removal_pending_count, bridge.queue_depth) == (kept, 0, 0):
                 return
-            assert time.monotonic() < deadline, f"{kept} events are to be kept: {status} {bridge}"
+            assert time.monotonic() < deadline, f"expected {kept} events to be kept: {status} {bridge}"
             time.sleep(0.05)
 
     def check_timeline(self, stubs: Stubs) -> None:
-        """Every event that should be there is there once, as it was sent, newest first; nothing was lost or damaged."""
+        """Every expected event is stored once, as it was sent, newest first. No event was lost or damaged."""
         for worker in self.workers:
             request = episodic_pb2.ListRecentEventsRequest(page_size=37)
             request.filter.scope.user = worker.name
@@ -208,7 +208,7 @@ class EpisodicTrial(KillTrial):
         assert status.state == common_pb2.STATE_READY, status
 
     def check_feed(self, stubs: Stubs) -> None:
-        """The feed told each recorded event once, each removal once with its reason, and no warning."""
+        """The feed has each recorded event once, each removal once with its reason, and no warning."""
         saved: Counter[str] = Counter()
         removed: dict[int, Counter[str]] = {REQUESTED: Counter(), RETENTION: Counter()}
         for event in all_changes(stubs.changes):
@@ -222,12 +222,12 @@ class EpisodicTrial(KillTrial):
         expired = {event_id for worker in self.workers for event_id in worker.expired}
         assert Counter({key: saved[key] for key in saved if key not in expired}) == lasting
         assert removed[REQUESTED] == Counter(event_id for worker in self.workers for event_id in worker.pruned)
-        # One that was pruned before its answer arrived was sent, stored and pruned again.
+        # An event that was pruned before its answer arrived was sent, stored and pruned again.
         assert removed[RETENTION] == Counter({event_id: saved[event_id] for event_id in expired})
         assert all(saved[event_id] for event_id in expired)
 
     def check_statements(self, stubs: Stubs) -> None:
-        """What is known is what the policy makes of the events that are kept: each once, and nothing of the others."""
+        """The statements are what the policy makes of the stored events: one for each, and no others."""
         for worker in self.workers:
             request = semantic_pb2.ListSemanticMemoriesRequest(page_size=100)
             request.filter.scope.user = worker.name

@@ -1,4 +1,4 @@
-"""What tests say to the timeline and to the bridge, and what they are told, as short to write as it is to read."""
+"""Short helpers for requests to the timeline and the bridge, and for their answers."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ PAGE_MAX = 1_000
 
 
 def at(time: datetime) -> Timestamp:
-    """A time as a message."""
+    """A protobuf Timestamp of the time."""
     message = Timestamp()
     message.FromDatetime(time)
     return message
@@ -27,7 +27,7 @@ def happened(
     event_type: str = "conversation",
     **fields: Any,
 ) -> pb.EpisodicEvent:
-    """An event of a user, just now unless a time is given; `scope` may say more of whose it is."""
+    """An event of a user, with the current time unless one is given. `scope` adds further fields of its scope."""
     return pb.EpisodicEvent(
         content=content,
         scope={"user": user, **(scope or {})},
@@ -38,12 +38,12 @@ def happened(
 
 
 async def record(episodic: Any, *events: pb.EpisodicEvent) -> list[pb.EventReceipt]:
-    """Stores events one after the other; their receipts."""
+    """Stores events one after the other. Returns their receipts."""
     return [(await episodic.RecordEvent(pb.RecordEventRequest(event=event))).receipt for event in events]
 
 
 def contents(events: Iterable[pb.EpisodicEvent]) -> list[str]:
-    """What happened, in this order."""
+    """The contents of the events, in order."""
     return [event.content for event in events]
 
 
@@ -60,22 +60,22 @@ async def recent(episodic: Any, **request: Any) -> list[pb.EpisodicEvent]:
 
 
 async def compact(episodic: Any, request_id: str = "") -> list[pb.CompactTimelineResponse]:
-    """Compacts the timeline; every step that was told."""
+    """Compacts the timeline. Returns every reported step."""
     return [step async for step in episodic.CompactTimeline(pb.CompactTimelineRequest(request_id=request_id))]
 
 
 async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
-    """How the timeline is."""
+    """The status of the timeline."""
     return await episodic.GetTimelineStatus(pb.GetTimelineStatusRequest())
 
 
 async def bridge_status(bridge: Any) -> bridge_pb2.GetBridgeStatusResponse:
-    """How the bridge is."""
+    """The status of the bridge."""
     return await bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest())
 
 
 async def told(changes: Any, type_name: str, *, full: bool = False) -> list[changes_pb2.Change]:
-    """All changes of one type, in their order; with their records, where `full`."""
+    """All changes of one type, in order, with their records if `full`."""
     where = changes_pb2.ChangeFilter(types=[f"CHANGE_TYPE_{type_name}"])
     view = changes_pb2.CHANGE_VIEW_FULL if full else changes_pb2.CHANGE_VIEW_BASIC
     found: list[changes_pb2.Change] = []

@@ -1,4 +1,4 @@
-"""Episodic stores with a clock that only the test moves, over a timeline that can be held, and that can fail."""
+"""Episodic stores with a clock that only the test moves, over a timeline that can be held or made to fail."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ NEVER_SLOW = WriteLatency(60.0)
 
 
 class TroubledTimeline:
-    """A timeline whose disk can be slow, full or broken, and whose compaction goes as far as it is let."""
+    """A timeline whose disk can be slow, full or broken, and whose compaction can be held."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -89,7 +89,7 @@ class TroubledTimeline:
         return late
 
     def let_go(self) -> None:
-        """Lets all that is held go on, and holds no more."""
+        """Releases all held calls and holds no more."""
         held, self.held = self.held or [], None
         for go_on in held:
             go_on()
@@ -140,18 +140,18 @@ class OpenedEpisodic:
         return receipts(await self.store.record([happening(content, when, **fields) for content in contents]))
 
     async def indexed(self) -> None:
-        """Returns once the text index has taken every event."""
+        """Waits until the text index has processed every event."""
         deadline = time.monotonic() + WAIT_S
         while (await self.store.status()).text_pending_count:
             assert time.monotonic() < deadline, "the text index does not catch up"
             await asyncio.sleep(0.01)
 
     def feed(self, *types: ChangeType) -> list[Change]:
-        """What the log says, of some types or of all."""
+        """The changes in the log, of some types or of all."""
         return list(self.vault.changes.read(0, limit=10_000, where=ChangeFilter(frozenset(types))).changes)
 
     def warnings(self) -> list[str]:
-        """What the log says of the timeline's health: a warning by its message, and "healthy"."""
+        """The changes of the timeline's health in the log: warnings by message, and "healthy"."""
         types = (ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
         return [
             "healthy" if event.type is ChangeType.EPISODIC_HEALTHY else json.loads(event.details)["message"]
@@ -159,7 +159,7 @@ class OpenedEpisodic:
         ]
 
     async def contents(self) -> list[str]:
-        """What all events say, the newest first."""
+        """The contents of all events, newest first."""
         return said((await self.store.recent(limit=1_000)).events)
 
 
@@ -185,12 +185,12 @@ def receipts(results: Iterable[EventReceipt | MnemonError]) -> list[EventReceipt
 
 
 def said(events: Iterable[StoredEvent]) -> list[str]:
-    """What events say."""
+    """The contents of events."""
     return [decode(event.body).content for event in events]
 
 
 def episodic_vault(engine: str, folder: Path, clock: MovingClock, *, segment_events_max: int = 10_000) -> Vault:
-    """A vault of this kind, whose segments hold so many events."""
+    """A vault of this kind, with this many events per segment."""
     if engine == "in_memory":
         return InMemoryVault(clock=clock, segment_events_max=segment_events_max)
     return SQLiteVault(
@@ -211,7 +211,7 @@ async def open_episodic(
     write_latency: WriteLatency = NEVER_SLOW,
     keep_for: timedelta | None = None,
 ) -> AsyncIterator[OpenedEpisodic]:
-    """A store over a vault of its own, or over one that was there before."""
+    """A store over a new vault, or over the given one."""
     clock = clock or MovingClock()
     opened_vault = vault or InMemoryVault(clock=clock)
     assert await asyncio.to_thread(opened_vault.timeline.wait_until_warm, WAIT_S)

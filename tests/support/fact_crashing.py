@@ -28,7 +28,7 @@ Change = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Expected:
-    """What a fact must be now."""
+    """The expected state of a fact."""
 
     content: str
     revision: int
@@ -38,7 +38,7 @@ class Expected:
 
 @dataclass
 class Worker:
-    """One client with namespaces of its own; each write is sent again, as it was, until it is acknowledged."""
+    """One client with its own namespaces. It retries each write unchanged until it is acknowledged."""
 
     name: str
     rng: random.Random
@@ -124,7 +124,7 @@ class FactTrial(KillTrial):
 
     @property
     def acknowledged(self) -> int:
-        """How many were acknowledged."""
+        """How many writes were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
     def stubs(self, channel: grpc.Channel) -> Stubs:
@@ -137,7 +137,7 @@ class FactTrial(KillTrial):
         return f"{self.acknowledged} writes: each fact as acknowledged, with its versions; one change for each change"
 
     def check_facts(self, stub: Any, worker: Worker) -> None:
-        """Every fact is what was acknowledged last, with what it was before, and each is found by its word alone."""
+        """Every fact is in the last acknowledged state, with its history, and is found only by its own word."""
         request = facts_pb2.ListFactsRequest(page_size=7, show_versions=True)
         request.filter.namespace.append(worker.name)
         request.filter.subtree = True
@@ -151,7 +151,7 @@ class FactTrial(KillTrial):
                 assert found == ([name] if content == known.content else []), (name, known, content, found)
 
     def check_changes(self, stub: changes_pb2_grpc.ChangeServiceStub) -> None:
-        """The log holds each acknowledged change once, those of a fact in their order, and nothing else."""
+        """The log holds each acknowledged change once, the changes of each fact in order, and nothing else."""
         names: dict[str, Name] = {}
         logged: dict[Name, list[Change]] = defaultdict(list)
         for change in all_changes(stub):

@@ -1,4 +1,4 @@
-"""Messages of the fact service, as short to write as they are to read."""
+"""Short helpers for messages of the fact service."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def fact(key: str, namespace: Sequence[str] = ADA, **value: Any) -> pb.Fact:
 
 
 def put_request(key: str, **terms: Any) -> pb.PutFactRequest:
-    """A request to store a fact that says its own key."""
+    """A request to store a fact whose value is its own key."""
     return pb.PutFactRequest(fact=fact(key, content=f"this is {key}"), **terms)
 
 
@@ -28,7 +28,7 @@ async def get_fact(facts: Any, key: str, namespace: Sequence[str] = ADA, **how: 
 
 
 async def search(facts: Any, query: str = "", namespace: Sequence[str] = ADA, **how: Any) -> list[str]:
-    """The keys of what is found, best first."""
+    """The keys of the results, best first."""
     where = pb.FactFilter(namespace=namespace, subtree=how.pop("subtree", False), filter=how.pop("where", None))
     answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=where, query=query, **how))
     return [match.fact.key for match in answer.results]

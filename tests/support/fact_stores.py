@@ -28,19 +28,19 @@ class OpenedFacts:
         self.store, self.vault, self.clock = store, vault, clock
 
     async def put(self, key: str, value: Any, namespace: Iterable[str] = HERE, **fields: Any) -> Fact:
-        """Stores a fact, and returns it; a text stands for a value with it as its content."""
+        """Stores a fact and returns it. A text stands for a value with the text as its content."""
         told = {"content": value} if isinstance(value, str) else value
         receipt = await self.store.put(PutFact(namespace=Namespace(namespace), key=key, value=told, **fields))
         assert receipt.fact is not None
         return receipt.fact
 
     async def keys(self, namespace: Iterable[str] | None = HERE, **fields: Any) -> list[str]:
-        """The keys of the facts that match, in the order of a list."""
+        """The keys of the matching facts, in list order."""
         where = FactFilter(namespace=None if namespace is None else Namespace(namespace), **fields)
         return [fact.key for fact in (await self.store.list(where, limit=1_000)).facts]
 
     def changes(self) -> list[Change]:
-        """What the log says."""
+        """The changes in the log."""
         return list(self.vault.changes.read(0, limit=1_000, where=ChangeFilter()).changes)
 
     def told(self) -> list[tuple[str, str, str]]:
@@ -60,7 +60,7 @@ async def open_facts(
     waiting_texts_max: int = WAITING_TEXTS_MAX,
     **options: Any,
 ) -> AsyncIterator[OpenedFacts]:
-    """A fact store on this engine; `options` are those of FactStore."""
+    """A fact store on this engine. `options` are those of FactStore."""
     clock = MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
     model = embedder.model
@@ -80,5 +80,5 @@ async def open_facts(
 
 
 def keys_of(matches: Iterable[FactMatch]) -> list[str]:
-    """The keys of the facts that were found."""
+    """The keys of the results."""
     return [match.fact.key for match in matches]

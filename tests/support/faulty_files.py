@@ -1,4 +1,4 @@
-"""Files in memory that fail where they are told to, and remember what a power cut would leave of them."""
+"""In-memory files that fail on request, and that know what a power cut would leave of them."""
 
 import errno
 import os
@@ -17,16 +17,16 @@ Operation = Literal["create", "append", "sync", "truncate", "rename", "unlink", 
 
 
 class PowerCutError(Exception):
-    """A file was used that was open when the power went."""
+    """A file was used that was open when the power failed."""
 
 
 class FaultyFiles:
     """A folder whose files and entries each have a volatile image, which is read, and a durable one.
 
-    `fail` names the call, counted from 1 over each kind of operation, that fails; a failing `append` leaves half of its
-    bytes, and what a failing `sync` should have written stays readable but never reaches the disk. `crash` is a power
-    cut: what was synced is there; of the writes that were not, a random choice of whole sectors; of the changes to the
-    folder, a random number of the first.
+    `fail` names the call that fails, counted from 1 for each kind of operation. A failing `append` writes half of its
+    bytes. What a failing `sync` should have written stays readable but never reaches the disk. `crash` is a power cut:
+    synced bytes stay, and so do random whole sectors of the other writes and a random number of the first changes to
+    the folder.
     """
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class FaultyFiles:
         self._failures: dict[Operation, tuple[int, int, int]] = {}
 
     def fail(self, operation: Operation, *, at: int, times: int = 1, error: int = errno.EIO) -> None:
-        """The call number `at`, counted from now, and those behind it fail, `times` in all."""
+        """The next call number `at`, counted from now, and those after it fail, `times` in all."""
         start = self.calls[operation] + at
         self._failures[operation] = start, start + times, error
 
     def heal(self) -> None:
-        """Nothing fails any more."""
+        """From now on no call fails."""
         self._failures.clear()
 
     def crash(self, rng: random.Random) -> None:
-        """The power goes, and comes back: whatever was open is of no more use."""
+        """The power fails and returns. Files that were open can no longer be used."""
         self.cuts += 1
         kept = rng.randint(0, len(self._pending_entries))
         entries = self._pending_entries[kept - 1] if kept else self._durable_entries
@@ -58,11 +58,11 @@ class FaultyFiles:
         self._entries, self._durable_entries, self._pending_entries = dict(entries), dict(entries), []
 
     def content(self, name: str) -> bytes:
-        """What is read of a file."""
+        """The bytes that a read returns."""
         return bytes(self._entries[name].data)
 
     def put(self, name: str, content: bytes) -> None:
-        """A durable file with this content, in place of whatever was there."""
+        """Makes a durable file with this content, replacing any previous one."""
         inode = Inode()
         inode.data, inode.durable = bytearray(content), bytearray(content)
         self._entries[name] = self._durable_entries[name] = inode
@@ -105,7 +105,7 @@ class FaultyFiles:
         copy_file(self, name, target)
 
     def inode(self, name: str) -> "Inode":
-        """The content under a name, to be damaged."""
+        """The content under a name, for a test to damage."""
         with translated("open", name):
             if name not in self._entries:
                 raise FileNotFoundError(errno.ENOENT, "no such file")
@@ -118,7 +118,7 @@ class FaultyFiles:
             yield
 
     def check(self, operation: Operation) -> None:
-        """Counts the call, and fails it where it was told to."""
+        """Counts the call, and fails it if requested."""
         self.calls[operation] += 1
         start, end, error = self._failures.get(operation, (0, 0, 0))
         if start <= self.calls[operation] < end:
@@ -126,7 +126,7 @@ class FaultyFiles:
 
 
 class Inode:
-    """The content of a file: as it is read, as it is on the disk, and the writes that are not on the disk yet."""
+    """The content of a file: as it is read, as it is on disk, and the writes that are not on disk yet."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -147,11 +147,11 @@ class Inode:
         self._pending.clear()
 
     def forget(self) -> None:
-        """What a sync that failed does: what was to be written counts as written, and is not."""
+        """The effect of a failed sync: pending bytes count as written, but are not."""
         self._pending.clear()
 
     def crash(self, rng: random.Random) -> None:
-        """Leaves what a disk may hold: nothing of the pending writes, the first of them, or any sectors of any."""
+        """Leaves what a disk may hold: none of the pending writes, the first ones, or random sectors of any."""
         kept = rng.choice([0, rng.randint(0, len(self._pending)), len(self._pending)])
         torn = rng.random() < 0.5
         for offset, data in self._pending[:kept]:
@@ -226,7 +226,7 @@ class _ReadFile:
 
 
 def _place(content: bytearray, offset: int, data: bytes | None) -> None:
-    """Writes `data` at `offset`, with zeros before it where the content is shorter; None cuts there."""
+    """Writes `data` at `offset`, padding shorter content with zeros. None truncates there."""
     if data is None:
         del content[offset:]
     if len(content) < offset:

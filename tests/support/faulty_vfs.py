@@ -1,4 +1,4 @@
-"""A file layer for SQLite that fails where it is told to, and remembers what a power cut would leave."""
+"""A file layer for SQLite that fails on request, and that knows what a power cut would leave."""
 
 import random
 from pathlib import Path
@@ -12,8 +12,8 @@ SECTOR = 512
 class FaultyVFS(apsw.VFS):
     """The operating system's files, with faults.
 
-    `fail_sync_at` and `fail_write_at` name the call, counted from 1, that fails; `failures` says how many calls fail
-    from there on. `power_cut` writes what a disk may hold when the power goes: what was synced, and of the rest a
+    `fail_sync_at` and `fail_write_at` name the call that fails, counted from 1. `failures` says how many calls fail
+    from there on. `power_cut` writes what a disk may hold after a power failure: synced bytes, and of the others a
     random choice of whole sectors.
     """
 

@@ -1,6 +1,6 @@
-"""Figures at the borders of their types, in every place of a message: fields, maps, and JSON inside of texts.
+"""Boundary values of numeric types for every field of a message: fields, maps, and JSON inside texts.
 
-The places come from the descriptors, so that a field which is added later is tried by itself.
+The fields come from the descriptors, so a field that is added later is covered automatically.
 """
 
 import json
@@ -35,12 +35,12 @@ Change = Callable[[Any], None]
 
 
 def border_changes(message: Any) -> Iterator[tuple[str, Change]]:
-    """A change for each border of each figure of a message, with its place; it works on any copy of the message.
+    """A change for each boundary value of each number in a message, with its path. It can be applied to any copy.
 
-    Messages that are not set are gone into; of a list, its first item is; of a map, what it holds.
+    Unset messages are included. Of a list the first item is changed, of a map its entries.
     """
     for field in message.DESCRIPTOR.fields:
-        assert field.type in _BORDERS or field.type in _OTHERS, f"{field.full_name} has a type that nobody thought of"
+        assert field.type in _BORDERS or field.type in _OTHERS, f"{field.full_name} has a type without boundary values"
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             yield from _of_map(message, field.name)
         elif field.is_repeated:
@@ -75,7 +75,7 @@ def _of_map(message: Any, name: str) -> Iterator[tuple[str, Change]]:
 
 
 def _of_text(message: Any, name: str) -> Iterator[tuple[str, Change]]:
-    """The numbers of a text that is JSON, or of the first of several lines of JSON."""
+    """The numbers of a text that is JSON, or in the first of several lines of JSON."""
     lines = getattr(message, name).split("\n")
     try:
         read = [json.loads(line) for line in lines]
@@ -91,7 +91,7 @@ def _of_text(message: Any, name: str) -> Iterator[tuple[str, Change]]:
 
 
 def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    # What is null in a sample may be a number elsewhere.
+    # A value that is null in a sample may be a number elsewhere.
     if (value is None or isinstance(value, int | float)) and not isinstance(value, bool) and path:
         yield path
     elif isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""A merge rule with every key that there is."""
+"""A merge rule with every key."""
 
 from typing import Any
 

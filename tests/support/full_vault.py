@@ -1,4 +1,4 @@
-"""A vault that holds some of everything, and what can be asked of one: for tests of what takes a vault elsewhere."""
+"""A vault that holds records of every kind, and queries about all of them, for tests of exports and backups."""
 
 import math
 import re
@@ -20,7 +20,7 @@ VOLATILE = {"duration_s", "next_page_token", "commit_time", "pending"}
 
 
 async def fill(client: AsyncClient) -> None:
-    """Stores some of everything, changed, hidden, superseded and deleted records among them."""
+    """Stores records of every kind, among them changed, hidden, superseded and deleted ones."""
     await _documents(client)
     await _memories(client)
     await _facts(client)
@@ -30,12 +30,12 @@ async def fill(client: AsyncClient) -> None:
 
 
 async def answers(client: AsyncClient) -> dict[str, Any]:
-    """What the client's methods that read say, by what was asked."""
+    """The answers of the client's reading methods, by query."""
     return {question: answer async for question, answer in _asked(client)}
 
 
 def differences(left: Any, right: Any, place: str = "") -> Iterator[str]:
-    """Where two answers differ; numbers must agree to 1e-6, confidences as far as they fade within minutes."""
+    """The differences between answers. Numbers must agree to 1e-6, confidences up to what they fade within minutes."""
     if place.endswith("explanation.confidence"):
         left, right = (re.sub(r"[0-9.]+", "#", str(said)) for said in (left, right))
     if isinstance(left, dict) and isinstance(right, dict):

@@ -14,9 +14,9 @@ DEADLINE_S = 60
 
 
 class GatedEmbedder(HashingEmbedder):
-    """The hashing embedder with a gate in front, which writes down its batches and fails on the word `poison`.
+    """The hashing embedder with a gate in front. It records its batches and fails on the word `poison`.
 
-    Texts that begin with `free` pass the gate whether it is open or not.
+    Texts that begin with `free` pass even while the gate is closed.
     """
 
     def __init__(self, parallelism: int = 1) -> None:
@@ -59,7 +59,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def occupied(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> AsyncIterator[asyncio.Task[Vectors]]:
-    """The model at work on one urgent text, which ends with the block."""
+    """The model is busy with one urgent text until the block ends."""
     embedder.gate.clear()
     task = asyncio.create_task(batcher.embed(["occupied"], urgent=True))
     await until(lambda: embedder.batches[-1:] == [["occupied"]])

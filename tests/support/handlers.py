@@ -1,4 +1,4 @@
-"""A service that does what a handler must not do, to be served behind the product's interceptors."""
+"""A service that does what handlers must not do, served behind the product's interceptors."""
 
 import asyncio
 import weakref
@@ -14,7 +14,7 @@ EXCEPTION_TEXT = "path/of/a/file/of/the/server"
 
 
 class Held:
-    """What a handler has in its hands as it fails."""
+    """What a handler holds when it fails."""
 
 
 class Misbehaving(grpc.GenericRpcHandler):
@@ -41,31 +41,31 @@ class Misbehaving(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(behaviour)
 
     async def echo(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Answers what it was asked."""
+        """Answers with the request."""
         return request
 
     async def raise_error(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Fails as only a bug can."""
+        """Raises an error that only a bug would cause."""
         raise ValueError(EXCEPTION_TEXT)
 
     async def abort(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Ends the call by itself."""
+        """Aborts the call itself."""
         await context.abort(grpc.StatusCode.DATA_LOSS, "as the handler said")
         return b""
 
     async def many_violations(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Finds far more wrong than an answer can say."""
+        """Reports far more violations than an answer can hold."""
         raise InvalidArgumentError([FieldViolation(f"field{i}.{'é' * 500}", "ü" * 500) for i in range(1000)])
 
     async def fail_with_hands_full(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Refuses what it looks at, with an error that it had kept."""
+        """Refuses its input with an error that it stored before."""
         held = Held()
         self.held = weakref.ref(held)
         error = InvalidArgumentError.of("field", "is wrong")
         raise error
 
     async def wait(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Answers once it may."""
+        """Answers when it is allowed to."""
         self.waiting += 1
         try:
             await self.release.wait()
@@ -74,7 +74,7 @@ class Misbehaving(grpc.GenericRpcHandler):
         return b"released"
 
     async def large(self, request: bytes, context: aio.ServicerContext) -> bytes:
-        """Answers with as many bytes as were asked for."""
+        """Answers with the requested number of bytes."""
         return bytes(int(request))
 
     async def size(self, request: bytes, context: aio.ServicerContext) -> bytes:
@@ -82,14 +82,14 @@ class Misbehaving(grpc.GenericRpcHandler):
         return str(request_bytes()).encode()
 
     async def flood(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
-        """Never stops talking."""
+        """Sends messages without end."""
         message = bytes(int(request))
         while True:
             yield message
             self.produced += 1
 
     async def idle(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
-        """Says one thing, and then nothing."""
+        """Sends one message, and then nothing."""
         self.opened += 1
         try:
             yield bytes(int(request or b"1"))
@@ -103,19 +103,19 @@ class Misbehaving(grpc.GenericRpcHandler):
         raise ValueError(EXCEPTION_TEXT)
 
     async def deaf(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> AsyncIterator[bytes]:
-        """Reads nothing of what it is sent."""
+        """Reads none of its requests."""
         self.opened += 1
         await asyncio.Event().wait()
         yield b""
 
     async def echo_stream(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> AsyncIterator[bytes]:
-        """Answers each message with itself."""
+        """Echoes each message."""
         async for request in requests:
             yield request
 
 
 def path(name: str) -> str:
-    """Where a method is called."""
+    """The path of a method."""
     return f"/test.Misbehaving/{name}"
 
 

@@ -1,4 +1,4 @@
-"""A client that speaks HTTP/2 by itself, and does with it what no client of gRPC would."""
+"""An HTTP/2 client that does what no gRPC client would do."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ HEADERS = (
 
 
 class RawConnection:
-    """One connection, and the calls on it by the number of their stream."""
+    """One connection, and its calls by the number of their stream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -29,7 +29,7 @@ class RawConnection:
         """What calls that have ended were told."""
 
     async def begin(self, path: str, *, announced: int, sent: int) -> int:
-        """Begins a call whose request is announced as so long, sends so much of it, and returns its number."""
+        """Begins a call with this announced request length, sends this much of it, and returns the stream's number."""
         call: int = self._http.get_next_available_stream_id()
         self._http.send_headers(call, [(":path", path), *HEADERS])
         self._http.send_data(call, b"\0" + announced.to_bytes(4, "big"))
@@ -45,7 +45,7 @@ class RawConnection:
         return call
 
     async def greeted(self) -> None:
-        """Waits until the server has said something."""
+        """Waits until the server has sent something."""
         await self._flush()
         await self._take()
 

@@ -1,7 +1,7 @@
-"""A data folder and an archive as a release wrote them, which every later one must read.
+"""A data folder and an archive written by a release, which every later release must read.
 
-python -m tests.support.kept_vault 1 writes `vault-1.tar.gz` and `archive-1.jsonl` into tests/data: by the code that is
-checked out, so only for a release whose formats are new. What is there stays as it is.
+python -m tests.support.kept_vault 1 writes `vault-1.tar.gz` and `archive-1.jsonl` into tests/data with the code that
+is checked out, so run it only for a release with new formats. Existing files stay unchanged.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ SETTINGS = {"timeline_segment_max_events": 8}
 
 
 def unpack(number: int, folder: Path) -> Path:
-    """A copy of a kept data folder."""
+    """A copy of a stored data folder."""
     with tarfile.open(DATA / f"vault-{number}.tar.gz") as packed:
         packed.extractall(folder, filter="data")
     return folder / "data"
 
 
 def archive(number: int) -> list[dict[str, object]]:
-    """The lines of a kept archive, of the same records."""
+    """The lines of a stored archive of the same records."""
     return [json.loads(line) for line in (DATA / f"archive-{number}.jsonl").read_text("utf-8").splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What trials have in common that kill a server at random moments while clients write to it."""
+"""The common parts of trials that kill a server at random moments while clients write to it."""
 
 import argparse
 import random
@@ -22,12 +22,12 @@ CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconne
 
 
 class TrialWorker(Protocol):
-    """One client, with records of its own; a write is sent again, as it was, until it is acknowledged."""
+    """One client with its own records. It retries each write unchanged until it is acknowledged."""
 
     name: str
 
     def write(self, stubs: Any) -> None:
-        """One change, chosen at random; raises AssertionError where the answer cannot be."""
+        """One random change. Raises AssertionError if the answer is impossible."""
 
 
 class KillTrial(ABC):
@@ -42,22 +42,22 @@ class KillTrial(ABC):
 
     @abstractmethod
     def stubs(self, channel: grpc.Channel) -> Any:
-        """What workers and checks call."""
+        """The stubs that workers and checks use."""
 
     @abstractmethod
     def check(self, stubs: Any) -> str:
-        """Raises AssertionError where what is stored is not what was acknowledged; else says what was seen."""
+        """Raises AssertionError if the stored records are not the acknowledged ones. Otherwise returns a summary."""
 
     @property
     @abstractmethod
     def acknowledged(self) -> int:
-        """How much was acknowledged."""
+        """How many writes were acknowledged."""
 
     def prepare(self, stubs: Any) -> None:  # noqa: B027 - most trials need nothing
-        """What comes before the first write."""
+        """Prepares the server before the first write."""
 
     def run(self, rounds: int, report: Callable[[str], None]) -> None:
-        """Kills `rounds` times, and checks."""
+        """Kills the server `rounds` times, and checks after each."""
         self.server.start()
         with grpc.insecure_channel(self.server.address) as channel:
             self.prepare(self.stubs(channel))
@@ -66,7 +66,7 @@ class KillTrial(ABC):
             thread.start()
         try:
             for number in range(rounds):
-                # Lets the load run for a random time: what is interrupted is left to chance.
+                # Lets the load run for a random time, so that a random operation is interrupted.
                 self._stop.wait(self._rng.uniform(0.02, 0.6))
                 wait_until(lambda least=LEAST * (number + 1): self.errors or self.acknowledged >= least)  # type: ignore[misc]
                 self.server.kill()
@@ -95,7 +95,7 @@ class KillTrial(ABC):
 
 
 def pages(call: Callable[..., Any], request: Any, items: str) -> Iterator[Any]:
-    """All items of all pages of a list."""
+    """All items on all pages of a list."""
     while True:
         page = call(request, timeout=60)
         yield from getattr(page, items)
@@ -116,7 +116,7 @@ def all_changes(stub: changes_pb2_grpc.ChangeServiceStub) -> Iterator[Any]:
 
 
 def run_trial(description: str | None, new_trial: Callable[[Path, int], KillTrial]) -> None:
-    """A command that runs a long trial, and says what came of it."""
+    """A command that runs a long trial and prints the result."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

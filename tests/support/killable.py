@@ -1,4 +1,4 @@
-"""A server that is killed and started again, on one port and one folder, and clients that insist on an answer."""
+"""A server that is killed and restarted on one port and folder, and clients that retry until they get an answer."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class KillableServer:
-    """`mnemon-server serve` as a process of its own, on one port and one folder for all its lives."""
+    """A process of `mnemon-server serve` that keeps its port and folder over restarts."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._port = HeldPort()
@@ -40,15 +40,15 @@ class KillableServer:
             client.wait_until_ready(120)
 
     def kill(self) -> None:
-        """Ends it with SIGKILL, wherever it is."""
+        """Kills it with SIGKILL at whatever point it is."""
         self._end(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ends it in good order."""
+        """Stops it cleanly."""
         self._end(signal.SIGTERM)
 
     def log(self) -> str:
-        """What it said, all its lives long."""
+        """Its output over all restarts."""
         return self._log_path.read_text(errors="replace")
 
     def index_child(self) -> int | None:
@@ -68,7 +68,7 @@ class KillableServer:
 
 
 def insist(call: Callable[[], T]) -> T:
-    """What the call returns, tried until the server is there to answer it."""
+    """The result of the call, retried until the server answers."""
     deadline = time.monotonic() + 120
     while True:
         try:
@@ -76,7 +76,7 @@ def insist(call: Callable[[], T]) -> T:
         except (UnavailableError, DeadlineExceededError):
             if time.monotonic() > deadline:
                 raise
-            # Clients that try without a pause would keep the server from starting.
+            # Clients that retry without a pause would slow down the start of the server.
             time.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""LangGraph's stores in one form, however they are called: its own, and those on a Mnemon server."""
+"""LangGraph's own stores and those on a Mnemon server behind one interface, for blocking and asyncio calls."""
 
 import asyncio
 import zlib
@@ -20,7 +20,7 @@ MNEMON = ("blocking", "blocking awaited", BATCHED, "asyncio from a thread")
 
 
 class Store:
-    """A store whose methods are called in one of the ways."""
+    """A store whose methods are called in one of these ways."""
 
     def __init__(self, store: BaseStore, way: str) -> None:
         self.store = store
@@ -39,11 +39,11 @@ class Store:
         await self._call("delete", *arguments)
 
     async def search(self, *arguments: Any, **options: Any) -> list[Any]:
-        """The items found."""
+        """The matching items."""
         return list(await self._call("search", *arguments, **options))
 
     async def keys(self, *arguments: Any, **options: Any) -> list[str]:
-        """The keys of the items found."""
+        """The keys of the matching items."""
         return [item.key for item in await self.search(*arguments, **options)]
 
     async def list_namespaces(self, **options: Any) -> list[tuple[str, ...]]:
@@ -51,7 +51,7 @@ class Store:
         return list(await self._call("list_namespaces", **options))
 
     async def batch(self, ops: Sequence[Op]) -> list[Any]:
-        """What the operations give."""
+        """The results of the operations."""
         return list(await self._call("batch", ops))
 
     async def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
@@ -64,7 +64,7 @@ class Store:
 
 @asynccontextmanager
 async def opened(way: str, address: str, fields: list[str] | None = None, **options: Any) -> AsyncIterator[Store]:
-    """A store that is called in this way, and holds nothing; `fields` are what it searches."""
+    """An empty store that is called in this way. `fields` are its searched fields."""
     if way in REFERENCES:
         yield Store(InMemoryStore(index={"dims": DIMENSION, "embed": embedded, "fields": fields}), way)
         return
@@ -79,7 +79,7 @@ async def opened(way: str, address: str, fields: list[str] | None = None, **opti
 
 
 def embedded(texts: Sequence[str]) -> list[list[float]]:
-    """Vectors for LangGraph's own store, which brings no embedder: texts are near each other that share words."""
+    """Vectors for LangGraph's own store, which has no embedder: texts that share words are similar."""
     return [_vector(text) for text in texts]
 
 

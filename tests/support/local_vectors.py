@@ -1,4 +1,4 @@
-"""Vectors as embeddings lie, a model of what an index of them must answer, and an index with few enough of them."""
+"""Vectors distributed like embeddings, a model of the right answers, and a small index for tests."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def clustered_vectors(count: int, dimension: int, seed: int) -> Matrix:
 
 
 class Model:
-    """Every vector that is stored, and the plainest way to compare them."""
+    """All stored vectors, with the simplest way to compare them."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -56,7 +56,7 @@ class Model:
         return sorted(scores, key=lambda passage_id: -scores[passage_id])[:limit]
 
     def load(self, vectors: LocalVectors) -> None:
-        """Gives an empty index everything, as the opening of a store does."""
+        """Loads everything into an empty index, as opening a store does."""
         if self.vectors:
             vectors.add(
                 np.array(sorted(self.vectors), np.int64), np.stack([v for _, v in sorted(self.vectors.items())])
@@ -73,7 +73,7 @@ def local_vectors(
 
 
 def opened(folder: Path, model: Model, **options: Any) -> LocalVectors:
-    """An index of everything that the model holds, at work."""
+    """A running index of everything in the model."""
     vectors = local_vectors(folder, model.dimension, **options)
     model.load(vectors)
     vectors.start()
@@ -81,7 +81,7 @@ def opened(folder: Path, model: Model, **options: Any) -> LocalVectors:
 
 
 def recall(vectors: LocalVectors, model: Model, queries: Matrix, limit: int = 10) -> float:
-    """Of the nearest `limit`, how many the graph found; every score must be right, and best come first."""
+    """The fraction of the nearest `limit` that the graph found. All scores must be right, and in descending order."""
     found = 0
     for query in queries:
         scores = vectors.nearest(query, limit)
@@ -96,7 +96,7 @@ def recall(vectors: LocalVectors, model: Model, queries: Matrix, limit: int = 10
 
 
 def has_graph_of(vectors: LocalVectors, count: int) -> Callable[[], bool]:
-    """A condition: the graph holds at least as many vectors, and nothing is left to take."""
+    """A condition: the graph holds at least this many vectors, and none is waiting."""
 
     def condition() -> bool:
         usage = vectors.usage()

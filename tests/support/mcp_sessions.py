@@ -1,4 +1,4 @@
-"""`mnemon mcp` in a process of its own, and the official SDK's client to it."""
+"""`mnemon mcp` in its own process, and the official SDK's client for it."""
 
 import re
 import signal
@@ -21,34 +21,34 @@ _URL = re.compile(r"serving on (http://\S+)")
 
 
 def command(address: str, *options: str) -> list[str]:
-    """The words of the command."""
+    """The command line."""
     return [sys.executable, "-m", "mnemon", "--address", address, "mcp", *options]
 
 
 @dataclass
 class HttpProcess:
-    """The command over HTTP; its two outputs are kept."""
+    """The command over HTTP. Its two outputs are recorded."""
 
     process: subprocess.Popen[str]
     output: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def url(self) -> str:
-        """Where it serves; waits until it does."""
+        """Its URL. Waits until it serves."""
         wait_until(lambda: _URL.search("".join(self.errors)) or self.process.poll() is not None, START_S)
         found = _URL.search("".join(self.errors))
         assert found, f"the command ended with {self.process.poll()}: {''.join(self.errors)}"
         return found[1]
 
     def end(self, number: signal.Signals) -> int:
-        """Its exit code, once it has been told to end."""
+        """Stops it and returns its exit code."""
         self.process.send_signal(number)
         return self.process.wait(START_S)
 
 
 @contextmanager
 def http_process(address: str, *options: str) -> Iterator[HttpProcess]:
-    """The command on a free port, gone afterwards."""
+    """The command on a free port, stopped afterwards."""
     words = command(address, "--transport", "http", "--port", "0", *options)
     with subprocess.Popen(
         words, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -80,19 +80,19 @@ async def stdio_session(address: str, *options: str, mode: str = "auto") -> Asyn
 
 @asynccontextmanager
 async def inner_session(address: str, identity: Identity) -> AsyncIterator[Client]:
-    """A client of the MCP server in this process, which spares the start of an interpreter."""
+    """A client of the MCP server in this process, which saves the start of an interpreter."""
     async with AsyncClient(address) as mnemon, Client(mcp_server(mnemon, identity, "1.2.3")) as client:
         yield client
 
 
 def texts_of(result: types.CallToolResult) -> list[str]:
-    """The texts of a result, which holds nothing else."""
+    """The texts of a result that holds only texts."""
     texts = [content.text for content in result.content if isinstance(content, types.TextContent)]
     assert len(texts) == len(result.content)
     return texts
 
 
 def text_of(result: types.CallToolResult) -> str:
-    """The one text of a result."""
+    """The only text of a result."""
     (text,) = texts_of(result)
     return text

@@ -25,7 +25,7 @@ Change = tuple[str, int, str]
 
 @dataclass
 class Expected:
-    """What a memory must be now."""
+    """The expected state of a memory."""
 
     content: str
     revision: int
@@ -35,7 +35,7 @@ class Expected:
 
 @dataclass
 class Worker:
-    """One client with memories of its own; each write is sent again, under its request id, until it is acknowledged."""
+    """One client with its own memories. It retries each write under its request id until it is acknowledged."""
 
     name: str
     rng: random.Random
@@ -107,7 +107,7 @@ class Worker:
         self._note(memory_id, "MEMORY_PURGED", known.revision, request_id)
 
     def _changed(self, memory_id: str, known: Expected, kind: str, revision: int, request_id: str) -> None:
-        assert revision == known.revision + 1, f"{kind} of {memory_id} was done {revision - known.revision} times"
+        assert revision == known.revision + 1, f"{kind} of {memory_id} was applied {revision - known.revision} times"
         known.revision = revision
         self._note(memory_id, kind, revision, request_id)
 
@@ -132,7 +132,7 @@ class MemoryTrial(KillTrial):
 
     @property
     def acknowledged(self) -> int:
-        """How many were acknowledged."""
+        """How many writes were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
     def stubs(self, channel: grpc.Channel) -> Stubs:
@@ -144,7 +144,7 @@ class MemoryTrial(KillTrial):
         return f"{self.acknowledged} writes: each memory as acknowledged, one change for each change, none without"
 
     def check_memories(self, stub: memory_pb2_grpc.MemoryServiceStub) -> None:
-        """Every memory is what was acknowledged last, none is there twice, and each is found by its word."""
+        """Every memory is in the last acknowledged state, none is duplicated, and each is found by its word."""
         stored = {
             memory.memory_id: Expected(
                 memory.content, memory.revision, memory.HasField("delete_time"), memory.metadata["topic"].string_value
@@ -163,7 +163,7 @@ class MemoryTrial(KillTrial):
             assert found == ([] if known.deleted else [memory_id]), (known, found)
 
     def check_changes(self, stub: changes_pb2_grpc.ChangeServiceStub) -> None:
-        """The log holds each acknowledged change once, those of a record in their order, and nothing else."""
+        """The log holds each acknowledged change once, the changes of each record in order, and nothing else."""
         logged: dict[str, list[Change]] = defaultdict(list)
         last = 0
         for change in all_changes(stub):

@@ -1,4 +1,4 @@
-"""Messages of the memory service, as short to write as they are to read."""
+"""Short helpers for messages of the memory service."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ def metadata(**values: Plain) -> dict[str, common_pb2.MetadataValue]:
 
 
 def create(content: str = "some text", **fields: Any) -> pb.CreateMemoryRequest:
-    """A request to store a memory: fields of the memory, and terms of the call."""
+    """A request to store a memory, with fields of the memory and of the request."""
     terms = {key: fields.pop(key) for key in _TERMS if key in fields}
     return pb.CreateMemoryRequest(memory=pb.Memory(content=content, **fields), **terms)
 
 
 def update(memory_id: str, *paths: str, **fields: Any) -> pb.UpdateMemoryRequest:
-    """A request to change what `paths` name: fields of the memory, and terms of the call."""
+    """A request to change the fields in `paths`, with fields of the memory and of the request."""
     terms = {key: fields.pop(key) for key in _TERMS if key in fields}
     memory = pb.Memory(memory_id=memory_id, **fields)
     return pb.UpdateMemoryRequest(memory=memory, update_mask=FieldMask(paths=paths), **terms)
@@ -57,7 +57,7 @@ def none_of(*parts: common_pb2.Filter) -> common_pb2.Filter:
 
 
 def where(*parts: common_pb2.Filter, **fields: Any) -> pb.MemoryFilter:
-    """Which memories are meant."""
+    """A filter for memories."""
     chosen = {"filter": all_of(*parts)} if parts else {}
     return pb.MemoryFilter(**fields, **chosen)
 
@@ -68,7 +68,7 @@ async def remember(memories: Any, *contents: str, **fields: Any) -> list[pb.Memo
 
 
 async def contents_of(memories: Any, chosen: pb.MemoryFilter, **options: Any) -> list[str]:
-    """The contents of all memories that a filter means, in their order, from one page."""
+    """The contents of all memories that match a filter, in order, from one page."""
     page = await memories.ListMemories(pb.ListMemoriesRequest(filter=chosen, page_size=1000, **options))
     assert not page.next_page_token
     return [memory.content for memory in page.memories]

@@ -36,7 +36,7 @@ ADA = Memory(
 
 
 class MovingClock:
-    """A time that stands still until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self, time: datetime = NOON) -> None:
         self.time = time
@@ -49,7 +49,7 @@ class MovingClock:
         return self.time
 
     def pass_hours(self, hours: float) -> None:
-        """Moves the time on."""
+        """Moves the clock forward."""
         self.time += timedelta(hours=hours)
 
 
@@ -60,7 +60,7 @@ class Opened:
         self.store, self.vault, self.clock = store, vault, clock
 
     async def remember(self, content: str, **fields: Any) -> Memory:
-        """Stores a memory, and returns it."""
+        """Stores a memory and returns it."""
         created = await self.store.create(CreateMemory(memory=Memory("", content, **fields)))
         assert created.memory is not None
         return created.memory
@@ -70,7 +70,7 @@ class Opened:
 async def open_memories(
     engine: str, folder: Path, *, graph: GraphSettings = DEFAULT_GRAPH, **options: Any
 ) -> AsyncIterator[Opened]:
-    """A memory store on this engine; `options` are those of MemoryStore."""
+    """A memory store on this engine. `options` are those of MemoryStore."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
     vault: Vault = (
@@ -95,7 +95,7 @@ async def open_memories(
 
 
 def contents(matches: tuple[MemoryMatch, ...]) -> list[str]:
-    """What the memories that were found say."""
+    """The contents of the memories found."""
     return [match.memory.content for match in matches]
 
 

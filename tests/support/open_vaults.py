@@ -1,4 +1,4 @@
-"""Open vaults that hold only what a test looks at."""
+"""Open vaults that hold only what a test needs."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from mnemon_server.services.vaults import OpenVault
 
 @dataclass
 class Index:
-    """Stands where a store with an index does, and says of itself what a test says."""
+    """Stands in for a store with an index and reports what a test sets."""
 
     is_warm: bool = True
 
@@ -20,7 +20,7 @@ def open_vault_with(
     index: Index | None = None,
     timeline: Index | None = None,
 ) -> OpenVault:
-    """A vault that has documents, indexes that are warm unless others are given, and nothing else."""
+    """A vault with documents and indexes, which are warm unless others are given, and nothing else."""
     nothing = cast("Any", None)
     return OpenVault(
         documents=documents,

@@ -1,4 +1,4 @@
-"""What git tracks of this repository."""
+"""The files of this repository that git tracks."""
 
 import subprocess
 from pathlib import Path
@@ -10,13 +10,13 @@ GENERATED_FROM = "# Generated from "
 
 
 def tracked_files(*patterns: str) -> list[Path]:
-    """Absolute paths of the tracked files that match the git patterns, all of them without one; sorted."""
+    """Absolute paths of the tracked files that match the git patterns, sorted. Without patterns, all files."""
     listing = subprocess.run(["git", "ls-files", "-z", "--", *patterns], cwd=ROOT, capture_output=True, check=True)
     files = (ROOT / name for name in listing.stdout.decode().split("\0") if name)
     return sorted(file for file in files if file.is_file())
 
 
 def written_python(*patterns: str) -> list[Path]:
-    """The Python files among them that people write, without generated ones."""
+    """The hand-written Python files among them, without generated ones."""
     python = [file for file in tracked_files(*patterns) if file.suffix == ".py" and STUBS not in file.parents]
     return [file for file in python if not file.read_text(encoding="utf-8").startswith(GENERATED_FROM)]

@@ -1,4 +1,4 @@
-"""Requests of every RPC, made from the descriptors out of hostile values: none may be the server's fault.
+"""Requests for every RPC, made from the descriptors with hostile values. None may cause a fault of the server.
 
 python -m tests.support.rpc_fuzzing --rounds 100 --seed 7 [--only FactService/]
 """
@@ -48,7 +48,7 @@ class Fuzzer:
         self._random = random.Random(seed)
 
     def request(self, rpc: Rpc) -> Any:
-        """A request that is well-formed, and nothing more."""
+        """A well-formed request with random values."""
         message = rpc.request()
         self._fill(message, 0)
         return message
@@ -108,7 +108,7 @@ class Fuzzer:
 
 
 async def faults(server: Connection, *, seed: int, rounds: int, only: str = "") -> list[str]:
-    """Sends as many requests of every RPC; what the server could not help is told with the request."""
+    """Sends this many requests for every RPC. Returns the server's faults together with the requests."""
     fuzzer, found = Fuzzer(seed), []
     chosen = [rpc for rpc in rpcs() if only in rpc.name and rpc.method.name not in WITHOUT_END]
     codes: Counter[str] = Counter()
@@ -119,12 +119,12 @@ async def faults(server: Connection, *, seed: int, rounds: int, only: str = "") 
             codes[code] += 1
             if fault:
                 found.append(f"{rpc.name} with seed {seed}: {fault}\n{str(request)[:2_000]}")
-    assert codes["OK"] > codes.total() / 20, f"hardly any request came through: {codes}"
+    assert codes["OK"] > codes.total() / 20, f"hardly any request succeeded: {codes}"
     return found
 
 
 async def _outcome(rpc: Rpc, server: Connection, request: Any) -> tuple[str, str]:
-    """The status, and what of it is the server's fault."""
+    """The status, and the server's fault if there is one."""
     try:
         answers = await rpc.call(server.channel, request, timeout_s=TIMEOUT_S)
     except aio.AioRpcError as error:

@@ -1,4 +1,4 @@
-"""Every RPC, as the descriptors tell them: what a test goes through so that none that is added later is forgotten."""
+"""Every RPC in the descriptors. A test that iterates over them covers RPCs that are added later."""
 
 import importlib
 import pkgutil
@@ -24,15 +24,15 @@ class Rpc:
 
     @property
     def name(self) -> str:
-        """As in "MemoryService/GetMemory"."""
+        """For example "MemoryService/GetMemory"."""
         return f"{self.method.containing_service.name}/{self.method.name}"
 
     def request(self, **fields: Any) -> Any:
-        """A request of it."""
+        """A request of its type."""
         return message_factory.GetMessageClass(self.method.input_type)(**fields)
 
     async def call(self, channel: aio.Channel, *requests: Any, timeout_s: float = TIMEOUT_S) -> list[Any]:
-        """What it answers, all of a stream; a stream of requests takes several."""
+        """Its answer, or all answers of a stream. A stream of requests takes several requests."""
         kind = "_".join("stream" if streams else "unary" for streams in (self._sends, self.method.server_streaming))
         stub = getattr(channel, kind)(
             f"/{self.method.containing_service.full_name}/{self.method.name}",
@@ -55,6 +55,6 @@ def modules() -> Iterable[Any]:
 
 
 def rpcs() -> list[Rpc]:
-    """All RPCs that the server serves, in a stable order."""
+    """All RPCs of the server, in a stable order."""
     services = [service for module in modules() for service in module.DESCRIPTOR.services_by_name.values()]
     return [Rpc(method) for service in services if service.full_name != PROVIDER for method in service.methods]

@@ -1,4 +1,4 @@
-"""Small segments to write, damage and read."""
+"""Small segments that tests write, damage and read."""
 
 import random
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Events = Sequence[tuple[int, bytes]]
 
 
 def header(first_sequence: int = 1, *, generation: int = 1, epoch: bytes = EPOCH, seed: int = 7) -> SegmentHeader:
-    """A header whose seed does not change from run to run."""
+    """A header with a fixed seed."""
     return SegmentHeader(epoch, first_sequence, generation, CREATED_US, seed)
 
 
@@ -27,7 +27,7 @@ def bodies(count: int, *, longest: int = 90, first_sequence: int = 1, seed: int 
 
 
 def write_open(files: Files, events: Events, head: SegmentHeader | None = None) -> list[int]:
-    """A file that is not sealed; returns the offsets of its events."""
+    """Writes an unsealed file and returns the offsets of its events."""
     head = head or header(events[0][0])
     writer = SegmentWriter.create(files, head.file_name, head)
     offsets = writer.append_many(events)
@@ -38,7 +38,7 @@ def write_open(files: Files, events: Events, head: SegmentHeader | None = None) 
 
 
 def write_sealed(files: Files, events: Events, head: SegmentHeader | None = None, index: bytes = INDEX) -> SealedFile:
-    """A file that is sealed."""
+    """Writes a sealed file."""
     head = head or header(events[0][0])
     writer = SegmentWriter.create(files, head.file_name, head)
     writer.append_many(events)
@@ -46,12 +46,12 @@ def write_sealed(files: Files, events: Events, head: SegmentHeader | None = None
 
 
 def summary(count: int) -> SegmentSummary:
-    """Of so many events."""
+    """A summary of this many events."""
     return SegmentSummary(count, CREATED_US - 1_000, CREATED_US)
 
 
 def salvaged(reader: SegmentReader) -> list[tuple[int, bytes]]:
-    """Every event that can be had of a file."""
+    """Every event that can be recovered from a file."""
     found = reader.salvage()
     frames = reader.read_many(found.offsets)
     assert [frame.sequence for frame in frames] == list(found.sequences)

@@ -1,4 +1,4 @@
-"""A server that is killed at random moments while conflicts are settled, and the check of what is known afterwards.
+"""A server that is killed at random moments while conflicts are settled, and the check of its statements afterwards.
 
 python -m tests.support.semantic_crashing --rounds 200
 """
@@ -49,7 +49,7 @@ class Stubs:
 
 @dataclass
 class Worker:
-    """One client with a user of its own; each call is sent again, under its request id, until it is answered."""
+    """One client with its own user. It retries each call under its request id until it is answered."""
 
     name: str
     rng: random.Random
@@ -123,7 +123,7 @@ class Worker:
 
 
 class SemanticTrial(KillTrial):
-    """One server, the workers that write to it, and what must be known."""
+    """One server, the workers that write to it, and the expected statements."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.workers = [Worker(f"w{number}", random.Random(seed * 1000 + number)) for number in range(WORKERS)]
@@ -131,7 +131,7 @@ class SemanticTrial(KillTrial):
 
     @property
     def acknowledged(self) -> int:
-        """How many were acknowledged."""
+        """How many writes were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
     def stubs(self, channel: grpc.Channel) -> Stubs:
@@ -150,7 +150,7 @@ class SemanticTrial(KillTrial):
         )
 
     def check_statements(self, stubs: Stubs) -> None:
-        """Every statement is there once, as it should be, and in the order of saving."""
+        """Every statement is stored once, in the expected state, and in the order of saving."""
         for worker in self.workers:
             request = semantic_pb2.ListSemanticMemoriesRequest(show_superseded=True, page_size=100)
             request.filter.scope.user = worker.name
@@ -164,7 +164,7 @@ class SemanticTrial(KillTrial):
             assert list(stored) == list(worker.ledger.statements)
 
     def check_index(self, stubs: Stubs) -> None:
-        """What is visible is found by its vector, what was superseded is not, and the counts are right."""
+        """Visible statements are found by their vectors, superseded ones are not, and the counts are right."""
         statements = {
             memory_id: known for worker in self.workers for memory_id, known in worker.ledger.statements.items()
         }
@@ -179,7 +179,7 @@ class SemanticTrial(KillTrial):
         assert (status.record_count, status.superseded_count) == (len(statements) - superseded, superseded)
 
     def check_decisions(self, stubs: Stubs) -> None:
-        """Every decision is there, and says whether it was taken back."""
+        """Every decision is stored and says whether it was undone."""
         for worker in self.workers:
             decisions = worker.ledger.decisions
             request = conflicts_pb2.ListDecisionsRequest(user=worker.name, page_size=100)
@@ -208,7 +208,7 @@ def _register_rules(stubs: Stubs) -> None:
     for name in (MERGING, NEWCOMER, HOLDER, REFUSING):
         rule = rules_pb2.MergeRuleConfig(
             name=name,
-            # What applies to nobody is used where it is named.
+            # A rule whose conditions never match is used where it is named.
             conditions=rules_pb2.RuleConditions(users=["nobody"]),
             detection=decisions_pb2.DetectionConfig(signals=[decisions_pb2.SIGNAL_TYPE_KEYWORD]),
             arbitration=decisions_pb2.ArbitrationConfig(

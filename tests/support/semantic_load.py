@@ -1,4 +1,4 @@
-"""Many statements, and many who save them at the same time."""
+"""Many statements, and many clients that save them concurrently."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -21,7 +21,7 @@ Found = list[list[tuple[str, float]]]
 
 
 async def load(semantic: Any, count: int, users: int) -> None:
-    """Saves so many statements, in turn of so many users, whose vectors point in all directions."""
+    """Saves this many statements in turn for this many users, with vectors in random directions."""
     rng = np.random.default_rng(4)
 
     def messages() -> Iterator[pb.BulkSaveSemanticMemoriesRequest]:
@@ -42,7 +42,7 @@ async def load(semantic: Any, count: int, users: int) -> None:
 
 
 async def answers(semantic: Any, users: int) -> Found:
-    """What some searches find, every other one within a user."""
+    """The results of some searches, every other one limited to a user."""
     found = []
     for turn, vector in enumerate(np.random.default_rng(5).standard_normal((20, DIMENSION), np.float32)):
         scope = {"user": f"user {turn % users}"} if turn % 2 else {}
@@ -56,13 +56,13 @@ async def answers(semantic: Any, users: int) -> Found:
 
 
 def agreement(before: Found, after: Found) -> float:
-    """The share of what was found before that is found after."""
+    """The fraction of the earlier results that is found again."""
     pairs = [(set(old), set(new)) for old, new in zip(before, after, strict=True)]
     return sum(len(old & new) for old, new in pairs) / sum(len(old) for old, _ in pairs)
 
 
 class Overload:
-    """Clients that save one statement after the other, and come again soon where they are refused."""
+    """Clients that save one statement after the other, and soon retry refused ones."""
 
     def __init__(self, semantic: Any) -> None:
         self._semantic = semantic
@@ -73,7 +73,7 @@ class Overload:
 
     @asynccontextmanager
     async def of(self, clients: int) -> AsyncIterator[None]:
-        """So many of them at work, for as long as the block lasts."""
+        """This many clients, working until the block ends."""
         tasks: Sequence[asyncio.Task[None]] = [asyncio.create_task(self._work(number)) for number in range(clients)]
         try:
             yield

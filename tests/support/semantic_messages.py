@@ -1,4 +1,4 @@
-"""Messages about statements, as short to write as they are to read."""
+"""Short helpers for messages about statements."""
 
 import asyncio
 from typing import Any
@@ -12,13 +12,13 @@ DIMENSION = 64
 
 
 def statement(content: str = "Ada lives in Berlin.", user: str = "ada", **fields: Any) -> pb.SemanticMemory:
-    """A statement of a user; `scope` may say more of whose it is."""
+    """A statement of a user. `scope` adds further fields of its scope."""
     scope = {"user": user, **fields.pop("scope", {})}
     return pb.SemanticMemory(content=content, scope=scope, **fields)
 
 
 def save(content: str = "Ada lives in Berlin.", **fields: Any) -> pb.SaveSemanticMemoryRequest:
-    """A request to store a statement: fields of the statement, and terms of the call."""
+    """A request to store a statement, with fields of the statement and of the request."""
     terms = {key: fields.pop(key) for key in _TERMS if key in fields}
     return pb.SaveSemanticMemoryRequest(memory=statement(content, **fields), **terms)
 
@@ -34,19 +34,19 @@ async def know(semantic: Any, *contents: str, **fields: Any) -> list[pb.Semantic
 
 
 async def contents_known(semantic: Any, **request: Any) -> list[str]:
-    """The contents of all statements that a request to list them means, in their order, from one page."""
+    """The contents of all statements that a list request selects, in order, from one page."""
     page = await semantic.ListSemanticMemories(pb.ListSemanticMemoriesRequest(page_size=1000, **request))
     assert not page.next_page_token
     return [memory.content for memory in page.memories]
 
 
 async def status_of(semantic: Any) -> pb.GetIndexStatusResponse:
-    """How the index is."""
+    """The status of the index."""
     return await semantic.GetIndexStatus(pb.GetIndexStatusRequest())
 
 
 async def until_state(semantic: Any, state: int, timeout_s: float = 60.0) -> pb.GetIndexStatusResponse:
-    """Waits until the index is in this state; how it is then."""
+    """Waits until the index is in this state. Returns the status."""
     async with asyncio.timeout(timeout_s):
         while (status := await status_of(semantic)).state != state:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
@@ -54,15 +54,15 @@ async def until_state(semantic: Any, state: int, timeout_s: float = 60.0) -> pb.
 
 
 def axis(*weights: float) -> list[float]:
-    """A vector whose first numbers are these, and all others 0."""
+    """A vector that begins with these numbers and is 0 elsewhere."""
     return [*weights, *[0.0] * (DIMENSION - len(weights))]
 
 
 def by_id(memory_id: str) -> conflicts_pb2.MemoryReference:
-    """A stored statement."""
+    """A reference to a stored statement."""
     return conflicts_pb2.MemoryReference(memory_id=memory_id)
 
 
 def given(content: str, user: str = "ada", **fields: Any) -> conflicts_pb2.MemoryReference:
-    """A statement that comes with the call."""
+    """A reference to a statement within the call."""
     return conflicts_pb2.MemoryReference(memory=statement(content, user, **fields))

@@ -51,13 +51,13 @@ class OpenedSemantic:
         return await self.store.save(statement(content, scope=scope, request_id=request_id, **fields))
 
     async def known(self, content: str, *, scope: Scope = ADA, **fields: Any) -> SemanticMemory:
-        """Saves a statement, and returns it."""
+        """Saves a statement and returns it."""
         saved = await self.say(content, scope=scope, **fields)
         assert saved.memory is not None
         return saved.memory
 
     def changes(self, *types: ChangeType) -> list[Change]:
-        """What the log says, of some types or of all."""
+        """The changes in the log, of some types or of all."""
         return list(self.vault.changes.read(0, limit=10_000, where=ChangeFilter(frozenset(types))).changes)
 
 
@@ -102,7 +102,7 @@ async def open_semantic(
     write_latency: WriteLatency = NEVER_SLOW,
     **options: Any,
 ) -> AsyncIterator[OpenedSemantic]:
-    """A store of statements on this engine; `options` are those of SemanticStore."""
+    """A store of statements on this engine. `options` are those of SemanticStore."""
     clock = clock or MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
     vault = open_vault(engine, folder, clock, embedder, graph=graph)
@@ -118,27 +118,27 @@ async def open_semantic(
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Returns once something holds."""
+    """Waits until the condition holds."""
     deadline = time.monotonic() + WAIT_S
     while not await holds():
-        assert time.monotonic() < deadline, "it never held"
+        assert time.monotonic() < deadline, "the condition never held"
         await asyncio.sleep(0.01)
 
 
 def contents(found: Sequence[SemanticMatch] | SemanticPage) -> list[str]:
-    """What the statements that were found say."""
+    """The contents of the statements found."""
     if isinstance(found, SemanticPage):
         return [memory.content for memory in found.memories]
     return [match.memory.content for match in found]
 
 
 def details(change: Change) -> dict[str, Any]:
-    """What a change says beyond its type."""
+    """The details of a change."""
     return json.loads(change.details)  # type: ignore[no-any-return]
 
 
 async def supersede(opened: OpenedSemantic, memory: SemanticMemory, by: str) -> SemanticMemory:
-    """Stores a statement that gave way to another one, and the decision about it; returns it."""
+    """Stores a superseded statement and the decision about it. Returns the statement."""
     hidden = replace(memory, memory_id=str(uuid.uuid4()), superseded_by=by)
     decision = Decision(
         decision_id=str(uuid.uuid4()),

@@ -1,4 +1,4 @@
-"""Real servers for tests: in this process on a free port, or as a process of their own."""
+"""Real servers for tests: in this process on a free port, or as their own process."""
 
 import asyncio
 import os
@@ -106,7 +106,7 @@ class Connection:
 
     @property
     def info(self) -> Any:
-        """The stub of the service that tells what the server is."""
+        """The stub of the service that describes the server."""
         return server_pb2_grpc.ServerServiceStub(self.channel)
 
     @property
@@ -119,7 +119,7 @@ class Connection:
 async def bare_server(
     *handlers: grpc.GenericRpcHandler, channel_options: tuple[tuple[str, Any], ...] = (), **settings: Any
 ) -> AsyncIterator[Connection]:
-    """A server with everything but a store, and with further services."""
+    """A server without stores, with additional services."""
     chosen = Settings(**{"listen": "127.0.0.1:0", **settings})
     async with (
         GrpcServer(chosen, extra_handlers=handlers) as server,
@@ -130,12 +130,12 @@ async def bare_server(
 
 @asynccontextmanager
 async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **settings: Any) -> AsyncIterator[Connection]:
-    """A whole server, on a backend without a child process and with an embedder without weights."""
+    """A complete server, on a backend without a child process and with an embedder without weights."""
     from mnemon_server.app import running_server
 
     defaults = {"listen": "127.0.0.1:0", "data_dir": data_dir, "embedding_model": "hashing"}
     defaults |= {"knowledge_store_backend": "local"}
-    # How fast the machine is shall hold nothing back, and be no reason for a warning.
+    # The speed of the machine must neither throttle writes nor cause warnings.
     defaults |= {"semantic_write_latency_target_ms": 60_000.0, "timeline_write_latency_target_ms": 60_000.0}
     chosen = Settings(**{**defaults, **settings})
     async with (
@@ -146,7 +146,7 @@ async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **sett
 
 
 class ServerProcess:
-    """`mnemon-server serve` in a process of its own; its output is kept."""
+    """A process of `mnemon-server serve`. Its output is recorded."""
 
     def __init__(self, data_dir: Path, *flags: str) -> None:
         command = [sys.executable, "-m", "mnemon_server", "serve", "--data-dir", str(data_dir)]
@@ -160,11 +160,11 @@ class ServerProcess:
 
     @property
     def output(self) -> str:
-        """What it wrote so far."""
+        """Its output so far."""
         return "".join(self._lines)
 
     def address(self) -> str:
-        """Where it serves; waits until it does."""
+        """Its address. Waits until it serves."""
         wait_until(lambda: _SERVING.search(self.output) or self.process.poll() is not None, START_S)
         if not (found := _SERVING.search(self.output)):
             raise AssertionError(f"the server ended with {self.process.poll()}: {self.output}")
@@ -181,7 +181,7 @@ class ServerProcess:
         return code
 
     def end(self) -> None:
-        """Ends it, whatever it does."""
+        """Kills it, whatever it is doing."""
         if self.process.poll() is None:
             self.process.kill()
         self.wait()
@@ -195,7 +195,7 @@ class ServerProcess:
 
 @contextmanager
 def server_process(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
-    """A server process that is gone afterwards."""
+    """A server process, stopped afterwards."""
     server = ServerProcess(data_dir, *flags)
     try:
         yield server
@@ -204,12 +204,12 @@ def server_process(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without anybody's settings."""
+    """The environment without settings of the server."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("MNEMON_", "KNOWLEDGE_STORE_"))}
 
 
 def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `mnemon-server` to its end."""
+    """Runs `mnemon-server` until it ends."""
     return subprocess.run(
         [sys.executable, "-m", "mnemon_server", *arguments],
         env={**clean_environment(), **environment},
@@ -237,7 +237,7 @@ async def until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None
 
 
 async def eventually(condition: Callable[[], Awaitable[Any]], timeout_s: float = WAIT_S) -> None:
-    """Asks until the answer is yes."""
+    """Repeats the call until it returns true."""
     deadline = time.monotonic() + timeout_s
     while not await condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s"
@@ -254,7 +254,7 @@ async def failure_of(call: Awaitable[Any]) -> aio.AioRpcError:
 
 
 async def stream_end(call: Any) -> tuple[list[Any], aio.AioRpcError]:
-    """Everything that a stream gave, and the error that it ended with."""
+    """Everything that a stream returned, and its final error."""
     messages = []
     try:
         while (message := await call.read()) is not aio.EOF:
@@ -265,7 +265,7 @@ async def stream_end(call: Any) -> tuple[list[Any], aio.AioRpcError]:
 
 
 def detail(error: aio.AioRpcError, kind: type[Any]) -> Any:
-    """The detail of this kind in the error's status; None where there is none."""
+    """The detail of this kind in the error's status, or None."""
     status = rpc_status.from_call(error)
     assert status is not None, "the error carries no details"
     message = kind()
@@ -273,13 +273,13 @@ def detail(error: aio.AioRpcError, kind: type[Any]) -> Any:
 
 
 def reason(error: aio.AioRpcError) -> str:
-    """The reason that the error carries."""
+    """The reason of the error."""
     info = detail(error, error_details_pb2.ErrorInfo)
     assert info.domain == "mnemon"
     return str(info.reason)
 
 
 async def health_of(connection: Connection, service: str = "readiness") -> str:
-    """What the health service says."""
+    """What the health service reports."""
     answer = await connection.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_S)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

@@ -1,4 +1,4 @@
-"""Lines of a shell as documents print them, run in this process: `mnemon` commands joined by &&, | and >."""
+"""Shell lines from documents, run in this process: `mnemon` commands joined by &&, | and >."""
 
 import shlex
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Shell:
     address: str
 
     def run(self, line: str) -> Done:
-        """What the line printed, and how its last command ended; ends with the first that fails."""
+        """The output of the line and the result of its last command. It stops at the first failure."""
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|&>")
         lexer.whitespace_split = True
         words = list(lexer)

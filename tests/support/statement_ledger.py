@@ -1,4 +1,4 @@
-"""What must be known of a user after saves, merges and their undoing: worked out apart from the server."""
+"""The expected statements of a user after saves, merges and undos, computed independently of the server."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ Told = tuple[str, str]
 
 @dataclass(frozen=True)
 class Known:
-    """A statement; one that was superseded names what took its place."""
+    """A statement. A superseded one names its successor."""
 
     content: str
     topics: frozenset[str]
@@ -22,7 +22,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Settled:
-    """A decision: by which rule, and about what."""
+    """A decision: its rule and its statements."""
 
     rule: str
     existing: str
@@ -32,7 +32,7 @@ class Settled:
 
     @property
     def given_way(self) -> tuple[str, ...]:
-        """What it superseded."""
+        """The statements that it superseded."""
         ways = {MERGING: (self.existing, self.candidate), NEWCOMER: (self.existing,), HOLDER: (self.candidate,)}
         return ways.get(self.rule, ())
 
@@ -46,24 +46,24 @@ class Ledger:
     changes: dict[str, list[Told]] = field(default_factory=dict)
 
     def visible(self) -> list[str]:
-        """The statements that can be found."""
+        """The visible statements."""
         return [memory_id for memory_id, known in self.statements.items() if not known.superseded_by]
 
     def opponent(self, topic: str) -> str | None:
-        """What a statement about a topic conflicts with most: all are as severe, and the one saved first counts."""
+        """The worst conflict of a statement about a topic. All are equally severe, so it is the one saved first."""
         return next((memory_id for memory_id in self.visible() if topic in self.statements[memory_id].topics), None)
 
     def revertible(self) -> list[str]:
-        """The decisions that nothing stands on."""
+        """The decisions that no later decision depends on."""
         return [decision_id for decision_id, settled in self.decisions.items() if self._is_revertible(settled)]
 
     def saved(self, request_id: str, memory_id: str, known: Known) -> None:
-        """A statement without conflict."""
+        """A statement saved without a conflict."""
         self.statements[memory_id] = known
         self.changes[request_id] = [("SEMANTIC_SAVED", memory_id)]
 
     def settled(self, request_id: str, decision_id: str, settled: Settled, new: Known) -> None:
-        """A save that met a conflict."""
+        """A save with a conflict."""
         self.decisions[decision_id] = settled
         changes: list[Told] = []
         if settled.rule == MERGING:
@@ -85,7 +85,7 @@ class Ledger:
         self.changes[request_id] = [*self._merge(settled), ("CONFLICT_MERGED", decision_id)]
 
     def reverted(self, request_id: str, decision_id: str) -> None:
-        """A decision that was taken back."""
+        """An undone decision."""
         settled = self.decisions[decision_id]
         self.decisions[decision_id] = replace(settled, reverted=True)
         for memory_id in settled.given_way:

@@ -1,7 +1,7 @@
-"""Writes the Python client's blocking half from its asyncio half: python -m tests.support.sync_client [--check]
+"""Generates the Python client's blocking half from its asyncio half: python -m tests.support.sync_client [--check]
 
-Each module of `_async/` becomes the module of the same name in `_sync/`. Those in BY_HAND are written twice, since one
-waits with threads and the other with tasks. `--check` writes nothing, and fails where a file differs from what would be
+Each module of `_async/` becomes the module of the same name in `_sync/`. Those in BY_HAND are written twice, because
+one uses threads and the other tasks. `--check` writes nothing, and fails if a file differs from what would be
 written.
 """
 
@@ -42,7 +42,7 @@ SUBSTITUTIONS = [
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """The files that belong into `_sync/`, with their content."""
+    """The files that belong in `_sync/`, with their content."""
     for source in sorted(SOURCE.glob("*.py")):
         if source.name not in BY_HAND:
             target = TARGET / source.name
@@ -50,7 +50,7 @@ def generated() -> Iterator[tuple[Path, str]]:
 
 
 def differences() -> Iterator[str]:
-    """Where `_sync/` is not what would be generated, as lines of diffs."""
+    """The differences between `_sync/` and the generated code, as lines of diffs."""
     expected = dict(generated())
     for file in sorted(expected.keys() | _present()):
         stands = file.read_text("utf-8") if file.exists() else ""
@@ -71,7 +71,7 @@ def _blocking(text: str) -> str:
 
 
 def _formatted(text: str, target: Path) -> str:
-    """The text as ruff would have it in the target's place, without the imports that nothing uses any more."""
+    """The text as ruff formats it at the target's path, without unused imports."""
     for command in (["check", "--fix-only", "--select", "F401,I"], ["format"]):
         call = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", str(target), "-"]
         text = subprocess.run(call, input=text, capture_output=True, check=True, text=True, cwd=ROOT).stdout

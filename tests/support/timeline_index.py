@@ -1,4 +1,4 @@
-"""A timeline in plain Python lists, told the same as a TimelineIndex, and asked the same."""
+"""A timeline in plain Python lists that gets the same writes and queries as a TimelineIndex."""
 
 import random
 from collections import Counter
@@ -19,19 +19,19 @@ USERS = ("ada", "bob", "çelik", "dora", "emil", "fay")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An event, and where it is."""
+    """An event and its location."""
 
     row: EventRow
     segment_id: int
     event_id: str
 
     def ref(self, offset: int) -> EventRef:
-        """What the index should say of it."""
+        """What the index should return for it."""
         return EventRef(self.row.time_us, self.row.sequence, self.segment_id, offset)
 
 
 def is_selected(row: EventRow, selection: Selection, *, anytime: bool = False) -> bool:
-    """Whether a selection takes an event, field by field."""
+    """Whether a selection matches an event, field by field."""
     for name in Scope.__dataclass_fields__:
         wanted = getattr(selection.scope, name)
         if wanted and wanted != getattr(row.scope, name):
@@ -45,7 +45,7 @@ def is_selected(row: EventRow, selection: Selection, *, anytime: bool = False) -
 
 
 class TimelineTrial:
-    """An index, and beside it what it was told."""
+    """An index, and the events that were written to it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -58,10 +58,10 @@ class TimelineTrial:
         self._last_sequence = 0
         self._dead: set[int] = set()
 
-    # What is done
+    # Writes
 
     def step(self) -> None:
-        """Does something at random."""
+        """Makes a random write."""
         weights = {
             self.begin: 2,
             self.append: 6,
@@ -81,7 +81,7 @@ class TimelineTrial:
             self.open_segments.append(segment_id)
 
     def append(self, count: int | None = None) -> None:
-        """Adds events of any time to the newest segment, and now and then one with an id that was there before."""
+        """Adds events of any time to the newest segment, and sometimes one with an existing id."""
         if not self.open_segments or self.open_segments[-1] <= max(self.sealed_segments, default=0):
             return
         segment_id = self.open_segments[-1]
@@ -90,7 +90,7 @@ class TimelineTrial:
         self.index.append(segment_id, rows)
 
     def seal(self) -> None:
-        """Seals the oldest open segment; sometimes an event dies after its sealed block was made."""
+        """Seals the oldest open segment. Sometimes an event dies after its sealed block was made."""
         if not self.open_segments or not (told := self.of(self.open_segments[0])):
             return
         segment_id = self.open_segments.pop(0)
@@ -117,27 +117,27 @@ class TimelineTrial:
             self._dead |= dying
 
     def rewrite(self) -> None:
-        """Puts a block without its dead in the place of a sealed one."""
+        """Replaces a sealed block by one without its dead events."""
         if self.sealed_segments:
             self._replace([self.random.choice(self.sealed_segments)])
 
     def merge(self) -> None:
-        """Puts one block in the place of two neighbours."""
+        """Replaces two neighbouring blocks by one."""
         if len(self.sealed_segments) > 1:
             at = self.random.randrange(len(self.sealed_segments) - 1)
             self._replace(self.sealed_segments[at : at + 2])
 
     def drop(self) -> None:
-        """Forgets a sealed segment."""
+        """Drops a sealed segment."""
         if len(self.sealed_segments) > 3:
             segment_id = self.sealed_segments.pop(0)
             self.index.drop(segment_id)
             self.told = [each for each in self.told if each.segment_id != segment_id]
 
-    # What is asked
+    # Queries
 
     def selection(self) -> Selection:
-        """Some question."""
+        """A random selection."""
         pick = self.random
         fields = {
             "user": pick.choice(["", *USERS, "nobody"]),
@@ -154,7 +154,7 @@ class TimelineTrial:
         )
 
     def of(self, segment_id: int) -> list[Told]:
-        """The events of a segment, dead ones included."""
+        """The events of a segment, including dead ones."""
         return [each for each in self.told if each.segment_id == segment_id]
 
     @property
@@ -163,21 +163,21 @@ class TimelineTrial:
         return [each for each in self.told if each.row.sequence not in self._dead]
 
     def selected(self, selection: Selection, *, oldest_first: bool = False) -> list[EventRef]:
-        """All that a selection takes, in order."""
+        """All events that match a selection, in order."""
         found = [self.ref(each) for each in self.alive if is_selected(each.row, selection)]
         return sorted(found, reverse=not oldest_first)
 
     def ref(self, told: Told) -> EventRef:
-        """Where an event should be."""
+        """The expected location of an event."""
         return told.ref(self.offsets.get(told.row.sequence, NO_OFFSET))
 
     def counts(self, selection: Selection) -> Counts:
-        """How many events pass."""
+        """The numbers of matching events."""
         context = [each for each in self.alive if is_selected(each.row, selection, anytime=True)]
         return Counts(len(self.alive), len(context), len(self.selected(selection)))
 
     def summary(self, selection: Selection) -> Summary:
-        """What the events of a selection are like."""
+        """The summary of the events of a selection."""
         rows = [each.row for each in self.alive if is_selected(each.row, selection)]
         times = [row.time_us for row in rows]
         return Summary(
@@ -189,11 +189,11 @@ class TimelineTrial:
         )
 
     def with_id(self, event_id: str) -> list[EventRef]:
-        """The events of an id."""
+        """The events with an id."""
         return sorted(self.ref(each) for each in self.alive if each.event_id == event_id)
 
     def with_key(self, key: EventKey) -> list[EventRef]:
-        """The events of a key."""
+        """The events with a key."""
         return sorted(
             self.ref(each) for each in self.alive if (each.row.scope.user, each.row.time_us, each.row.key_hash) == key
         )
@@ -217,7 +217,7 @@ class TimelineTrial:
         return self.told[-1]
 
     def _time(self) -> int:
-        # Few times, so that many events share one; some before 1970, some years away.
+        # Few distinct times, so that many events share one. Some are before 1970, some years away.
         return self.random.choice([-DAY_US - 1, -1, 0, 400 * DAY_US]) + self.random.randrange(8) * (DAY_US // 3)
 
     def _replace(self, segment_ids: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Messages of the timeline around one noon, as short to write as they are to read."""
+"""Short helpers for messages of the timeline around one noon."""
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
@@ -17,19 +17,19 @@ NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
 def stamp(time: datetime) -> Timestamp:
-    """A time as a message."""
+    """A protobuf Timestamp of the time."""
     message = Timestamp()
     message.FromDatetime(time)
     return message
 
 
 def minutes(count: float, since: datetime = NOON) -> Timestamp:
-    """So many minutes after noon."""
+    """This many minutes after noon."""
     return stamp(since + timedelta(minutes=count))
 
 
 def happened(content: str = "Ada had lunch.", at: float = 0, **fields: Any) -> pb.EpisodicEvent:
-    """An event of Ada, so many minutes after noon; `scope` may say more of whose it is."""
+    """An event of Ada, this many minutes after noon. `scope` adds further fields of its scope."""
     scope = {"user": "ada", **fields.pop("scope", {})}
     event_time = fields.pop("event_time", minutes(at))
     event_type = fields.pop("event_type", "conversation")
@@ -44,12 +44,12 @@ def record(
 
 
 def around_noon(first: float = -1_000, last: float = 1_000) -> common_pb2.TimeRange:
-    """A range of time, in minutes after noon."""
+    """A time range, in minutes after noon."""
     return common_pb2.TimeRange(start_time=minutes(first), end_time=minutes(last))
 
 
 def window(**fields: Any) -> pb.QueryWindowRequest:
-    """A query of the window around noon, unless it names another one."""
+    """A query of the window around noon, or of another given window."""
     if not {"range", "last_days"} & set(fields):
         fields["range"] = around_noon()
     return pb.QueryWindowRequest(**fields)
@@ -61,7 +61,7 @@ def events_of(answer: pb.QueryWindowResponse) -> list[pb.EpisodicEvent]:
 
 
 def ids(answer: pb.QueryWindowResponse) -> list[str]:
-    """Their ids."""
+    """The ids of the events."""
     return [event.event_id for event in events_of(answer)]
 
 
@@ -77,19 +77,19 @@ def bulk(events: Iterable[pb.EpisodicEvent]) -> pb.BulkRecordEventsRequest:
 
 
 async def remember(episodic: Any, events: Iterable[pb.EpisodicEvent]) -> list[pb.EventReceipt]:
-    """Stores events in their order; all must be fine."""
+    """Stores events in order. All must be accepted."""
     [answer] = [answer async for answer in episodic.BulkRecordEvents(sent(bulk(events)))]
     assert all(result.WhichOneof("outcome") == "receipt" for result in answer.results)
     return [result.receipt for result in answer.results]
 
 
 async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
-    """How the timeline is."""
+    """The status of the timeline."""
     return await episodic.GetTimelineStatus(pb.GetTimelineStatusRequest())
 
 
 def violations(error: aio.AioRpcError) -> set[str]:
-    """The fields that an error names, each with what would be right."""
+    """The fields that an error names, each with its description."""
     assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
     named = detail(error, error_details_pb2.BadRequest).field_violations
     assert all(violation.description for violation in named)

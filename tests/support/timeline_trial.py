@@ -42,20 +42,20 @@ SETTINGS = TimelineSettings(
 
 
 class TrialClocks:
-    """The time of day, and the seconds that never go back."""
+    """The time of day, and the monotonic seconds."""
 
     def __init__(self) -> None:
         self.now = START
         self.seconds = 1_000.0
 
     def pass_time(self, seconds: float) -> None:
-        """Both go on."""
+        """Moves both forward."""
         self.now += timedelta(seconds=seconds)
         self.seconds += seconds
 
 
 class MemoryManifest:
-    """See Manifest: kept in memory, durable as soon as it is committed. `fail` may refuse a commit."""
+    """See Manifest. Kept in memory and durable once committed. `fail` may refuse a commit."""
 
     def __init__(self) -> None:
         self.epoch = bytes(range(16))
@@ -133,7 +133,7 @@ class MemoryManifest:
         return len(sealed) > 2
 
     def add(self, body: bytes, limit: int, now: datetime) -> tuple[int, int]:
-        """Commits an event; its sequence and its segment."""
+        """Commits an event. Returns its sequence and segment."""
         self.last_sequence += 1
         sequence = self.last_sequence
         row = next((row for row in self.list.values() if row.state is SegmentState.OPEN), None)
@@ -168,7 +168,7 @@ class StoppedError(BaseException):
 
 
 class TrialFiles(FaultyFiles):
-    """Files of a process that may be killed, on a disk of which some bytes may not be read any more."""
+    """Files of a process that may be killed, on a disk with some unreadable bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class TrialFiles(FaultyFiles):
         """By file, a byte that is another in memory than on the disk."""
 
     def check(self, operation: Operation) -> None:
-        """Nothing is done any more once the process is dead."""
+        """Refuses any operation once the process is dead."""
         if operation != "pread":
             self.changes += 1
         if self.stop_at is not None and self.changes >= self.stop_at:
@@ -223,7 +223,7 @@ class _TrialReadFile:
 
 @dataclass(slots=True)
 class Trial:
-    """A timeline, what was acknowledged of it, and the ways in which it can end."""
+    """A timeline, its acknowledged events, and the ways in which it can end."""
 
     settings: TimelineSettings
     clocks: TrialClocks
@@ -239,7 +239,7 @@ class Trial:
 
     @classmethod
     def begin(cls, settings: TimelineSettings = SETTINGS, files: TrialFiles | None = None) -> "Trial":
-        """An empty one, warm."""
+        """An empty timeline that is warm."""
         clocks, manifest = TrialClocks(), MemoryManifest()
         files, quarantine = files or TrialFiles(), FaultyFiles()
         parts = open_maintenance(settings, clocks, files, quarantine, manifest)
@@ -248,7 +248,7 @@ class Trial:
         return trial
 
     def append(self, count: int, *, at: datetime | None = None) -> list[int]:
-        """Commits events; their sequences."""
+        """Commits events. Returns their sequences."""
         return [self.append_one(at or START + timedelta(minutes=7 * number)) for number in range(count)]
 
     def append_one(self, at: datetime) -> int:
@@ -284,28 +284,28 @@ class Trial:
         raise AssertionError("the maintenance thread does not come to an end")
 
     def seal_all(self) -> None:
-        """No segment is left unsealed."""
+        """Seals all segments."""
         for row in self.manifest.segments():
             self.manifest.roll(row.segment_id)
         self.maintenance.appended(0)
         self.run()
 
     def compact(self, report: Callable[[CompactionProgress], None] = lambda progress: None) -> CompactionProgress:
-        """Compacts as if somebody had asked for it."""
+        """Compacts as a caller would request it."""
         done = Future[CompactionProgress]()
         self.maintenance.tasks.start_compaction(report, done)
         self.run()
         return done.result(0)
 
     def scrub(self) -> None:
-        """Reads everything as if somebody had asked for it."""
+        """Checks all files as a caller would request it."""
         done = Future[None]()
         self.maintenance.tasks.start_scrub(done)
         self.run()
         done.result(0)
 
     def reopen(self, *, run: bool = True) -> None:
-        """The process ends as if it were killed, and a new one starts."""
+        """Ends the process as if it were killed, and starts a new one."""
         self.manifest.noted.clear()
         parts = open_maintenance(self.settings, self.clocks, self.files, self.quarantine, self.manifest)
         self.index, self.maintenance = parts
@@ -313,17 +313,17 @@ class Trial:
             self.run()
 
     def crash(self, rng: random.Random) -> None:
-        """The power goes, and comes back."""
+        """The power fails and returns."""
         self.files.crash(rng)
         self.quarantine.crash(rng)
 
     def crash_and_reopen(self, seed: int) -> None:
-        """Both."""
+        """Both a crash and a reopening."""
         self.crash(random.Random(seed))
         self.reopen()
 
     def found(self) -> dict[int, bytes]:
-        """What a reader gets, by sequence; damage that it meets is repaired, as readers have it done."""
+        """What a reader gets, by sequence. Damage that it finds is repaired, as it is for real readers."""
         for _ in range(10):
             bodies: dict[int, bytes] = {}
             damaged = False
@@ -344,16 +344,16 @@ class Trial:
 
     @property
     def lost(self) -> list[tuple[int, int, int]]:
-        """First and last sequence, and count, of each range that is noted as lost."""
+        """First and last sequence, and count, of each range that is recorded as lost."""
         return [(run.first_sequence, run.last_sequence, run.event_count) for run in self.manifest.lost]
 
     @property
     def severities(self) -> list[str]:
-        """What the feed says: the severity of each warning, and "healthy"."""
+        """The severity of each warning in the feed, and "healthy"."""
         return [note.severity if note else "healthy" for note in self.manifest.notes]
 
     def check(self) -> None:
-        """What was acknowledged is there, what was removed is not, and no file is there that should not be."""
+        """Checks that acknowledged events are stored, removed ones are not, and no unexpected file exists."""
         assert self.found() == self.expected
         assert set(self.files.names()) == {file_name(row) for row in self.manifest.segments()}
         assert self.removed_in_files() == []
@@ -365,14 +365,14 @@ class Trial:
         return [one for one in removed if any(content_of(one).encode() in content for content in contents)]
 
     def damage(self, segment_id: int, offset: int, *, bit: int = 0) -> None:
-        """Flips a bit of a segment's file, on the disk."""
+        """Flips a bit of a segment's file on disk."""
         name = self.name_of(segment_id)
         content = bytearray(self.files.content(name))
         content[offset] ^= 1 << bit
         self.files.put(name, bytes(content))
 
     def span(self, sequence: int) -> tuple[int, int]:
-        """Where the frame of an event of a sealed segment begins and ends."""
+        """The start and end of the frame of an event in a sealed segment."""
         owner = max(one for one in self.manifest.list if one <= sequence)
         offsets = {ref.sequence: ref.offset for ref in self.index.page(Selection(), limit=10_000)}
         frame = self.maintenance.store.readers.get(self.name_of(owner)).read(offsets[sequence])

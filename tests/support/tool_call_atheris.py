@@ -1,4 +1,4 @@
-"""Lets atheris choose the texts that are read for tool calls, guided by the branches that they reach.
+"""Lets atheris choose the texts that are parsed for tool calls, guided by the branches that they reach.
 
 make fuzz TEXTS=1000000
 """
@@ -6,7 +6,7 @@ make fuzz TEXTS=1000000
 import argparse
 import sys
 
-import atheris  # of no extra: it is built for few versions of Python
+import atheris  # in no extra, because it is built for few versions of Python
 
 with atheris.instrument_imports(include=["mnemon_server", "json_repair"]):
     from tests.support.tool_call_fuzzing import OPTIONS, PIECES, check
@@ -23,7 +23,7 @@ def _read(data: bytes) -> None:
 
 
 def main() -> None:
-    """Runs until all texts are read, or one of them does harm; that one is then written to a file."""
+    """Runs until all texts are parsed or one of them fails. The failing text is then written to a file."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--texts", type=int, default=20_000)
     texts = arguments.parse_args().texts

@@ -1,4 +1,4 @@
-"""Texts with tool calls, sound and damaged at random, and what must hold for whatever is read from any text.
+"""Texts with tool calls, valid and randomly damaged, and what must hold for the result of parsing any text.
 
 python -m tests.support.tool_call_fuzzing --texts 1000000
 """
@@ -78,26 +78,26 @@ def random_value(chance: random.Random, depth: int = 0) -> Any:
 
 
 def random_call(chance: random.Random) -> tuple[str, str, dict[str, Any]]:
-    """Tool, action and parameters."""
+    """A random tool, action and parameters."""
     names = chance.sample(["query", "limit", "content", "tags", "id"], chance.randrange(4))
     return chance.choice(TOOLS), chance.choice(["", "create", "delete"]), {name: random_value(chance) for name in names}
 
 
 def written(call: tuple[str, str, dict[str, Any]], *, indent: int | None = None) -> str:
-    """A call as it should be written in ABP."""
+    """A call in the correct ABP form."""
     tool, action, parameters = call
     envelope = {"action": action, "parameters": parameters}
     return f"[[ABP_TOOL:{tool}]]\n{json.dumps(envelope, ensure_ascii=False, indent=indent)}\n{END}\n"
 
 
 def written_in_vcp(tool: str, fields: dict[str, str]) -> str:
-    """A call as it should be written in VCP."""
+    """A call in the correct VCP form."""
     lines = [f"tool_name:「始」{tool}「末」", *(f"{key}:「始」{value}「末」" for key, value in fields.items())]
     return "<<<[TOOL_REQUEST]>>>\n" + ",\n".join(lines) + f"\n{VCP_END}\n"
 
 
 def sound_text(chance: random.Random) -> tuple[str, list[tuple[str, str, dict[str, Any]]]]:
-    """A text, and the calls in it."""
+    """A valid text, and the calls in it."""
     calls = [random_call(chance) for _ in range(chance.randrange(1, 4))]
     prose = [
         chance.choice(["", "I'll look.\n", "<think>hm {x} [[ABP_TOOL:no]]</think>\n", 'So {that} "is" it: '])
@@ -125,7 +125,7 @@ def mutated(text: str, chance: random.Random) -> str:
 
 
 def random_text(chance: random.Random) -> str:
-    """Mostly damaged calls of both protocols, sometimes mere pieces of them."""
+    """Mostly damaged calls of both protocols, sometimes only pieces of them."""
     kind = chance.randrange(10)
     if kind == 0:
         return "".join(chance.choice(PIECES) for _ in range(chance.randrange(60)))
@@ -140,7 +140,7 @@ def random_text(chance: random.Random) -> str:
 def check(text: str, options: ParseOptions) -> None:
     """Asserts all that must hold for any text."""
     result = parse_tool_calls(text, options)
-    assert result == parse_tool_calls(text, options), "the same text is read in the same way"
+    assert result == parse_tool_calls(text, options), "parsing the same text twice gave different results"
     assert result.success == bool(result.calls) == (result.error == "")
     assert result.raw_content == text
     visible = without_thinking(text).text
@@ -158,7 +158,7 @@ def _check_places(result: ParseResult) -> None:
 
 
 def _check_boundaries(result: ParseResult, visible: str, options: ParseOptions) -> None:
-    """Never more calls than end markers, and with the last of them gone, never a call at the end."""
+    """Never more calls than end markers, and without the last end marker never a call at the end."""
     for protocol, marker in ((Protocol.ABP, END), (Protocol.VCP, VCP_END)):
         if protocol is Protocol.ABP and not options.require_end_marker:
             continue
@@ -173,7 +173,7 @@ def _count(result: ParseResult, protocol: Protocol) -> int:
 
 
 def _check_call(call: ToolCall, visible: str, options: ParseOptions) -> None:
-    """Its words are all in the text, it may be handed on as JSON, and it reads the same when it is written again."""
+    """All its words are in the text, it is valid JSON, and it reads the same when it is written again."""
     assert call.tool in visible
     assert call.tool == call.tool.strip() != ""
     words = [word for text in _texts(dict(call.parameters)) for word in _WORD.findall(text)]
@@ -181,7 +181,7 @@ def _check_call(call: ToolCall, visible: str, options: ParseOptions) -> None:
     json.dumps(dict(call.parameters), ensure_ascii=False, allow_nan=False).encode()
     assert _depth(dict(call.parameters)) <= JSON_DEPTH_MAX
     if call.protocol is Protocol.ABP:
-        assert not (call.repairs and END not in visible), "what was cut off is never repaired"
+        assert not (call.repairs and END not in visible), "a truncated call was repaired"
         again = parse_tool_calls(written((call.tool, call.action, dict(call.parameters))), ParseOptions())
         if _depth(dict(call.parameters)) < JSON_DEPTH_MAX and "<" not in json.dumps(call.parameters):
             assert [(one.tool, one.action, one.parameters, one.repairs) for one in again.calls] == [
@@ -205,7 +205,7 @@ def _depth(value: Any) -> int:
 
 
 def run(texts: int, seed: int, report: Callable[[str], None]) -> None:
-    """Checks that many texts; a failure names the seed of its text."""
+    """Checks this many texts. A failure names the seed of its text."""
     begin = time.monotonic()
     for number in range(texts):
         chance = random.Random(f"{seed}/{number}")
@@ -220,7 +220,7 @@ def run(texts: int, seed: int, report: Callable[[str], None]) -> None:
 
 
 def main() -> None:
-    """Runs as long as it takes."""
+    """Runs for as long as it takes."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--texts", type=int, default=20_000)
     arguments.add_argument("--seed", type=int, default=1)

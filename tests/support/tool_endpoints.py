@@ -1,4 +1,4 @@
-"""An operator's HTTP endpoint that notes what it is asked, and answers as a test says."""
+"""An operator's HTTP endpoint that records its requests and answers as a test says."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @dataclass(frozen=True)
 class Received:
-    """A request as it came."""
+    """A request as it was received."""
 
     path: str
     body: bytes
@@ -21,13 +21,13 @@ class Received:
 
     @property
     def arguments(self) -> Any:
-        """What the body says."""
+        """The arguments in the body."""
         return json.loads(self.body)
 
 
 @dataclass
 class ToolServer:
-    """The endpoint. `answer` writes the response; it may wait for `ended`, which is set when the test is over."""
+    """The endpoint. `answer` writes the response. It may wait for `ended`, which is set when the test is over."""
 
     port: int
     answer: Answer
@@ -36,14 +36,14 @@ class ToolServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its URL."""
         return f"http://127.0.0.1:{self.port}/tool"
 
 
 def saying(
     content: str | bytes, status: int = 200, content_type: str = "text/plain; charset=utf-8", **headers: str
 ) -> Answer:
-    """A response with this body; underscores in the names of further headers are hyphens."""
+    """A response with this body. Underscores in the names of further headers become hyphens."""
     body = content.encode() if isinstance(content, str) else content
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -61,7 +61,7 @@ def saying(
 
 @contextmanager
 def tool_server(answer: Answer) -> Iterator[ToolServer]:
-    """Serves on a free port of loopback, each request in a thread of its own."""
+    """Serves on a free port of loopback, each request in its own thread."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -77,7 +77,7 @@ def tool_server(answer: Answer) -> Iterator[ToolServer]:
                 self.close_connection = True
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         served = ToolServer(server.server_address[1], answer)

@@ -1,4 +1,4 @@
-"""What tests say to the tools and to the facts, and what they are told, as short to write as it is to read."""
+"""Short helpers for requests about tools and facts, and for their answers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ def struct(values: Mapping[str, Any]) -> Struct:
 
 
 def context(config: Mapping[str, Any] | None = None, **fields: Any) -> tools_pb2.ToolContext:
-    """What an application knows of a call: whose it is, and what is permitted."""
+    """The application's context of a call: whose it is, and what is permitted."""
     return tools_pb2.ToolContext(config=struct(ADA if config is None else config), **fields)
 
 
 async def call(
     tools: Any, tool: str, arguments: Mapping[str, Any], about: tools_pb2.ToolContext | None = None, **fields: Any
 ) -> tools_pb2.ToolOutput:
-    """What a tool returns."""
+    """The answer of a tool."""
     request = tools_pb2.CallToolRequest(tool=tool, arguments=struct(arguments), context=about or context(), **fields)
     response: tools_pb2.CallToolResponse = await tools.CallTool(request)
     return response.output
 
 
 async def remember(tools: Any, content: str, about: tools_pb2.ToolContext | None = None) -> str:
-    """The id of a new memory."""
+    """Stores a memory. Returns its id."""
     output = await call(tools, "manage_memory", {"content": content}, about)
     return output.content.removeprefix("created memory ")
 
@@ -40,7 +40,7 @@ async def remember(tools: Any, content: str, about: tools_pb2.ToolContext | None
 async def recall(
     tools: Any, query: str, about: tools_pb2.ToolContext | None = None, **arguments: Any
 ) -> list[dict[str, Any]]:
-    """The facts that search_memory gives to a model."""
+    """The facts that search_memory returns to a model."""
     output = await call(tools, "search_memory", {"query": query, **arguments}, about)
     found: list[dict[str, Any]] = json.loads(output.content)
     return found

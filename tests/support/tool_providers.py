@@ -1,4 +1,4 @@
-"""An operator's gRPC service that notes what it is asked, and answers as a test says."""
+"""An operator's gRPC service that records its requests and answers as a test says."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ Answer = Callable[[pb.ProvideToolRequest, Any], Awaitable[str]]
 
 @dataclass
 class Provider(tool_provider_pb2_grpc.ToolProviderServiceServicer):
-    """The service. `answer` gives the content, or ends the call with a status."""
+    """The service. `answer` returns the content, or ends the call with a status."""
 
     answer: Answer
     address: str = ""
@@ -27,7 +27,7 @@ class Provider(tool_provider_pb2_grpc.ToolProviderServiceServicer):
 
 
 async def echo(request: pb.ProvideToolRequest, context: Any) -> str:
-    """The name of the tool."""
+    """Answers with the name of the tool."""
     return f"this is {request.tool}"
 
 

@@ -25,17 +25,17 @@ class OpenedTools:
     async def output(
         self, tool: str, context: ToolContext = ADA, /, request_id: str = "", **arguments: Any
     ) -> ToolOutput:
-        """What a tool returns."""
+        """The output of a tool."""
         return await self.runner.call(
             CallTool(tool=tool, arguments=arguments, context=context, request_id=request_id, artifact=True)
         )
 
     async def manage(self, context: ToolContext = ADA, /, **arguments: Any) -> str:
-        """What `manage_memory` returns."""
+        """The output of `manage_memory`."""
         return (await self.output("manage_memory", context, **arguments)).content
 
     async def remember(self, content: str, context: ToolContext = ADA) -> str:
-        """Creates a memory, and returns its id."""
+        """Creates a memory and returns its id."""
         return (await self.manage(context, content=content, action="create")).removeprefix("created memory ")
 
 
@@ -43,7 +43,7 @@ class OpenedTools:
 async def open_tools(
     engine: str, folder: Path, tools: Sequence[OperatorTool] = (), **options: Any
 ) -> AsyncIterator[OpenedTools]:
-    """A tool runner on this engine, with tools at HTTP endpoints; `options` are those of ToolRunner."""
+    """A tool runner on this engine, with tools at HTTP endpoints. `options` are those of ToolRunner."""
     async with AsyncExitStack() as stack:
         facts = await stack.enter_async_context(open_facts(engine, folder))
         offload = Offload(2, "tools")

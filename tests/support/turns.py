@@ -1,11 +1,11 @@
-"""Counts the turns that others have on the event loop while something runs."""
+"""Counts how often other tasks get a turn on the event loop while something runs."""
 
 import asyncio
 from typing import Self
 
 
 class Turns:
-    """Counts within its block; none are had where the event loop is held all the time."""
+    """Counts within its block. The count is zero if the event loop is blocked all the time."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -21,10 +21,10 @@ CATCH_UP_S = 60.0
 
 
 class Watcher(threading.Thread):
-    """Follows the log through the proxy, from its beginning, and notes every change.
+    """Follows the log through the proxy from its beginning and records every change.
 
-    One that `reopens` is closed and opened again at random places, from its cursor, as a program would that restarts:
-    there, the changes of one message may come a second time, and nothing else.
+    If it `reopens`, it is closed and resumed from its cursor at random, like a program that restarts: the
+    changes of one message may then come a second time, but nothing else may.
     """
 
     def __init__(self, address: str, *, reopens: bool, seed: int) -> None:
@@ -48,14 +48,14 @@ class Watcher(threading.Thread):
             self.failure = error
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         self._client.close()
         self.join(60)
 
     def _all_events(self) -> Iterator[Change]:
         since = "earliest"
         while True:
-            # A watch that could not be opened has ended: each try is a new one.
+            # A watch that could not be opened has ended, so each try is a new one.
             with insist(lambda since=since: self._client.watch(since, batch_size=50).__enter__()) as watch:  # type: ignore[misc]
                 left = self._rng.randrange(1, 200) if self._reopens else -1
                 while left:
@@ -68,7 +68,7 @@ class Watcher(threading.Thread):
 
 
 class WatchTrial:
-    """One server, writers that note what was acknowledged, and watchers behind a proxy that cuts."""
+    """One server, writers that record what was acknowledged, and watchers behind a proxy that cuts."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -78,7 +78,7 @@ class WatchTrial:
         self._seed = seed
 
     def run(self, *, disconnects: int, restarts: int, report: Callable[[str], None]) -> None:
-        """Raises AssertionError where a watcher missed a change, saw one twice, or out of order."""
+        """Raises AssertionError if a watcher missed a change, or saw one twice or out of order."""
         self._server.start()
         try:
             with CuttingProxy(self._server.address) as proxy:
@@ -100,7 +100,7 @@ class WatchTrial:
     def _disturb(self, proxy: CuttingProxy, disconnects: int, restarts: int, report: Callable[[str], None]) -> None:
         restarting = set(self._rng.sample(range(disconnects), restarts))
         for number in range(disconnects):
-            # Lets the load run for a random time: what is interrupted is left to chance.
+            # Lets the load run for a random time, so that a random operation is interrupted.
             self._stop.wait(self._rng.uniform(0.0, 0.25))
             if number in restarting:
                 self._rng.choice([self._server.kill, self._server.terminate])()

@@ -1,4 +1,4 @@
-"""A model of a vendor whose replies are written down: what the README's loop calls in place of the real one."""
+"""A vendor's model with scripted replies, which the README's loop calls instead of the real one."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _SINCE_MAY = "Ada has eaten no meat since May."
 
 
 class OpenAI:
-    """As much of the vendor's client as a loop over tool calls needs."""
+    """The part of the vendor's client that a loop over tool calls needs."""
 
     def __init__(self) -> None:
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=_create))
@@ -25,7 +25,7 @@ def _create(*, model: str, messages: list[Any], tools: list[dict[str, Any]]) -> 
 
 
 def _results(messages: list[Any], last: Sequence[Any]) -> list[str]:
-    """What the calls of the last reply came to; each of them must have been answered, in order."""
+    """The results of the calls in the last reply. Each call must have been answered, in order."""
     asked = [call.id for reply in last for call in reply.tool_calls]
     answers = messages[-len(asked) :] if asked else []
     assert [answer["tool_call_id"] for answer in answers] == asked
@@ -40,7 +40,7 @@ def _remember_and_search(results: list[str]) -> Any:
 def _update_without_an_id(results: list[str]) -> Any:
     created, found = results
     assert created.startswith("created memory ")
-    # The calls ran in order: what the first one stored, the second one found.
+    # The calls ran in order: the second one found what the first one stored.
     assert [fact["value"] for fact in json.loads(found)] == [{"content": _WRITTEN}]
     _known.append(created.removeprefix("created memory "))
     return _calling(("manage_memory", {"action": "update", "content": _SINCE_MAY}))
