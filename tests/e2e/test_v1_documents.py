@@ -88,7 +88,7 @@ async def test_a_request_id_and_a_revision_guard_a_change(store: Any) -> None:
 
 async def test_a_path_into_metadata_is_refused_with_what_would_be_right(store: Any) -> None:
     found = await violations(store, update("metadata.my_key", document={"metadata": metadata(my_key=3)}))
-    assert "set_metadata and remove_metadata change single keys" in found["update_mask"]
+    assert "use set_metadata and remove_metadata for single keys" in found["update_mask"]
     assert dict((await stored(store)).metadata) == metadata(myKey=1, my_key=2)
 
 
@@ -104,7 +104,7 @@ async def test_a_path_into_metadata_is_refused_with_what_would_be_right(store: A
         (update("metadata", document={"metadata": {"a": common_pb2.MetadataValue()}}), "document.metadata.a", "null"),
         (update(set_metadata={"a": common_pb2.MetadataValue()}, ack=9), "set_metadata.a", "null"),
         (update(set_metadata=metadata(a=1), ack=9), "ack", "not known"),
-        (update(set_metadata=metadata(a=1), remove_metadata=["a"]), "remove_metadata[0]", "is to be set, too"),
+        (update(set_metadata=metadata(a=1), remove_metadata=["a"]), "remove_metadata[0]", "is also in set_metadata"),
         (update("metadata", set_metadata=metadata(a=1)), "update_mask", "replaces all metadata"),
         (update(remove_metadata=["$bad"]), "remove_metadata[0]", "must be 1 to 64 characters"),
         (update(remove_metadata=[f"k{n}" for n in range(65)]), "remove_metadata", "at most 64 keys"),

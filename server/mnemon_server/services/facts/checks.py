@@ -1,6 +1,6 @@
-"""What a fact, a filter and a search for facts must look like: every problem is named with its field.
+"""Checks of facts, filters and searches for facts: every problem is named with its field.
 
-A `Namespace` was checked when it was made.
+Namespaces need no check here: a `Namespace` is checked when it is created.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ TTL_MAX = timedelta(days=36_500)
 
 
 def put_violations(request: PutFact, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a fact that is to be stored; an empty key is none."""
+    """What is wrong with a fact that is to be stored; the key may be empty, and is then generated."""
     if request.key:
         yield from key_violations(request.key, "fact.key")
     yield from value_violations(request.value, "fact.value")
@@ -47,13 +47,13 @@ def put_violations(request: PutFact, dimension: int) -> Iterable[FieldViolation]
     yield from _index_violations(request.index, "fact.index")
     yield from vector_violations(request.embedding, dimension, "embedding")
     if request.embedding is not None and request.index.off:
-        yield FieldViolation("embedding", "must be left out where nothing is searched: fact.index.off is set")
+        yield FieldViolation("embedding", "must be left out if fact.index.off is set: the fact is then not searched")
     yield from revision_violations(request.expected_revision)
     yield from request_id_violations(request.request_id)
 
 
 def names_violations(names: Sequence[tuple[Namespace, str]]) -> Iterable[FieldViolation]:
-    """What is wrong with the places of several facts."""
+    """What is wrong with the names of several facts."""
     if not 1 <= len(names) <= NAMES_MAX:
         yield FieldViolation("names", f"must be 1 to {NAMES_MAX:,}")
         return
@@ -82,17 +82,17 @@ def query_violations(query: FactQuery, dimension: int) -> Iterable[FieldViolatio
 
 
 def pattern_violations(prefix: Sequence[str], suffix: Sequence[str], max_depth: int) -> Iterable[FieldViolation]:
-    """What is wrong with what namespaces are chosen by; "*" is a label like any other."""
+    """What is wrong with the pattern that selects namespaces; "*" is checked like any other label."""
     for field, labels in (("prefix", prefix), ("suffix", suffix)):
         if labels:
             yield from namespace_violations(tuple(labels), field)
     if max_depth < 0:
-        yield FieldViolation("max_depth", "must be 0, which cuts none, or more")
+        yield FieldViolation("max_depth", "must be 0 (no limit) or more")
 
 
 def _index_violations(index: FactIndex, field: str) -> Iterable[FieldViolation]:
     if index.off and index.paths:
-        yield FieldViolation(f"{field}.paths", "must be empty where off is set")
+        yield FieldViolation(f"{field}.paths", "must be empty if off is set")
     if len(index.paths) > PATHS_MAX:
         yield FieldViolation(f"{field}.paths", f"must be at most {PATHS_MAX}")
         return

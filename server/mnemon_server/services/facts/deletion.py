@@ -1,4 +1,4 @@
-"""How facts are removed: one by its name, those of a namespace that match, and those that have expired."""
+"""Removes facts: one by its name, all that match a filter, or those that have expired."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from mnemon_server.services.shared.writes import request_key
 
 
 class FactDeletion:
-    """Removes facts; any number of calls at the same time."""
+    """Removes facts. Calls may run concurrently."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
@@ -55,15 +55,15 @@ class FactDeletion:
         )
 
     async def delete_many(self, where: FactFilter, *, request_id: str) -> BulkDeleteReceipt:
-        """Removes what matches, in one transaction; what has expired goes with it, uncounted."""
+        """Removes the facts that match, in one transaction; removes expired ones, too, but does not count them."""
         namespace = where.namespace or ()
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
-            told = details(namespace, "", REQUESTED)
-            deleted = records.delete_documents(living(where, tx.now), change=ChangeType.FACT_DELETED, details=told)
-            told = details(namespace, "", EXPIRED)
-            records.delete_documents(expired(tx.now, where), change=ChangeType.FACT_DELETED, details=told)
+            about = details(namespace, "", REQUESTED)
+            deleted = records.delete_documents(living(where, tx.now), change=ChangeType.FACT_DELETED, details=about)
+            about = details(namespace, "", EXPIRED)
+            records.delete_documents(expired(tx.now, where), change=ChangeType.FACT_DELETED, details=about)
             return json.dumps(deleted.deleted_count)
 
         identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))
@@ -71,7 +71,7 @@ class FactDeletion:
         return BulkDeleteReceipt(json.loads(receipt.answer), receipt.replayed, receipt.sequence)
 
     async def delete_expired(self, record_ids: Sequence[str], now: datetime) -> int:
-        """Removes those of these facts that have expired by then; returns how many."""
+        """Removes those of these facts that have expired by `now`; returns how many it removed."""
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)

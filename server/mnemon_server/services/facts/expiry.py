@@ -1,4 +1,4 @@
-"""Removes expired facts about once a minute; to whoever reads they are gone since they expired."""
+"""Removes expired facts about once a minute. Readers no longer see a fact from the moment it expires."""
 
 import logging
 
@@ -14,17 +14,18 @@ log = logging.getLogger(__name__)
 class FactExpiry(Periodic):
     """Sweeps a store of facts in the background. Facts that a sweep could not remove stay hidden until one does.
 
-    While the clock is doubted, none is removed: once it is put right, those that it hid too soon are there again.
+    While the clock is in doubt, no fact is removed. So once the clock is corrected, facts that expired too early are
+    visible again.
     """
 
     def __init__(self, facts: FactStore, guard: ClockGuard, *, interval_s: float = INTERVAL_S) -> None:
-        """Removes nothing yet; seconds between two sweeps, of which the first one comes at once."""
+        """Removes nothing yet. The first sweep starts at once; `interval_s` is the time between two sweeps."""
         super().__init__("expired facts could not be removed", interval_s=interval_s)
         self._facts = facts
         self._guard = guard
 
     async def _turn(self) -> None:
-        # Read before the guard looks: a clock that jumps in between takes nothing along.
+        # Read the time before the guard checks the clock, so that a jump in between expires nothing.
         now = self._guard.clock()
         if await self._guard.jump():
             return

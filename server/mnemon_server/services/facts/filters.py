@@ -1,4 +1,4 @@
-"""From the facts that a caller means to what the records are asked: those that have not expired, unless it says so."""
+"""Turns filters of callers into filters of the records, for facts that have expired or have not."""
 
 from datetime import datetime
 
@@ -12,12 +12,12 @@ _ENGINE_NAMES = {"key": "fact_key", "create_time": "created_at", "update_time": 
 
 
 def living(where: FactFilter, now: datetime) -> RecordFilter:
-    """The facts that match, and have not expired."""
+    """The filter for the facts that match and have not expired."""
     return RecordFilter(expression=joined([_named(where), NoneOf((_ended(now),)), _asked(where)]))
 
 
 def expired(now: datetime, where: FactFilter | None = None) -> RecordFilter:
-    """The facts that match, or all, that have expired."""
+    """The filter for the expired facts: those that match, or all of them."""
     parts = [_named(where), _asked(where)] if where else []
     return RecordFilter(expression=joined([*parts, _ended(now)]))
 
@@ -39,5 +39,5 @@ def _engine_name(field: str) -> str:
 
 
 def _ended(now: datetime) -> Expression:
-    """Does not hold for what never ends."""
+    """Matches expired facts; a fact without an expire time does not match."""
     return Condition(_END, Operator.LTE, (now,))

@@ -1,4 +1,8 @@
-"""The namespaces that hold facts, by steps through their index: what belongs to a cut that is there is passed over."""
+"""Lists the namespaces that hold facts, by stepping through the index of namespaces.
+
+With `max_depth`, namespaces are cut to their first labels. After a cut namespace was found, the walk jumps past all
+others that would be cut to the same.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -11,11 +15,11 @@ from mnemon_server.services.facts.filters import expired, living
 
 WILDCARD = "*"
 STEP = 256
-"""Namespaces read at once."""
+"""How many namespaces are read at once."""
 
 _LAST_CHARACTER = "\U0010ffff"
-# The encoding ends each label with ".", which stands between these two.
-_BEFORE_END, _END, _BEHIND_END = "-", ".", "/"
+# The encoding ends each label with "."; the other two are the characters right before and after it.
+_BEFORE_END, _END, _AFTER_END = "-", ".", "/"
 
 
 def list_namespaces(
@@ -29,13 +33,13 @@ def list_namespaces(
     limit: int,
 ) -> NamespacePage:
     """A page of the namespaces with a fact that has not expired; see FactStore.namespaces. Blocks."""
-    holds_facts = _check_of_life(records, now)
+    holds_facts = _fact_check(records, now)
 
     def is_wanted(text: str) -> bool:
         labels = _labels(text)
         return _fits(labels, prefix) and _fits(labels[::-1], suffix[::-1]) and holds_facts(text)
 
-    start = max(_behind(after, max_depth) if after else "", _before(_literal(prefix)))
+    start = max(_after(after, max_depth) if after else "", _before(_literal(prefix)))
     found = tuple(islice(_walk(records, start, _literal(prefix), max_depth, is_wanted), limit + 1))
     return NamespacePage(found[:limit], found[limit - 1] if len(found) > limit else None)
 
@@ -43,7 +47,7 @@ def list_namespaces(
 def _walk(
     records: RecordEngine, position: str, head: str, max_depth: int, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, ...]]:
-    """What is wanted of the namespaces behind a position that begin with `head`, cut, each once."""
+    """Yields the wanted namespaces that come after `position` and begin with `head`: cut to `max_depth`, each once."""
     while True:
         texts = records.distinct_texts("namespace", after=position, limit=STEP)
         for text in texts:
@@ -56,28 +60,31 @@ def _walk(
                 return
             if is_wanted(text):
                 cut = _labels(text)[: max_depth or None]
-                position = _behind(cut, max_depth)
+                position = _after(cut, max_depth)
                 yield cut
         if len(texts) < STEP:
             return
 
 
-def _check_of_life(records: RecordEngine, now: datetime) -> Callable[[str], bool]:
-    """Tells whether a namespace has a fact that has not expired; nearly always nothing has, and none is asked for."""
+def _fact_check(records: RecordEngine, now: datetime) -> Callable[[str], bool]:
+    """A function that tells whether a namespace has a fact that has not expired.
+
+    Usually there are no expired facts at all; then it reads nothing.
+    """
     if not records.list_documents(expired(now), limit=1):
         return lambda text: True
     return lambda text: bool(records.list_documents(living(FactFilter(namespace=decode_namespace(text)), now), limit=1))
 
 
 def _fits(labels: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the labels begin as the pattern says."""
+    """Whether the first labels match the pattern."""
     return len(labels) >= len(pattern) and all(
         wanted in (WILDCARD, label) for label, wanted in zip(labels, pattern, strict=False)
     )
 
 
 def _literal(prefix: Sequence[str]) -> str:
-    """The encoding of what stands before the first wildcard."""
+    """The encoding of the labels before the first wildcard."""
     before = prefix[: prefix.index(WILDCARD)] if WILDCARD in prefix else prefix
     return "".join(label + _END for label in before)
 
@@ -87,11 +94,11 @@ def _labels(text: str) -> tuple[str, ...]:
 
 
 def _before(head: str) -> str:
-    """A text before everything that begins with `head`, and behind nearly all else that is before it."""
+    """A text that sorts before all texts that begin with `head`, and after nearly all others that sort before them."""
     return head[:-1] + _BEFORE_END + _LAST_CHARACTER if head else ""
 
 
-def _behind(labels: Sequence[str], max_depth: int) -> str:
-    """A text behind the namespace, and behind those below it where it is a cut, but before all others."""
+def _after(labels: Sequence[str], max_depth: int) -> str:
+    """The position after a namespace: it skips those below the namespace if they would be cut to it."""
     text = "".join(label + _END for label in labels)
-    return text[:-1] + _BEHIND_END if len(labels) == max_depth else text
+    return text[:-1] + _AFTER_END if len(labels) == max_depth else text

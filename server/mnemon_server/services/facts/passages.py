@@ -1,4 +1,4 @@
-"""The passages of facts, with their vectors: those of many facts are embedded together."""
+"""The passages of facts, with their vectors; the passages of many facts are embedded together."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.search.embedded_passages import whole_passage
 
 TOGETHER_MAX = 2_048
-"""Passages handed to the model at once: only so many texts may wait for it."""
+"""How many passages are handed to the model at once: it limits how many texts may wait."""
 
 
 async def fact_passages(
     embedder: EmbeddingBatcher, requests: Sequence[PutFact], texts: Sequence[IndexedTexts]
 ) -> list[list[PassageInput] | MnemonError]:
-    """The passages of each fact; those that came without a vector are embedded together, or fail together."""
+    """The passages of each fact. The facts without a given vector are embedded, or fail, together."""
     wanted = [each for request, each in zip(requests, texts, strict=True) if request.embedding is None]
     embedded: Sequence[list[PassageInput] | MnemonError]
     try:

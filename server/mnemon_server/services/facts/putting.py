@@ -1,4 +1,4 @@
-"""How facts are stored: checked, embedded together, and handed to the vault in their order."""
+"""Stores facts: checks them, embeds them together, and writes them to the vault in their order."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """The receipt of a put; the fact as it was left, None where this is the answer to a replay."""
+    """The receipt of a put, and the fact after it; None for a replay."""
 
     receipt: WriteReceipt
     fact: Fact | None
@@ -38,14 +38,14 @@ class PutResult:
 
 @dataclass(slots=True)
 class _Run:
-    """Facts of one transaction, and what became of each in its last run."""
+    """Stores facts in one transaction, and keeps the outcome of each in the last run."""
 
     facts: Sequence[PreparedFact]
     store: Callable[[VaultTransaction, PreparedFact], StoredFact] = store
     outcomes: list[StoredFact | MnemonError] = field(default_factory=list)
 
     def __call__(self, tx: VaultTransaction) -> str:
-        """Stores them; a bad one alone fails the transaction, one of several only itself."""
+        """Stores the facts. The error of a single fact fails the transaction; with several, an error is an outcome."""
         self.outcomes = []
         for fact in self.facts:
             try:
@@ -59,7 +59,7 @@ class _Run:
 
 
 class FactPutting:
-    """Stores facts; any number of calls at the same time."""
+    """Stores facts. Calls may run concurrently."""
 
     def __init__(self, vault: Vault, embedder: EmbeddingBatcher, *, dimension: int) -> None:
         self._vault = vault
@@ -67,18 +67,18 @@ class FactPutting:
         self._dimension = dimension
 
     async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
-        """Stores facts in their order, one result each; what is wrong with one is no other's business."""
-        return await take_in_checked(requests, await _aside(requests, self._problems), self._store)
+        """Stores facts in their order, with one result each; an invalid one does not affect the others."""
+        return await take_in_checked(requests, await _off_loop(requests, self._problems), self._store)
 
     async def put_content(self, fact: Fact, content: str, key: RequestKey | None) -> PutResult | MnemonError:
-        """Puts a text in the place of the one under "content".
+        """Replaces the text under "content".
 
-        RevisionMismatchError where something else of the fact changed meanwhile, and is searched along with it.
+        RevisionMismatchError if other parts of the fact that are searched have changed since `fact` was read.
         """
         request = with_content(fact, content)
-        [wrong] = await _aside([request], self._problems)
-        if wrong:
-            return wrong
+        [error] = await _off_loop([request], self._problems)
+        if error:
+            return error
         [prepared] = await self._prepare([request])
         if isinstance(prepared, MnemonError):
             return prepared
@@ -87,7 +87,7 @@ class FactPutting:
         return result
 
     async def replay(self, key: RequestKey | None, *, otherwise: MnemonError) -> PutResult | MnemonError:
-        """The first answer to this request, or `otherwise` where it is new."""
+        """The first answer to this request, or `otherwise` if the request is new."""
         if key is None:
             return otherwise
 
@@ -106,7 +106,7 @@ class FactPutting:
         return await self._write(await self._prepare(requests), [_key(request) for request in requests])
 
     async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
-        texts = await _aside(requests, _texts)
+        texts = await _off_loop(requests, _texts)
         passages = await fact_passages(self._embedder, requests, texts)
         return [
             parts
@@ -121,7 +121,7 @@ class FactPutting:
         results: list[PutResult | MnemonError | None] = [
             fact if isinstance(fact, MnemonError) else None for fact in facts
         ]
-        # All are handed over before the first is awaited, and so keep their order.
+        # All are handed over before the first is awaited, so they keep their order.
         handed_over = [
             (places, run := _Run([fact for i in places if isinstance(fact := facts[i], PreparedFact)]),
              self._vault.transact(run, request=keys[places[0]]))
@@ -133,11 +133,11 @@ class FactPutting:
         return [result for result in results if result is not None]
 
 
-async def _aside(requests: Sequence[PutFact], look: Callable[[Sequence[PutFact]], list[Found]]) -> list[Found]:
-    """What is found in the requests; on a thread where one holds so much that other calls would notice."""
+async def _off_loop(requests: Sequence[PutFact], inspect: Callable[[Sequence[PutFact]], list[Found]]) -> list[Found]:
+    """What `inspect` returns; runs it on a thread if a value is so large that it would delay other calls."""
     if any(holds_many(request.value) for request in requests):
-        return await asyncio.to_thread(look, requests)
-    return look(requests)
+        return await asyncio.to_thread(inspect, requests)
+    return inspect(requests)
 
 
 def _texts(requests: Sequence[PutFact]) -> list[IndexedTexts]:
@@ -145,7 +145,7 @@ def _texts(requests: Sequence[PutFact]) -> list[IndexedTexts]:
 
 
 def _runs(facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey | None]) -> Iterator[list[int]]:
-    """Places of facts that go together: one with a request id of its own goes alone, since it is answered alone."""
+    """Yields the indexes of the facts of each transaction. A fact with a request id gets a transaction of its own."""
     valid = [i for i, fact in enumerate(facts) if isinstance(fact, PreparedFact)]
     for alone, places in groupby(valid, lambda i: i if keys[i] is not None else -1):
         del alone

@@ -1,4 +1,4 @@
-"""How facts begin their lifetimes anew."""
+"""Restarts the lifetimes of facts."""
 
 import json
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ Name = tuple[Namespace, str]
 
 
 async def renew_facts(vault: Vault, names: Sequence[Name], *, request_id: str) -> RenewalReceipt:
-    """Lets the ttl of facts begin anew, in one transaction; one result for each name, in their order."""
+    """Restarts the ttl of facts, in one transaction; one result for each name, in their order."""
     each = list(dict.fromkeys(names))
 
     def program(tx: VaultTransaction) -> str:
-        return json.dumps([_noted(renewal) for renewal in renew(tx, each)])
+        return json.dumps([_to_stored(renewal) for renewal in renew(tx, each)])
 
     identity = request_key(request_id, "renew facts", names)
     receipt = await completion(vault.transact(program, request=identity))
-    noted = dict(zip(each, json.loads(receipt.answer), strict=True))
-    return RenewalReceipt(tuple(_told(name, noted[name]) for name in names), receipt.replayed)
+    stored = dict(zip(each, json.loads(receipt.answer), strict=True))
+    return RenewalReceipt(tuple(_from_stored(name, stored[name]) for name in names), receipt.replayed)
 
 
-def _noted(renewal: FactRenewal | None) -> int | None:
-    """Microseconds; 0 for what never ends, None for what is not there."""
+def _to_stored(renewal: FactRenewal | None) -> int | None:
+    """The expire time in microseconds; 0 if the fact does not expire, None if the fact does not exist."""
     if renewal is None:
         return None
     return to_microseconds(renewal.expires_at) if renewal.expires_at else 0
 
 
-def _told(name: Name, noted: int | None) -> FactRenewal | FactNotFoundError:
-    if noted is None:
+def _from_stored(name: Name, stored: int | None) -> FactRenewal | FactNotFoundError:
+    if stored is None:
         return FactNotFoundError(name[1])
-    return FactRenewal(from_microseconds(noted) if noted else None)
+    return FactRenewal(from_microseconds(stored) if stored else None)

@@ -1,4 +1,4 @@
-"""How a text or a vector finds facts; without either, those that match are listed."""
+"""Searches facts by a text or a vector; without either, lists the facts that match the filter."""
 
 from datetime import datetime
 
@@ -29,14 +29,14 @@ class FactSearch:
 
     @timed_search
     def find(self, query: FactQuery, *, fits: Fits | None = None) -> FactSearchAnswer:
-        """The facts nearest to the query, best first, each once; of those `fits` is asked about. Blocks."""
+        """The facts nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
         has_query = query.text.strip() or query.vector is not None
         find = self._ranked if has_query else self._listed
         return find(query, self._clock(), fits)
 
     def close(self) -> None:
-        """Waits for what has begun."""
+        """Waits for the searches that have begun."""
         self._passages.close()
 
     def _ranked(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:

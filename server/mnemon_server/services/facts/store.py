@@ -1,7 +1,7 @@
 """The fact service: JSON objects under a key of a namespace, found by name, by meaning and by word.
 
-A fact is a document of the collection FACTS, whose id stands for namespace and key together: nothing is looked up by
-one of them alone. What has expired is gone for whoever reads at once, and for good with the next sweep.
+A fact is a document of the collection FACTS. The document's id is derived from namespace and key together. Readers no
+longer see a fact once it has expired; the next sweep removes it for good.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
 
 SWEEP_STEP = 500
-"""Expired facts removed in one transaction, so that no write waits long."""
+"""How many expired facts one transaction removes; a limit, so that other writes do not wait long."""
 
 UPDATES_MAX = 20
-"""How often a change that others keep overtaking is tried."""
+"""How often an update of the content is tried while other writes keep changing the fact."""
 
 
 class FactStore:
@@ -71,13 +71,13 @@ class FactStore:
         search: SearchSettings = DEFAULT_SEARCH,
         clock: Clock = system_clock,
     ) -> None:
-        """Closes the vault never: it belongs to whoever opened it.
+        """The vault and the embedder belong to the caller, who closes them.
 
         Args:
-            vault: whose facts.
+            vault: stores the facts.
             embedder: makes the vectors.
             search: how facts are searched.
-            clock: the time by which facts expire for whoever reads; the vault's own is that of its commits.
+            clock: the time by which facts expire for readers; commits use the vault's own clock.
         """
         self._vault = vault
         self._records = vault.collection(FACTS)
@@ -100,7 +100,7 @@ class FactStore:
         versions: bool = False,
         room: Room | None = None,
     ) -> Fact:
-        """The fact of this name; FactNotFoundError if it does not exist, or it has expired."""
+        """The fact of this name; FactNotFoundError if it does not exist or has expired."""
         refuse(key_violations(key))
         fact = await self._get(namespace, key, versions=versions, room=room)
         if fact is None:
@@ -119,7 +119,7 @@ class FactStore:
     async def list(
         self, where: FactFilter, *, after: int = 0, limit: int, versions: bool = False, room: Room | None = None
     ) -> FactPage:
-        """A page of facts in the order in which they were first stored, from behind position `after`."""
+        """A page of the facts after position `after`, in the order in which they were first stored."""
         refuse(filter_violations(where))
         return await read_within(room, self._offload, self._read_page, where, after, limit, versions=versions)
 
@@ -138,14 +138,14 @@ class FactStore:
     ) -> NamespacePage:
         """A page of the namespaces that hold facts, each once.
 
-        They come by code point, the end of a label counting as ".", so that those below one come together.
+        Sorted by code point, with "." at the end of each label, so that a namespace and those below it come together.
 
         Args:
-            prefix: first labels; "*" stands for any one label.
-            suffix: last labels, likewise.
-            max_depth: deeper ones are cut to so many labels; 0 cuts none.
-            after: the last one of the page before; empty for the first page.
-            limit: most of them on the page.
+            prefix: the first labels; "*" matches any label.
+            suffix: the last labels, likewise.
+            max_depth: cuts deeper namespaces to this number of labels; 0 cuts nothing.
+            after: the last namespace of the page before; empty for the first page.
+            limit: the most namespaces on the page.
         """
         refuse(pattern_violations(prefix, suffix, max_depth))
         return await self._offload(
@@ -162,23 +162,23 @@ class FactStore:
     # Writing
 
     async def put(self, request: PutFact) -> FactReceipt:
-        """Stores a fact in place of the one of its name.
+        """Stores a fact, and replaces the one with the same name.
 
-        A replay is answered with the first receipt, and with the fact as it is now.
+        A replay returns the first receipt, and the fact as it is now.
 
         Raises:
-            FactExistsError, FactNotFoundError: not what `mode` says is there.
-            RevisionMismatchError: the fact has another revision than the expected one; without a fact, unless 0 was
-                expected, it is FactNotFoundError, too.
+            FactExistsError: the fact exists, and `mode` is CREATE.
+            FactNotFoundError: the fact does not exist, and `mode` is UPDATE or a revision other than 0 is expected.
+            RevisionMismatchError: the fact has another revision than the expected one.
             RequestIdReusedError, EmbeddingError, InvalidArgumentError, StorageFullError, StorageFailedError.
         """
         [result] = await self._putting.put([request])
-        return await self._told(request.namespace, result)
+        return await self._answer(request.namespace, result)
 
     async def put_many(self, requests: Sequence[PutFact]) -> builtins.list[WriteReceipt | MnemonError]:
-        """Stores facts in their order, one result each; what is wrong with one is no other's business.
+        """Stores facts in their order, with one result each; an invalid one does not affect the others.
 
-        Neighbours without a request id are one transaction.
+        Consecutive facts without a request id share one transaction.
         """
         results = await self._putting.put(requests)
         return [result if isinstance(result, MnemonError) else result.receipt for result in results]
@@ -186,9 +186,9 @@ class FactStore:
     async def update_content(
         self, namespace: Namespace, key: str, content: str, *, request_id: str = ""
     ) -> FactReceipt:
-        """Puts a text in the place of the one under "content"; all else of the fact stays, and is searched as before.
+        """Replaces the text under "content"; the rest of the fact stays, and is searched as before.
 
-        FactNotFoundError where there is no fact. Further errors as `put`.
+        FactNotFoundError if the fact does not exist. Other errors as in `put`.
         """
         refuse([*key_violations(key), *content_violations(content, "content"), *request_id_violations(request_id)])
         identity = request_key(request_id, "update content", namespace, key, content)
@@ -201,10 +201,10 @@ class FactStore:
                 result = await self._putting.put_content(fact, content, identity)
             if not isinstance(result, RevisionMismatchError):
                 break
-        return await self._told(namespace, result)
+        return await self._answer(namespace, result)
 
     async def renew(self, names: Sequence[tuple[Namespace, str]], *, request_id: str = "") -> RenewalReceipt:
-        """Lets the ttl of facts begin anew, 1 to 1,000, in one transaction; one result for each, in their order."""
+        """Restarts the ttl of 1 to 1,000 facts, in one transaction; one result for each, in their order."""
         refuse([*names_violations(names), *request_id_violations(request_id)])
         return await renew_facts(self._vault, names, request_id=request_id)
 
@@ -218,14 +218,13 @@ class FactStore:
         request_id: str = "",
         ack: AckLevel = AckLevel.DURABLE,
     ) -> WriteReceipt:
-        """Removes a fact for good, its earlier versions included.
+        """Removes a fact for good, with its earlier versions.
 
-        FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING. RevisionMismatchError where
-        it has another revision than the expected one.
+        FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING. RevisionMismatchError if it
+        has another revision than the expected one.
         """
-        del ack  # What is durable can be found: the index of the vault is its own.
-        wrong = [*key_violations(key), *revision_violations(expected_revision), *request_id_violations(request_id)]
-        refuse(wrong)
+        del ack  # A durable change is searchable at once, since facts are never indexed outside the vault.
+        refuse([*key_violations(key), *revision_violations(expected_revision), *request_id_violations(request_id)])
         return await self._deletion.delete(
             namespace,
             key,
@@ -243,7 +242,7 @@ class FactStore:
         return await self._deletion.delete_many(where, request_id=request_id)
 
     async def sweep(self, now: datetime) -> int:
-        """Removes the facts that have expired by then, a bounded number at a time; returns how many went."""
+        """Removes the facts that have expired by `now`, SWEEP_STEP at a time; returns how many it removed."""
         removed, after = 0, 0
         while True:
             rows = await self._offload(
@@ -256,7 +255,7 @@ class FactStore:
                 return removed
 
     async def aclose(self) -> None:
-        """Waits for what has begun; calls after it fail."""
+        """Waits for the calls that have begun; calls after it fail."""
         await asyncio.to_thread(self._offload.close)
         await asyncio.to_thread(self._search.close)
 
@@ -272,7 +271,7 @@ class FactStore:
     def _read(
         self, record_ids: Sequence[str], *, versions: bool = False, fits: Fits | None
     ) -> builtins.list[Fact | None]:
-        """The facts of these records, in their order; None for each that does not exist, or it has expired. Blocks."""
+        """The facts of these records, in their order; None for each that does not exist or has expired. Blocks."""
         now = self._clock()
         return [
             None
@@ -290,8 +289,8 @@ class FactStore:
         facts = tuple(to_fact(document, versions=versions, as_text=True) for _, document in rows)
         return FactPage(facts, position, tuple(place for place, _ in rows))
 
-    async def _told(self, namespace: Namespace, result: PutResult | MnemonError) -> FactReceipt:
-        """What a caller is told of a put: the fact as it is now."""
+    async def _answer(self, namespace: Namespace, result: PutResult | MnemonError) -> FactReceipt:
+        """The answer to a put: its receipt, and the fact as it is now. Raises `result` if it is an error."""
         if isinstance(result, MnemonError):
             raise result
         fact = await self._get(namespace, result.receipt.id) if result.fact is None else result.fact

@@ -1,4 +1,4 @@
-"""Facts as the documents that the records keep, and back."""
+"""Facts as stored documents, in both directions."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from mnemon_server.domain.namespaces import Namespace, decode_namespace, encode_
 from mnemon_server.domain.validation import normalised_metadata
 
 NAME = frozenset({"namespace", "fact_key"})
-"""The fields that say which fact a document is."""
+"""The fields that identify the fact."""
 VERSIONS_MAX = 10
 VERSIONS_BYTES_MAX = 65_536
 
@@ -25,9 +25,9 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=Tr
 
 
 def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
-    """What is stored of a fact but for its versions, which are what `with_version` gives.
+    """The stored document of a fact, without earlier versions; `with_version` makes these.
 
-    `embedding` tells a vector that was given from others; empty where the texts were embedded.
+    `embedding` identifies the vector that the caller gave; empty if the texts were embedded.
     """
     own = normalised_metadata(fact.metadata)
     return Document(
@@ -51,7 +51,7 @@ def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
 
 @reads(FACTS)
 def to_fact(document: Document, *, versions: bool = False, as_text: bool = False) -> Fact:
-    """The fact that a document is; with `as_text`, its values are JsonTexts."""
+    """The fact of a stored document; with `as_text`, its values are JsonTexts."""
     fields = document.fields
     value = str(fields["fact_value"])
     value_of = partial(JsonText, collection=FACTS.name, record_id=document.doc_id) if as_text else json.loads
@@ -64,7 +64,7 @@ def to_fact(document: Document, *, versions: bool = False, as_text: bool = False
         created_at=time_field(fields.get("created_at")) or EPOCH,
         updated_at=time_field(fields.get("updated_at")) or EPOCH,
         revision=document.revision,
-        # Of an archive that some tool wrote anew, 60.0 may be 60.
+        # In an archive that another tool has rewritten, 60.0 may have become 60.
         ttl=timedelta(seconds=ttl_s) if isinstance(ttl_s, int | float) else None,
         expires_at=time_field(fields.get("expire_time")),
         index=_decode_index(str(fields["indexing"])),
@@ -75,7 +75,7 @@ def to_fact(document: Document, *, versions: bool = False, as_text: bool = False
 
 @reads(FACTS)
 def to_name(document: Document) -> Fact:
-    """The fact that a document with the fields NAME alone is, without its value and all else of it."""
+    """The fact of a document that was read with only the fields NAME; its value and other fields are empty."""
     fields = document.fields
     namespace = decode_namespace(str(fields["namespace"]))
     return Fact(namespace, str(fields["fact_key"]), {}, EPOCH, EPOCH, revision=document.revision)
@@ -92,16 +92,16 @@ def is_fact(document: Document | None, namespace: Namespace, key: str, now: date
 
 
 def has_expired(document: Document, now: datetime) -> bool:
-    """Whether the fact has ended."""
+    """Whether the fact has expired."""
     end = time_field(document.fields.get("expire_time"))
     return end is not None and end <= now
 
 
 def with_version(document: Document) -> str:
-    """The earlier versions of what comes in the document's place: it, and its own, as many as are kept.
+    """The earlier versions of the document that replaces this one: this one and its own earlier versions.
 
-    One JSON text per line, newest first. What comes behind one that has no room goes with it, so that none is missing
-    in between.
+    One JSON text per line, newest first, within VERSIONS_MAX and VERSIONS_BYTES_MAX. If a version does not fit, all
+    older ones are dropped with it, so that the history has no gaps.
     """
     fields = document.fields
     updated = to_microseconds(time_field(fields.get("updated_at")) or EPOCH)
@@ -116,12 +116,12 @@ def with_version(document: Document) -> str:
 
 
 def with_fields(document: Document, **changes: FieldValue) -> Document:
-    """The document with other values in some of its fields."""
+    """The document with these fields changed."""
     return replace(document, fields={**document.fields, **changes})
 
 
 def time_field(value: FieldValue) -> datetime | None:
-    """The time that a field holds."""
+    """The value of a field, if it is a time."""
     return value if isinstance(value, datetime) else None
 
 
@@ -134,21 +134,21 @@ def _versions(text: str, value_of: Callable[[str], FactValue]) -> Iterator[FactV
     for line in _lines(text):
         if not line.startswith("[") or not line.endswith("]"):
             raise ValueError("an earlier version must be a list")
-        # The numbers stand before the value, which is an object and the rest of the list.
+        # Two numbers come first; the rest of the list is the value, a JSON object.
         revision, updated, value = line[1:-1].split(",", 2)
         yield FactVersion(int(revision), value_of(value), from_microseconds(int(updated)))
 
 
 def _encode_index(index: FactIndex, embedding: str) -> str:
-    said = {"off": index.off, "paths": list(index.paths), "embedding": embedding}
-    return _JSON.encode({key: value for key, value in said.items() if value})
+    values = {"off": index.off, "paths": list(index.paths), "embedding": embedding}
+    return _JSON.encode({key: value for key, value in values.items() if value})
 
 
 def _decode_index(text: str) -> FactIndex:
-    said = json.loads(text)
-    return FactIndex(said.get("off", False), tuple(said.get("paths", ())))
+    values = json.loads(text)
+    return FactIndex(values.get("off", False), tuple(values.get("paths", ())))
 
 
 def _lines(text: str) -> list[str]:
-    # Not `splitlines`: JSON leaves some of what ends a line elsewhere as it is.
+    # Not `splitlines`: JSON does not escape all characters that end a line there, such as U+2028.
     return text.split("\n") if text else []

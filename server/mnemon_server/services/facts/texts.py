@@ -1,6 +1,6 @@
 """Which texts of a fact's value are searched, and how they become the content of its record.
 
-Each text is a passage of its own, or several where it is long, so that the one that fits best decides.
+Each text is a passage of its own, or several if it is long, so that the best passage decides the score.
 """
 
 import re
@@ -12,10 +12,10 @@ from mnemon_server.domain.facts import FactIndex, FactValue
 
 PATHS_MAX = 16
 TEXTS_MAX = 64
-"""Of a fact; what is beyond is cut as one long text, since a value may hold a great many of a few letters."""
+"""The most texts of a fact. All further ones are joined to one text, since a value may have very many short texts."""
 
 PATH = re.compile(r"\$|[^.\[\]]+(?:\.[^.\[\]]+|\[(?:\*|-?[0-9]{1,9})\])*")
-"""Names joined by dots, each followed by any number of "[0]", "[-1]" or "[*]"; "$" is the value as a whole."""
+"""Names joined by dots, each followed by any number of "[0]", "[-1]" or "[*]"; "$" is the whole value."""
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\*|-?[0-9]+)\]")
 _CONTENT = "content"
@@ -24,7 +24,7 @@ _SEPARATOR = "\n"
 
 @dataclass(frozen=True, slots=True)
 class PlacedText:
-    """A text, and where it begins in the content, in code points."""
+    """A text, and its start in the content, in code points."""
 
     text: str
     start: int
@@ -32,14 +32,14 @@ class PlacedText:
 
 @dataclass(frozen=True, slots=True)
 class IndexedTexts:
-    """The content of a fact's record, and the texts that it is made of; both empty where nothing is searched."""
+    """The content of a fact's record, and the texts that it is made of; both empty if the fact is not searched."""
 
     content: str
     texts: tuple[PlacedText, ...]
 
     @classmethod
     def of(cls, value: FactValue, index: FactIndex) -> "IndexedTexts":
-        """What is searched of a value, each text once."""
+        """The texts of a value that are searched, each once."""
         found = list(dict.fromkeys(text for text in _chosen(value, index) if text.strip()))
         if len(found) > TEXTS_MAX:
             found[TEXTS_MAX - 1 :] = [_SEPARATOR.join(found[TEXTS_MAX - 1 :])]
@@ -60,7 +60,7 @@ def _chosen(value: FactValue, index: FactIndex) -> Iterator[str]:
 
 
 def _texts_at(value: FactValue, path: str) -> Iterator[str]:
-    """The texts at a path, and below it; a number there counts as its digits."""
+    """The texts at a path and below it; a number at the path becomes a text."""
     reached: Iterable[Any] = (value,)
     if path != "$":
         for step in _STEP.finditer(path):
@@ -85,7 +85,7 @@ def _step(item: Any, name: str | None, place: str) -> Iterable[Any]:
 
 
 def _texts_in(item: Any) -> Iterator[str]:
-    """Every text below, by the order of keys: that in which an object was written is lost on the way."""
+    """Every text in the item, sorted by key: the order in which an object was written is not known here."""
     if isinstance(item, str):
         yield item
     elif isinstance(item, dict):

@@ -1,4 +1,4 @@
-"""What changes facts inside a transaction: each change is decided by what is stored when it is made."""
+"""Changes facts inside a transaction, depending on what is stored then."""
 
 import json
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ _CHANGES = {
     "created_at": "create_time",
     "ttl_s": "ttl",
 }
-"""Fields of a record that make a fact another one, and what a change calls them."""
+"""The fields of a record whose change makes a new revision of the fact, and their names in the change feed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFact:
-    """A fact that is ready to be stored: checked, with a key, its content and the passages of it."""
+    """A fact that is ready to be stored: checked, with its key, its content and its passages."""
 
     request: PutFact
     key: str
@@ -57,17 +57,18 @@ class PreparedFact:
 
 @dataclass(frozen=True, slots=True)
 class StoredFact:
-    """The receipt of a put, and the fact as it was left."""
+    """The receipt of a put, and the fact after it."""
 
     receipt: WriteReceipt
     fact: Fact
 
 
 def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
-    """Stores a fact in place of the one that is there; raises before it has written anything.
+    """Stores a fact, and replaces the one with the same name; if it raises, it has written nothing.
 
     Raises:
-        FactExistsError, FactNotFoundError: not what the mode says is there.
+        FactExistsError: the fact exists, and the mode is CREATE.
+        FactNotFoundError: the fact does not exist, and the mode is UPDATE or a revision other than 0 is expected.
         RevisionMismatchError: the fact has another revision than the expected one.
     """
     records, request = tx.collection(FACTS), new.request
@@ -76,7 +77,7 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
     _check_mode(request.mode, new.key, exists=known is not None)
     check_revision(request.expected_revision, new.key, known)
     if found is not None and known is None:
-        # Whoever comes after the end of a fact makes a new one, with a history of its own.
+        # A put after the fact has expired creates a new fact, with a history of its own.
         remove(records, found, EXPIRED)
     fact = _fact(new, known, tx.now)
     document = _document(new, fact)
@@ -88,11 +89,11 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
 
 
 def store_content(tx: VaultTransaction, new: PreparedFact, content: str) -> StoredFact:
-    """Puts a text in the place of the one under "content" of the fact that is there.
+    """Replaces the text under "content" of an existing fact.
 
     Raises:
         FactNotFoundError: it does not exist.
-        RevisionMismatchError: what is searched of it is no longer what `new` was prepared for.
+        RevisionMismatchError: its searched texts have changed since `new` was prepared.
     """
     request = new.request
     [found] = tx.collection(FACTS).get_documents([new.record_id])
@@ -106,7 +107,7 @@ def store_content(tx: VaultTransaction, new: PreparedFact, content: str) -> Stor
 
 
 def with_content(fact: Fact, content: str) -> PutFact:
-    """What puts a text in the place of the one under "content"; all else of the fact stays as it is."""
+    """The request that replaces the text under "content"; the rest of the fact stays as it is."""
     return PutFact(
         namespace=fact.namespace,
         key=fact.key,
@@ -122,12 +123,12 @@ def remove(records: RecordTransaction, document: Document, reason: str) -> None:
     """Removes a fact for good."""
     fields = document.fields
     labels = str(fields["namespace"]).removesuffix(".").split(".")
-    told = details(labels, str(fields["fact_key"]), reason)
-    records.delete_document(document.doc_id, change=ChangeType.FACT_DELETED, details=told)
+    about = details(labels, str(fields["fact_key"]), reason)
+    records.delete_document(document.doc_id, change=ChangeType.FACT_DELETED, details=about)
 
 
 def renew(tx: VaultTransaction, names: Sequence[tuple[Namespace, str]]) -> list[FactRenewal | None]:
-    """Lets the ttl of facts, each named once, begin anew; None for one that is not there."""
+    """Restarts the ttl of facts; `names` has no duplicates. The result is None for a fact that does not exist."""
     records = tx.collection(FACTS)
     found = records.get_documents([record_id(*name) for name in names])
     return [
@@ -137,7 +138,7 @@ def renew(tx: VaultTransaction, names: Sequence[tuple[Namespace, str]]) -> list[
 
 
 def check_revision(expected: int | None, key: str, known: Document | None) -> None:
-    """Refuses a write that was meant for another state of the fact; 0 stands for none."""
+    """Refuses a write that expects another revision of the fact; 0 means that the fact must not exist."""
     if expected is None or expected == (known.revision if known else 0):
         return
     if known is None:
@@ -146,9 +147,9 @@ def check_revision(expected: int | None, key: str, known: Document | None) -> No
 
 
 def details(namespace: Sequence[str], key: str, reason: str = "") -> str:
-    """What a change says of a fact, as JSON."""
-    said = {"namespace": list(namespace), "key": key}
-    return json.dumps(said | ({"reason": reason} if reason else {}), ensure_ascii=False)
+    """The details of a change of a fact, as JSON."""
+    values = {"namespace": list(namespace), "key": key}
+    return json.dumps(values | ({"reason": reason} if reason else {}), ensure_ascii=False)
 
 
 def _check_mode(mode: PutMode, key: str, *, exists: bool) -> None:
@@ -180,7 +181,7 @@ def _document(new: PreparedFact, fact: Fact) -> Document:
 
 
 def _changes(known: Document, new: Document, updated_at: datetime | None) -> tuple[str, ...]:
-    """What the new document changes of the fact, as the log calls it."""
+    """The fields that the new document changes, by their names in the change feed."""
     names = [name for field, name in _CHANGES.items() if known.fields.get(field) != new.fields.get(field)]
     if updated_at is not None and known.fields.get("updated_at") != new.fields.get("updated_at"):
         names.append("update_time")
@@ -208,7 +209,7 @@ def _renew_unchanged(tx: VaultTransaction, known: Document, key: str) -> StoredF
 
 
 def _renewed(records: RecordTransaction, document: Document, now: datetime) -> datetime | None:
-    """When a fact ends whose ttl begins anew; None where it has none."""
+    """Restarts the ttl of a fact; returns its expire time, or None if it has no ttl."""
     ttl_s = document.fields.get("ttl_s")
     if not isinstance(ttl_s, float):
         return None

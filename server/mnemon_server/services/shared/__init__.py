@@ -1,1 +1,1 @@
-"""What several services stand on."""
+"""Code that several services share."""

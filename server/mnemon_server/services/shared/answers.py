@@ -1,8 +1,8 @@
-"""How much an answer may hold, and all answers together.
+"""Limits the size of each answer, and the memory of all answers together.
 
-What a caller may ask for in a few bytes can be a thousand times larger than a message. So every read on behalf of a
-call has a `Room`: it is asked about each record before any text of it is read, and turns down what the answer cannot
-hold. Behind all rooms stands one `AnswerMemory`, the memory that answers in work may take together.
+A request of a few bytes may ask for a thousand times more than a message can hold. So every read for a call has a
+`Room`: it is asked about each record before its text is read, and refuses what the answer cannot hold. All rooms share
+one `AnswerMemory`, which limits the memory of all answers in progress.
 """
 
 import asyncio
@@ -17,22 +17,25 @@ from mnemon_server.services.shared.offload import Offload
 T = TypeVar("T")
 
 ANSWER_BYTES_MAX = 3 << 20
-"""An answer ends before the record with which it would be larger, but for its first."""
+"""The most bytes of records in an answer; only a single record may exceed it."""
 WEIGHT = 4
-"""Times its size that a record takes while it is answered: as a text, as a message, in the answer, and on its way."""
+"""The memory that a record takes while it is answered, as a multiple of its size.
+
+It exists as a text, as a message, in the serialised answer, and in the transport.
+"""
 VECTORS_WEIGHT = 10
-"""The same of one with vectors, whose numbers take eight times their size in between."""
+"""The same for a record with vectors: as Python numbers, they take eight times their size."""
 FREE_BYTES = 64 << 10
-"""Answers that take no more than this are not counted, and wait for nobody: calls in work are, and that bounds them."""
+"""Smaller answers are not counted and never wait: the limit on calls in progress bounds them."""
 WAIT_S = 5.0
 RETRY_AFTER_S = 1.0
 
 
 class AnswerMemory:
-    """Memory for answers in work. `try_take` may be called by any thread, the others on one event loop."""
+    """Memory for answers in progress. Any thread may call `try_take`; the other methods belong to one event loop."""
 
     def __init__(self, bytes_max: int, *, wait_s: float = WAIT_S) -> None:
-        """All of it is free; who finds no room waits for `wait_s` seconds at most."""
+        """All of it is free. `take` waits for at most `wait_s` seconds."""
         self.bytes_max = bytes_max
         self._wait_s = wait_s
         self._free = bytes_max
@@ -41,23 +44,23 @@ class AnswerMemory:
 
     @property
     def used(self) -> int:
-        """How many bytes are taken."""
+        """The number of bytes that are taken."""
         return self.bytes_max - self._free
 
     def try_take(self, size: int) -> bool:
-        """Takes that many bytes, `bytes_max` at most; False where they are not free."""
+        """Takes this many bytes, at most `bytes_max`; returns False if they are not free."""
         with self._lock:
-            # Those who wait come first, or large answers would wait until there are no others.
+            # Waiting calls come first: otherwise small answers could keep a large one waiting for ever.
             if self._waiting or size > self._free:
                 return False
             self._free -= size
             return True
 
     async def take(self, size: int) -> None:
-        """The same once they are free, in the order of the calls.
+        """Takes the bytes as soon as they are free, in the order of the calls.
 
         Raises:
-            TooManyRequestsError: they were not for too long.
+            TooManyRequestsError: they did not become free in time.
         """
         if self.try_take(size):
             return
@@ -71,7 +74,7 @@ class AnswerMemory:
             self._take_back(size, granted)
             if isinstance(error, TimeoutError):
                 raise TooManyRequestsError(
-                    f"answers in work take all of the {self.bytes_max >> 20} MiB that are for them", RETRY_AFTER_S
+                    f"answers in progress use all of their {self.bytes_max >> 20} MiB of memory", RETRY_AFTER_S
                 ) from None
             raise
 
@@ -99,22 +102,22 @@ class AnswerMemory:
 
 
 class Room:
-    """What one answer may still hold. Several reads may share it, one after the other.
+    """The space that is left in one answer. Several reads may share it, one after the other.
 
-    Ask `fits` before reading a record, in the order of the answer. The first record always fits, whatever its size is;
-    once one did not, none does, so that an answer has no holes.
+    Call `fits` before reading a record, in the order of the answer. The first record always fits, whatever its size.
+    After one did not fit, no other does, so that an answer has no gaps.
     """
 
     def __init__(
         self, memory: AnswerMemory, *, bytes_max: int = ANSWER_BYTES_MAX, weight: int = WEIGHT, copies: int = 1
     ) -> None:
-        """All of it is free; takes of the memory only what it needs, and nothing for small answers.
+        """All of it is free. It takes only as much memory as it needs, and none for small answers.
 
         Args:
-            memory: that of all answers.
-            bytes_max: most bytes of records.
-            weight: times its size that a record takes of the memory.
-            copies: how often the answer says what a record says.
+            memory: the memory of all answers.
+            bytes_max: the most bytes of records.
+            weight: the memory that a record takes, as a multiple of its size.
+            copies: how many times the answer contains each record.
         """
         self._memory = memory
         self._bytes_max = bytes_max
@@ -134,11 +137,11 @@ class Room:
 
     @property
     def is_short(self) -> bool:
-        """Whether something did not fit for want of memory; whoever asked is to `wait`, and to ask again."""
+        """Whether a record did not fit because memory was short; the caller should `wait`, and ask again."""
         return self._missing > 0
 
     def fits(self, record_id: str, size: int) -> bool:
-        """Whether a record of `size` bytes is to be read; takes the room for it. For one thread at a time."""
+        """Whether a record of `size` bytes may be read; if so, takes the space for it. For one thread at a time."""
         total = self._taken + size * self._copies
         if self.left or (self._taken and total > self._bytes_max) or not self._hold(total):
             self.left.append(record_id)
@@ -147,12 +150,12 @@ class Room:
         return True
 
     async def read(self, offload: Offload, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """What `function` returns, called on a thread with `fits` as one more argument.
+        """Calls `function` on a thread, with `fits` as one more argument, and returns its result.
 
-        Where the memory of all answers is taken, it waits for some, and calls `function` anew.
+        If the memory of all answers is used up, waits for some, and calls `function` again.
 
         Raises:
-            TooManyRequestsError: that took too long.
+            TooManyRequestsError: the memory did not become free in time.
         """
         taken, left = self._taken, len(self.left)
         result = await offload(function, *args, fits=self.fits, **kwargs)
@@ -164,9 +167,9 @@ class Room:
         return result
 
     async def take(self, size: int) -> bool:
-        """Whether there is room for something that is there already; takes it, once there is memory for it.
+        """Whether something that is already in memory fits; if so, waits for memory, and takes the space.
 
-        What has none leaves the rest to what is smaller. Raises TooManyRequestsError as `read`.
+        Unlike in `fits`, smaller things may still fit after one did not. Raises TooManyRequestsError like `read`.
         """
         if self._taken and self._taken + size > self._bytes_max:
             return False
@@ -176,14 +179,14 @@ class Room:
         return True
 
     async def wait(self) -> None:
-        """Waits for as much memory as the answer can need. Raises TooManyRequestsError where that takes too long."""
+        """Waits for as much memory as the answer can need. Raises TooManyRequestsError if that takes too long."""
         missing = max(self._missing, self._cost(self._bytes_max) - self._held)
         self._missing = 0
         await self._memory.take(missing)
         self._held += missing
 
     def close(self) -> None:
-        """Gives back what it holds. Calling it again does nothing."""
+        """Gives its memory back. Calling it again does nothing."""
         held, self._held = self._held, 0
         if held:
             self._memory.give(held)
@@ -199,14 +202,14 @@ class Room:
         return True
 
     def _cost(self, size: int) -> int:
-        """What records of that size take of the memory: of the largest, all that there is has to do."""
+        """The memory that records of this size take; at most all memory, which must do even for the largest answer."""
         return min(self._weight * size, self._memory.bytes_max)
 
 
 async def read_within(
     room: Room | None, offload: Offload, function: Callable[..., T], /, *args: Any, **kwargs: Any
 ) -> T:
-    """What `function` returns, called on a thread with what fits into the room; None is without bound."""
+    """Calls `function` on a thread, limited to what fits into the room, and returns its result; None means no limit."""
     if room is None:
         return await offload(function, *args, fits=None, **kwargs)
     return await room.read(offload, function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Slots that are refused rather than waited for, and shared by those who want some."""
+"""Budgets of slots: a call that gets no slot is refused at once rather than queued."""
 
 from collections import Counter
 from collections.abc import Hashable
@@ -8,11 +8,11 @@ from mnemon_server.domain.errors import TooManyRequestsError
 
 RETRY_AFTER_S = 0.5
 HELD_PER_FREE = 7
-"""What one holder may have is at most seven times what is free: alone 7/8 of all, two of them 7/15 each, and so on."""
+"""A holder may have at most seven times as many slots as are free: one alone 7/8 of all, two 7/15 each, and so on."""
 
 
 class Budget:
-    """A number of slots; as a context manager, one for the length of the block. Belongs to one event loop."""
+    """A number of slots; as a context manager, takes one for the length of the block. Belongs to one event loop."""
 
     def __init__(self, size: int, what: str) -> None:
         """Takes the number, and what the slots are for, in the plural: errors name it."""
@@ -20,9 +20,9 @@ class Budget:
         self.used = 0
 
     def take(self) -> None:
-        """Takes a slot until it is given back; raises TooManyRequestsError where none is free."""
+        """Takes a slot until it is given back; raises TooManyRequestsError if none is free."""
         if self.used >= self.size:
-            raise TooManyRequestsError(f"{self.size} {self._what} are already in work", RETRY_AFTER_S)
+            raise TooManyRequestsError(f"{self.size} {self._what} are already in progress", RETRY_AFTER_S)
         self.used += 1
 
     def give_back(self) -> None:
@@ -39,10 +39,10 @@ class Budget:
 
 
 class SharedBudget:
-    """Slots that several holders want, none of whom can take them from all the others.
+    """Slots that are shared fairly among several holders, so that one of them cannot take all.
 
-    What a holder may have shrinks with what is free: there is room for whoever comes next, and holders who all want
-    more end up with the same. Nothing is ever taken away again.
+    The fewer slots are free, the fewer a single holder may have. So some slots are left for the next holder, and
+    holders that all want more end up with equally many. A slot that was taken is never revoked.
     """
 
     def __init__(self, size: int, what: str) -> None:
@@ -52,7 +52,7 @@ class SharedBudget:
 
     @property
     def used(self) -> int:
-        """Slots that are taken."""
+        """The number of slots that are taken."""
         return self._slots.used
 
     def take(self, holder: Hashable) -> None:
@@ -64,7 +64,8 @@ class SharedBudget:
         free = self._slots.size - self._slots.used
         if free and self._held[holder] >= HELD_PER_FREE * free:
             raise TooManyRequestsError(
-                f"this caller has its share of the {self._slots.size} {self._what} that may be in work", RETRY_AFTER_S
+                f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
+                RETRY_AFTER_S,
             )
         self._slots.take()
         self._held[holder] += 1

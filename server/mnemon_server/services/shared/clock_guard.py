@@ -1,4 +1,4 @@
-"""Whether what is old by the wall clock may go: one guard for all that a vault removes by age."""
+"""Protects what a vault removes by age from a wall clock that jumped."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def machine_uptime() -> float:
-    """Seconds since some moment, those in which the machine slept included where it knows."""
+    """Seconds since an arbitrary moment; includes the time in which the machine slept, if the system counts it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -37,29 +37,29 @@ def describe(jump: timedelta) -> str:
 
 
 class JumpDetector:
-    """Compares the wall clock with the uptime. One that jumped is doubted until it is put right, or has stayed so.
+    """Compares the wall clock with the uptime. A clock that jumped is doubted until it is corrected, or for a day.
 
-    A doubt outlives a restart: keep `doubt` and hand it to the next one. The uptime begins anew then, so a clock that
-    jumped while nobody looked is not found out.
+    For a doubt to outlive a restart, store `doubt` and pass it to the next detector. A jump while the server was down
+    is not detected, since there is no earlier uptime to compare with.
     """
 
     def __init__(
         self, doubt: str = "", *, clock: Clock = system_clock, uptime: Callable[[], float] = machine_uptime
     ) -> None:
-        """Takes up a doubt that was kept, if there is one, for another BELIEVED_AFTER_S."""
+        """Continues a stored doubt, if there is one, for another BELIEVED_AFTER_S."""
         self._clock, self._uptime = clock, uptime
         now = _Moment(clock(), uptime())
         self._trusted = now
         self._jump, self._since = NO_JUMP, now
         if doubt:
             seen, jump = (int(part) for part in doubt.split(","))
-            # One that went ahead and shows an earlier time now has been put right.
+            # A clock that jumped ahead and now shows an earlier time was corrected.
             if jump > 0 and now.wall >= from_microseconds(seen):
                 self._jump = timedelta(microseconds=jump)
                 self._trusted = _Moment(now.wall - self._jump, now.uptime)
 
     def look(self) -> timedelta:
-        """How far the clock jumped and is doubted for it; 0 where it is believed."""
+        """How far the clock jumped; 0 if it is not in doubt."""
         now = _Moment(self._clock(), self._uptime())
         jump = now.wall - self._trusted.wall - timedelta(seconds=now.uptime - self._trusted.uptime)
         if abs(jump) <= JUMP_MAX:
@@ -72,16 +72,16 @@ class JumpDetector:
 
     @property
     def doubt(self) -> str:
-        """What to keep; empty where there is no doubt."""
+        """The doubt as a text to store; empty if there is none."""
         if not self._jump:
             return ""
         return f"{to_microseconds(self._since.wall)},{self._jump // timedelta(microseconds=1)}"
 
 
 class ClockGuard:
-    """Watches the clock of a vault for all that removes what is old. Belongs to one event loop.
+    """Watches the clock of a vault for all jobs that remove what is old. Belongs to one event loop.
 
-    A doubt is kept in the vault, so that it outlives a restart.
+    A doubt is stored in the vault, so that it outlives a restart.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ClockGuard:
         """Reads nothing yet.
 
         Args:
-            vault: keeps a doubt.
+            vault: stores the doubt.
             clock: the wall clock, which may jump.
             uptime: seconds that never jump.
         """
@@ -101,10 +101,10 @@ class ClockGuard:
         self._turn = asyncio.Lock()
 
     async def jump(self) -> timedelta:
-        """How far the clock jumped; while that is not 0, nothing may be removed for its age.
+        """How far the clock jumped; unless it is 0, nothing may be removed because of its age.
 
         Raises:
-            StorageFailedError, StorageFullError: the doubt cannot be kept.
+            StorageFailedError, StorageFullError: the doubt cannot be stored.
         """
         async with self._turn:
             if self._detector is None:
@@ -127,15 +127,15 @@ class ClockGuard:
         self._kept_doubt = doubt
         if jump:
             log.warning(
-                "the clock went %s; nothing is removed for its age until it is put right, or has stayed so for a day",
+                "the clock went %s; nothing is removed because of its age until it is corrected, or a day has passed",
                 describe(jump),
             )
         else:
-            log.info("the clock is believed again")
+            log.info("the clock is trusted again")
 
 
 class ShareGuard:
-    """Doubts a sweep that would remove most of what there is: a clock that jumped while no one looked makes all old."""
+    """Doubts a sweep that would remove most of the data: a clock that jumped while the server was down ages it all."""
 
     def __init__(
         self,
@@ -148,9 +148,9 @@ class ShareGuard:
         """Nothing is doubted yet.
 
         Args:
-            share_max: share of all that a sweep may remove, 0 to 1.
-            guarded_min: how many there must be for the share to count; of fewer, all may go.
-            believed_after_s: seconds after which a sweep that is still wanted may remove more.
+            share_max: the share of all records that a sweep may remove, 0 to 1.
+            guarded_min: the share only matters if there are at least this many; a sweep may remove fewer altogether.
+            believed_after_s: seconds after which a doubted sweep is allowed if it is still wanted.
             uptime: seconds that never jump.
         """
         self._share_max, self._guarded_min = share_max, guarded_min
@@ -160,7 +160,7 @@ class ShareGuard:
 
     @property
     def is_doubting(self) -> bool:
-        """Whether the last sweep was doubted, or is done only because it was doubted for long enough."""
+        """Whether the last sweep was doubted, or is allowed only because the doubt has lasted long enough."""
         return self._doubted_since is not None
 
     def allows(self, count: int, total: int) -> bool:

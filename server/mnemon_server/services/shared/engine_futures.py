@@ -1,4 +1,4 @@
-"""Results of engines, brought to the event loop: all that are there together, in one wake-up."""
+"""Brings the results of engines to the event loop: all that are ready, in one wake-up."""
 
 import asyncio
 from collections import deque
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 async def completion(future: "Future[T]") -> T:
-    """What a future of an engine comes to. Cancelling the caller leaves what it stands for alone.
+    """The result of an engine's future. Cancelling the caller does not cancel the engine's work.
 
-    `asyncio.wrap_future` wakes the loop for each future by itself. A transaction answers many at the same time, and a
+    `asyncio.wrap_future` wakes the loop once for each future. A transaction completes many at the same time, and a
     wake-up costs as much as a third of a small write.
     """
     if future.done():
@@ -26,7 +26,7 @@ async def completion(future: "Future[T]") -> T:
 
 
 class _EngineFutures:
-    """Those of one event loop, which alone may call its methods but for `_arrive`."""
+    """The futures that one event loop waits for. Only that loop may call its methods, except for `_arrive`."""
 
     def __init__(self) -> None:
         self._arrived: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
@@ -40,10 +40,10 @@ class _EngineFutures:
     def _arrive(self, waiter: "asyncio.Future[Any]", done: "Future[Any]") -> None:
         """Any thread may call it."""
         self._arrived.append((waiter, done))
-        # Looked at after the append: whoever finds it set can be sure that a hand-over is still to begin.
+        # Checked after the append: if the flag is set, a hand-over has yet to begin, and will take this result along.
         if not self._is_awaited:
             self._is_awaited = True
-            # A loop that has ended has nobody left to tell.
+            # If the loop has ended, no one waits for the result.
             with suppress(RuntimeError):
                 waiter.get_loop().call_soon_threadsafe(self._hand_over)
 
@@ -61,5 +61,5 @@ class _EngineFutures:
                 waiter.set_result(done.result())
 
 
-# A loop is held by none of its values, and so is forgotten with its last use.
+# The values do not refer to the loop, so an entry disappears together with its loop.
 _OF_LOOPS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _EngineFutures]" = WeakKeyDictionary()

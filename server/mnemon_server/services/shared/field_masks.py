@@ -1,4 +1,4 @@
-"""What a change of a record may name: whole fields in its mask, and single keys of metadata beside it."""
+"""Checks and applies changes of records: whole fields in the mask, and single keys of metadata besides."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, Scope
 from mnemon_server.domain.validation import metadata_violations
 
 MASK_PATHS_MAX = 128
-"""More than any message has fields."""
+"""More than the number of fields in any message."""
 
 _SCOPE = {f"scope.{name}": name for name in SCOPE_FIELDS}
 
@@ -20,7 +20,7 @@ class Change(Protocol):
 
     @property
     def mask(self) -> tuple[str, ...]:
-        """The fields to take from the record that comes with it."""
+        """The fields to take from the record in the request."""
 
     @property
     def set_metadata(self) -> Mapping[str, MetadataValue]:
@@ -34,23 +34,24 @@ class Change(Protocol):
 def change_violations(
     change: Change, fields: Collection[str], *, output_only: Collection[str] = ()
 ) -> Iterable[FieldViolation]:
-    """What is wrong with the names of what is to be changed, and with the keys that are."""
+    """What is wrong with the field names in the mask, and with the metadata keys to set or remove."""
     yield from _mask_violations(change, fields, output_only)
     yield from metadata_violations(change.set_metadata, "set_metadata")
     yield from _removal_violations(change)
     if "metadata" in change.mask and (change.set_metadata or change.remove_metadata):
         yield FieldViolation(
-            "update_mask", '"metadata" replaces all metadata, and set_metadata and remove_metadata single keys; choose'
+            "update_mask",
+            '"metadata" replaces all metadata, set_metadata and remove_metadata change single keys; use only one way',
         )
 
 
 def covers(path: str, field: str) -> bool:
-    """Whether a path of a mask names a field, or what it is a part of."""
+    """Whether a path of a mask names the field, or one that contains it."""
     return path == field or field.startswith(f"{path}.")
 
 
 def with_keys(stored: Mapping[str, MetadataValue], change: Change) -> dict[str, MetadataValue]:
-    """The metadata with the keys of the change set and removed."""
+    """The metadata after setting and removing the keys of the change."""
     kept = {key: value for key, value in stored.items() if key not in change.remove_metadata}
     return {**kept, **change.set_metadata}
 
@@ -61,7 +62,7 @@ def is_part_of_scope(path: str) -> bool:
 
 
 def with_part(stored: Scope, given: Scope, path: str) -> Scope:
-    """The stored scope with the field that the path names as it is given."""
+    """The stored scope, with the field that the path names taken from the given scope."""
     part = _SCOPE[path]
     return replace(stored, **{part: getattr(given, part)})
 
@@ -82,14 +83,14 @@ def _path_problem(path: str, fields: Collection[str], output_only: Collection[st
     if path in fields or path in _SCOPE:
         return ""
     if path.startswith("metadata."):
-        return "names a key, and a mask names fields alone; set_metadata and remove_metadata change single keys"
+        return "names a key, but a mask may only name fields; use set_metadata and remove_metadata for single keys"
     if path in output_only:
         return "is set by the server and cannot be changed"
-    return f"is not a field that can be changed; these can: {', '.join(fields)}, a part of scope"
+    return f"is not a field that can be changed; these can: {', '.join(fields)}, parts of scope"
 
 
 def _removal_violations(change: Change) -> Iterable[FieldViolation]:
-    # No record has more keys.
+    # No record has more keys than this.
     if len(change.remove_metadata) > METADATA_KEYS_MAX:
         yield FieldViolation("remove_metadata", f"must name at most {METADATA_KEYS_MAX} keys")
         return
@@ -97,4 +98,4 @@ def _removal_violations(change: Change) -> Iterable[FieldViolation]:
         if problem := metadata_key_problem(key):
             yield FieldViolation(f"remove_metadata[{index}]", problem)
         elif key in change.set_metadata:
-            yield FieldViolation(f"remove_metadata[{index}]", f"{key!r} is to be set, too; choose one")
+            yield FieldViolation(f"remove_metadata[{index}]", f"{key!r} is also in set_metadata; choose one")

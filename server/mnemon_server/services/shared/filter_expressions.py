@@ -1,4 +1,4 @@
-"""Filters of callers as filters of the records: joined, under the records' names, with times that are aware."""
+"""Turns filter expressions of callers into those of the records: with the records' field names, and aware times."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,18 +12,18 @@ V = TypeVar("V", bound=MetadataValue)
 
 
 def joined(parts: Iterable[Expression | None]) -> Expression | None:
-    """All of the parts that are there; None where none is."""
+    """The conjunction of the parts that are not None; None if all are None."""
     present = [part for part in parts if part is not None]
     return AllOf(tuple(present)) if len(present) > 1 else next(iter(present), None)
 
 
 def with_engine_names(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """The expression with fields renamed as `names` says, and with naive times taken as UTC."""
+    """The expression with fields renamed by the table `names`, and with naive times taken as UTC."""
     return renamed(expression, lambda field: names.get(field, field))
 
 
 def renamed(expression: Expression, name_of: Callable[[str], str]) -> Expression:
-    """The same, where a field's name is a matter of more than a table."""
+    """The expression with fields renamed by a function, and with naive times taken as UTC."""
     return _mapped(
         expression,
         lambda condition: replace(condition, field=name_of(condition.field), values=tuple(map(utc, condition.values))),
@@ -31,7 +31,7 @@ def renamed(expression: Expression, name_of: Callable[[str], str]) -> Expression
 
 
 def utc(value: V) -> V:
-    """A naive time is UTC."""
+    """The value; a naive time becomes a time in UTC."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a part of a vault, told to the log of its events when it begins, changes and ends."""
+"""Writes warnings about a part of a vault to its change log: when a problem begins, changes and ends."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class Problem:
     """Something that is wrong."""
 
     key: str
-    """What sort of problem it is: one that follows another of its sort is not told anew."""
+    """The kind of problem; one that follows another of the same kind is not reported again."""
     message: str
     remedy: str
     severity: str = WARNING
@@ -33,25 +33,25 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the signal is about, and how that is told."""
+    """What the warnings are about, and how they are recorded."""
 
     name: str
-    """For the log of the server."""
+    """The name in the log of the server."""
     record_id: str
     state_key: str
-    """Where the vault keeps what its log said last, so that the end of a warning is told even after a restart."""
+    """The key under which the vault stores the last state, so that recovery is reported even after a restart."""
     warning: ChangeType
     healthy: ChangeType
     recovered: str
-    """What is said at the end."""
+    """The message when all problems have ended."""
 
 
 class HealthSignal:
-    """Tells the log of a vault what is wrong. Belongs to one event loop.
+    """Reports problems to the change log of a vault. Belongs to one event loop.
 
-    What is said and the memory of it are one transaction, which is tried until it can be committed: a full disk is told
-    of once there is room again, though it is full no more. A task runs only while something is wrong, or until the log
-    says that nothing is any more.
+    The report and the stored state are one transaction, which is retried until it is committed. So a full disk is
+    reported once there is room again, although it is no longer full then. A task runs only while something is wrong,
+    and until the log says that it no longer is.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class HealthSignal:
         offload: Offload,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
-        """Asks `problems`, which must be quick, for what is wrong."""
+        """`problems` returns the current problems; it must be quick."""
         self._vault = vault
         self._subject = subject
         self._problems = problems
@@ -71,25 +71,25 @@ class HealthSignal:
         self._look_every_s = look_every_s
         self._told: str | None = None
         self._untold: tuple[Problem, ...] = ()
-        """What could not be told while it lasted."""
+        """Problems that could not be reported while they lasted."""
         self._telling: asyncio.Task[None] | None = None
 
     @property
     def told(self) -> frozenset[str]:
-        """The sorts of problems that the log tells of, as far as it has been read."""
+        """The kinds of problems that the log reports now; empty until it was read."""
         return frozenset(filter(None, (self._told or "").split(",")))
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether the log was read, and tells of no problem."""
+        """Whether the log was read, and reports no problem."""
         return self._told == ""
 
     def notice(self) -> None:
-        """Sees to it that the log says how it is; call it whenever that may have changed."""
+        """Brings the log up to date; call it whenever the problems may have changed."""
         problems = tuple(self._problems())
         if self._telling is None and (self._told is None or self._told != _state(problems)):
             self._untold = problems
-            # In a context of its own: what it does is nobody's request.
+            # In a context of its own, since the task does not belong to the current request.
             self._telling = asyncio.create_task(self._tell(), context=Context())
 
     async def aclose(self) -> None:
@@ -109,14 +109,14 @@ class HealthSignal:
                     has_failed = False
                 except MnemonError:
                     if not has_failed:
-                        log.warning("%s: the log cannot be told how it is", self._subject.name, exc_info=True)
+                        log.warning("%s: its health could not be recorded", self._subject.name, exc_info=True)
                     has_failed = True
                 await asyncio.sleep(self._look_every_s)
         finally:
             self._telling = None
 
     async def _tell_change(self) -> bool:
-        """Tells the log what it does not say yet; returns whether something is wrong."""
+        """Reports a change to the log, if there is one; returns whether something is wrong."""
         if self._told is None:
             self._told = await self._offload(self._vault.value, self._subject.state_key) or ""
         problems = tuple(self._problems()) or self._untold
@@ -131,7 +131,7 @@ class HealthSignal:
         return bool(state)
 
     def _note(self, tx: VaultTransaction, state: str, problems: Sequence[Problem]) -> str:
-        """Notes a change of state, unless it was noted before."""
+        """Records the state, unless it is recorded already."""
         if (tx.value(self._subject.state_key) or "") != state:
             tx.set_value(self._subject.state_key, state)
             details = {
@@ -145,7 +145,7 @@ class HealthSignal:
 
 
 def joined_messages(problems: Sequence[Problem]) -> str:
-    """What is wrong, as a sentence; empty where nothing is."""
+    """What is wrong, as a sentence; empty if there are no problems."""
     return "; ".join(problem.message for problem in problems)
 
 

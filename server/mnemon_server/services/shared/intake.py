@@ -1,4 +1,4 @@
-"""How several items are stored at once: one result each, in their order; what is wrong with one fails it alone."""
+"""Stores several items at once, with one result each, in their order; an invalid one does not affect the others."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -14,12 +14,12 @@ async def take_in(
     violations: Callable[[Request], Iterable[FieldViolation]],
     store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
 ) -> list[Stored | MnemonError]:
-    """Checks each request, and stores those that are right, all in one call.
+    """Checks each request, and stores the valid ones in one call.
 
     Args:
         requests: what is to be stored.
-        violations: what is wrong with one of them.
-        store: stores those with which nothing is, and says what each came to; not called if there are none.
+        violations: what is wrong with a request.
+        store: stores the valid requests, with one result each; not called if there are none.
     """
     return await take_in_checked(requests, [problem(violations(request)) for request in requests], store)
 
@@ -29,25 +29,25 @@ async def take_in_checked(
     problems: Sequence[InvalidArgumentError | None],
     store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
 ) -> list[Stored | MnemonError]:
-    """The same of requests that were checked already."""
-    right = [request for request, found in zip(requests, problems, strict=True) if found is None]
-    stored = iter(await store(right) if right else ())
+    """Like `take_in`, for requests that are already checked."""
+    valid = [request for request, found in zip(requests, problems, strict=True) if found is None]
+    stored = iter(await store(valid) if valid else ())
     return [next(stored) if found is None else found for found in problems]
 
 
 def problem(violations: Iterable[FieldViolation]) -> InvalidArgumentError | None:
-    """The error that names what is wrong; None where nothing is."""
+    """The error that names all violations; None if there are none."""
     found = list(violations)
     return InvalidArgumentError(found) if found else None
 
 
 async def settled(storing: Awaitable[Stored], what: str) -> Stored | MnemonError:
-    """What storing an item comes to; its failure is a result, too, and does not take the receipts of the others."""
+    """The result of storing an item, or its error: an error that is raised would lose the receipts of other items."""
     try:
         return await storing
     except MnemonError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - told as the item's own
+    except Exception as error:  # noqa: BLE001 - it becomes the result of this item
         failure = IndexingError(f"the {what} could not be stored")
         failure.__cause__ = error
         return failure

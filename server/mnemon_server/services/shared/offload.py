@@ -1,4 +1,4 @@
-"""Blocking work, off the event loop."""
+"""Runs blocking work outside of the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Offload:
-    """Runs blocking calls on a bounded number of threads; the order of calls is the order of their starts."""
+    """Runs blocking calls on a bounded number of threads; they start in the order of the calls."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` returns or raises. Cancelling the caller does not stop a call that has begun."""
+        """Returns or raises what `function` does. Cancelling the caller does not stop a call that has begun."""
         future = self._executor.submit(function, *args, **kwargs)
         try:
             return await completion(future)

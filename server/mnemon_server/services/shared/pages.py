@@ -1,4 +1,4 @@
-"""Pages of documents: as long as was asked for, or until an answer is full."""
+"""Reads pages of documents: up to a number of documents, or until the answer is full."""
 
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
@@ -6,7 +6,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 
 PAGE_BYTES_MAX = 3 << 20
-"""A page ends before the document with which it would be larger, but for its first."""
+"""The most bytes of documents on a page; only a single document may exceed it."""
 
 
 def read_page(
@@ -20,12 +20,13 @@ def read_page(
     fields_only: bool = False,
     fits: Fits | None = None,
 ) -> tuple[list[tuple[int, Document]], int | None]:
-    """Documents that match, each with its position, from behind position `after`; and where to go on, None at the end.
+    """The matching documents after position `after`, with their positions, and the position to continue after.
 
-    `descending`: the last one of the order of first indexing comes first; then 0 begins with it. `fits`, where a page
-    is to end, is asked about each before it is read; without, a page ends at PAGE_BYTES_MAX.
+    That position is None at the end. With `descending`, the document that was stored last comes first, and an `after`
+    of 0 begins with it. `fits` is called before each document is read, and ends the page; without it, a page ends at
+    PAGE_BYTES_MAX.
     """
-    watched = _Watched(fits or _Page().fits)
+    watched = _FitsRecorder(fits or _PageSize().fits)
     rows = records.list_documents(
         where,
         after=after,
@@ -35,12 +36,12 @@ def read_page(
         fields_only=fields_only,
         fits=watched,
     )
-    goes_on = watched.turned_down or len(rows) == limit
-    return rows, (rows[-1][0] if rows else after) if goes_on else None
+    has_more = watched.refused or len(rows) == limit
+    return rows, (rows[-1][0] if rows else after) if has_more else None
 
 
-class _Page:
-    """What a page holds where nobody else says so."""
+class _PageSize:
+    """The default limit of a page."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -50,14 +51,14 @@ class _Page:
         return self._size == size or self._size <= PAGE_BYTES_MAX
 
 
-class _Watched:
-    """Notes whether something was turned down."""
+class _FitsRecorder:
+    """Remembers whether a document was refused."""
 
     def __init__(self, fits: Fits) -> None:
         self._fits = fits
-        self.turned_down = False
+        self.refused = False
 
     def __call__(self, record_id: str, size: int) -> bool:
         fits = self._fits(record_id, size)
-        self.turned_down |= not fits
+        self.refused |= not fits
         return fits

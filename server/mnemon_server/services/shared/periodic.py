@@ -1,4 +1,4 @@
-"""What is done again and again in the background, whatever happened the time before."""
+"""Periodic work in the background that goes on after failures."""
 
 import asyncio
 import logging
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class Periodic(ABC):
-    """Does its work at once, and then every so many seconds. An async context manager; belongs to one event loop.
+    """Does its work at once, and then after each interval. An async context manager; belongs to one event loop.
 
-    Work that fails is told to the log, and done again when it is due.
+    A failure is logged, and the work is done again after the next interval.
     """
 
     def __init__(self, failure: str, *, interval_s: float) -> None:
         """Does nothing yet.
 
         Args:
-            failure: what the log says where the work failed, such as "expired facts could not be removed".
+            failure: the log message if the work failed, such as "expired facts could not be removed".
             interval_s: seconds from the end of one turn to the beginning of the next.
         """
         self._failure = failure
@@ -41,7 +41,7 @@ class Periodic(ABC):
 
     @abstractmethod
     async def _turn(self) -> float | None:
-        """Does the work; returns after how many seconds to come again where that is sooner than usual."""
+        """Does the work; returns the seconds until the next turn, or None for the usual interval."""
 
     async def _run(self) -> None:
         while True:
@@ -49,7 +49,7 @@ class Periodic(ABC):
             try:
                 wait_s = await self._turn()
             except MnemonError as error:
-                # The engine refuses for now; the next turn may succeed.
+                # An expected error, such as a full disk: the next turn may succeed.
                 log.warning("%s: %s", self._failure, error)
             except Exception:
                 log.exception(self._failure)

@@ -1,4 +1,4 @@
-"""Reads by id, gathered: what comes while a read is under way is read together, in one hop to a thread."""
+"""Batches reads by id: requests that come while a read is under way are read together, in one hop to a thread."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ TOGETHER_MAX = 64
 
 
 class ReadMany(Protocol[T_co]):
-    """Blocks, and gives one result for each id, in their order."""
+    """Returns one result for each id, in their order. Blocks."""
 
     def __call__(self, record_ids: Sequence[str], /, *, fits: Fits) -> Sequence[T_co]: ...
 
@@ -28,9 +28,10 @@ class _Wanted(NamedTuple, Generic[T]):
 
 
 class ReadBatcher(Generic[T]):
-    """As commits are gathered: nobody waits for company, and the busier it is, the more goes together.
+    """Batches reads by id. Belongs to one event loop.
 
-    A hop to a thread and back costs several times what a small read does. Belongs to one event loop.
+    A hop to a thread and back costs several times as much as a small read. An idle batcher reads at once; the more
+    requests come during a read, the larger the next batch.
     """
 
     def __init__(self, read_many: ReadMany[T], offload: Offload) -> None:
@@ -41,9 +42,9 @@ class ReadBatcher(Generic[T]):
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self, record_id: str, room: Room | None = None) -> T:
-        """What `read_many` gives for this id; raises what it raises for this id alone.
+        """The result of `read_many` for this id; raises only the errors that this id causes.
 
-        TooManyRequestsError where there is no memory for the answer for too long.
+        TooManyRequestsError if no memory for the answer becomes free in time.
         """
         result = await self._get(record_id, room.fits if room else _everything)
         while room and room.is_short:
@@ -56,7 +57,7 @@ class ReadBatcher(Generic[T]):
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Wanted(record_id, fits, waiter))
         if self._reading is None:
-            # In a context of its own: the read is no more the first caller's than the others'.
+            # In a context of its own, since the read belongs to all callers, and not only to the first.
             self._reading = asyncio.create_task(self._read_all(), context=Context())
         return await waiter
 
@@ -68,7 +69,7 @@ class ReadBatcher(Generic[T]):
                 await self._read([wanted for wanted in together if not wanted.waiter.done()])
         finally:
             self._reading = None
-            # Some are left only where the threads have been closed.
+            # Some are left only if the threads were closed.
             for wanted in (*together, *self._waiting):
                 wanted.waiter.cancel()
             self._waiting = []
@@ -78,9 +79,9 @@ class ReadBatcher(Generic[T]):
             return
         try:
             results = await self._offload(self._read_many, [one.record_id for one in wanted], fits=_any_of(wanted))
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - it is raised to the caller
             if len(wanted) > 1:
-                # One of them may be at fault, and that is no other's business.
+                # Perhaps only one of them causes the error: read each alone, so that the others still succeed.
                 for one in wanted:
                     await self._read([one])
             elif not wanted[0].waiter.done():
@@ -96,14 +97,14 @@ def _everything(record_id: str, size: int) -> bool:
 
 
 def _any_of(wanted: "Sequence[_Wanted[T]]") -> Fits:
-    """Reads what fits for one of those who want it, and asks each of them."""
+    """A `Fits` that accepts a record if at least one of the requests for it does."""
 
     asked: dict[str, list[Fits]] = {}
     for one in wanted:
         asked.setdefault(one.record_id, []).append(one.fits)
 
     def fits(record_id: str, size: int) -> bool:
-        # Each of them is asked: it notes what it is told.
+        # A list, so that every request is asked: its room must count the record.
         return any([each(record_id, size) for each in asked[record_id]])  # noqa: C419
 
     return fits

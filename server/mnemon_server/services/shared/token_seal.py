@@ -1,4 +1,4 @@
-"""Opaque tokens: places in what a vault keeps, as text that is safe in a URL and that only its key can make."""
+"""Opaque tokens: positions in the data of a vault, as text that is safe in a URL and cannot be forged."""
 
 import base64
 import binascii
@@ -9,22 +9,22 @@ _DIGEST_BYTES = 16
 
 
 class TokenSeal:
-    """Writes and reads tokens. One that was damaged, made up, or made with another key or for another purpose is none.
+    """Writes and reads tokens. A token is valid only if it is unchanged and was made with this key and this purpose.
 
-    A token hides nothing: whoever holds it can read the place, but cannot make a token of another one.
+    A token is signed, not encrypted: its holder can read the position, but cannot make a token for another one.
     """
 
     def __init__(self, key: bytes, purpose: bytes) -> None:
-        """`key` must stay secret, and is at most 64 bytes long; `purpose` is at most 16."""
+        """`key` must stay secret, and has at most 64 bytes; `purpose` has at most 16."""
         self._key = key
         self._purpose = purpose
 
     def write(self, place: bytes) -> str:
-        """The token of a place."""
+        """The token of a position."""
         return base64.urlsafe_b64encode(place + self._digest(place)).rstrip(b"=").decode()
 
     def read(self, token: str) -> bytes | None:
-        """The place that a token stands for; None where it is no token of this seal."""
+        """The position that a token stands for; None if the token is invalid."""
         try:
             raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except (UnicodeEncodeError, binascii.Error):

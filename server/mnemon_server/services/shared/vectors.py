@@ -1,4 +1,4 @@
-"""Vectors that callers give: what is wrong with one, and its bytes."""
+"""Checks vectors that callers give, and turns them into bytes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ def vector_violations(vector: Sequence[float] | None, dimension: int, field: str
     if len(vector) != dimension:
         yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
         return
-    # The greatest number says both: it is not finite if any number is not.
+    # The greatest number answers both questions: it is not finite if any number is not.
     greatest = float(np.abs(np.array(vector, np.float64)).max())
     if not math.isfinite(greatest):
         yield FieldViolation(field, "must hold finite numbers only")

@@ -1,4 +1,4 @@
-"""When writes take longer than they should, and how many may be under way then."""
+"""Holds writes back while they take longer than a target."""
 
 import math
 from collections import deque
@@ -12,11 +12,11 @@ from mnemon_server.domain.errors import ThrottledError
 
 WINDOW_S = 10.0
 SAMPLES_MIN = 20
-"""Fewer say too little to hold anything back."""
+"""Fewer samples are not enough to hold writes back."""
 
 SAMPLES_MAX = 1_024
 RECOVERED_SHARE = 0.8
-"""Writes are let go again at this share of the target, so that they are not held back and let go in turns."""
+"""Writes are released at this share of the target, so that they are not held back and released in quick succession."""
 
 LOOK_EVERY_S = 0.05
 RETRY_AFTER_MAX_S = 30.0
@@ -24,40 +24,40 @@ RETRY_AFTER_MAX_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WriteLatency:
-    """What the time of a write should not exceed."""
+    """The time that a write should not exceed."""
 
     target_s: float
-    """Of the median, in seconds for each record."""
+    """The target for the median, in seconds per record."""
     window_s: float = WINDOW_S
-    """For how long a write counts."""
+    """For how long a write counts, in seconds."""
 
 
 class _Sample(NamedTuple):
     end: float
     seconds: float
-    """What one of its records took."""
+    """The time per record."""
     records: int
 
 
 class WritePressure:
-    """Watches how long writes take, as the median of a sliding window, and holds them back above a target.
+    """Measures how long writes take, as the median of a sliding window, and holds them back above a target.
 
-    Held back, only so many calls may be under way as make the target at the present pace: by Little's law, that is the
-    pace times the target. Belongs to one event loop.
+    While writes are held back, the number of calls under way is limited so that the target can be met at the present
+    rate: by Little's law, the limit is the rate times the target. Belongs to one event loop.
     """
 
     def __init__(self, latency: WriteLatency, *, monotonic: Callable[[], float] = monotonic) -> None:
-        """Begins with nothing known.
+        """Starts without any samples.
 
         Args:
-            latency: what writes should not exceed.
+            latency: the time that writes should not exceed.
             monotonic: the time, in seconds.
         """
         self._target_s = latency.target_s
         self._window_s = latency.window_s
         self._monotonic = monotonic
         self._ended: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
-        # In the order of their starts.
+        # In the order in which they started.
         self._under_way: dict[object, tuple[float, int]] = {}
         self._holds_back = False
         self._median_s = 0.0
@@ -65,32 +65,32 @@ class WritePressure:
 
     @property
     def target_s(self) -> float:
-        """What the median should not exceed."""
+        """The time that the median should not exceed."""
         return self._target_s
 
     @property
     def holds_back(self) -> bool:
-        """Whether writes take longer than they should, and are held back."""
+        """Whether writes are held back, because they take longer than the target."""
         self._look()
         return self._holds_back
 
     @property
     def median_s(self) -> float:
-        """The median time of recent writes, for each record; 0 where there were none."""
+        """The median time of recent writes, per record; 0 if there were none."""
         self._look(now=True)
         return self._median_s
 
     @property
     def under_way(self) -> int:
-        """Records that are being written."""
+        """The number of records that are being written."""
         return sum(records for _, records in self._under_way.values())
 
     @contextmanager
     def write(self, records: int = 1) -> Iterator[None]:
-        """The time of a call that writes so many records; one that raises tells nothing of how long writes take.
+        """Measures a call that writes this many records; does not count it if the block raises.
 
         Raises:
-            ThrottledError: writes are held back, and as many are under way as may be.
+            ThrottledError: writes are held back, and the limit of calls under way is reached.
         """
         if self.holds_back and len(self._under_way) >= self._calls_max():
             raise ThrottledError(
@@ -103,7 +103,7 @@ class WritePressure:
 
     @contextmanager
     def measure(self, records: int = 1) -> Iterator[None]:
-        """As `write`, but holds nothing back."""
+        """Like `write`, but never raises ThrottledError."""
         key, start = object(), self._monotonic()
         self._under_way[key] = (start, records)
         try:
@@ -116,12 +116,12 @@ class WritePressure:
         self._ended.append(_Sample(end, (end - start) / records, records))
 
     def _calls_max(self) -> int:
-        """Calls that may be under way: a call writes its records one after the other, as far as can be told."""
-        return max(1, math.floor(self._pace() * self._target_s))
+        """The limit of calls under way; it assumes that a call writes its records one after the other."""
+        return max(1, math.floor(self._rate() * self._target_s))
 
-    def _pace(self) -> float:
-        """Records written in a second, lately."""
-        # What is full holds less than the window.
+    def _rate(self) -> float:
+        """Records written per second, recently."""
+        # A full deque covers less time than the window.
         is_full = len(self._ended) == SAMPLES_MAX
         span = min(self._monotonic() - self._ended[0].end, self._window_s) if is_full else self._window_s
         return sum(sample.records for sample in self._ended) / max(span, 1e-9)
@@ -130,7 +130,7 @@ class WritePressure:
         return min(max(self._target_s, self._median_s), RETRY_AFTER_MAX_S)
 
     def _look(self, *, now: bool = False) -> None:
-        """Decides anew, though not at every call: that would cost more than many a write."""
+        """Decides whether to hold writes back. Not at every call, since that would cost more than a small write."""
         time = self._monotonic()
         if time < self._next_look and not now:
             return
@@ -147,7 +147,7 @@ class WritePressure:
             self._holds_back = False
 
     def _overdue(self, time: float) -> Iterator[tuple[float, int]]:
-        """Writes under way that have taken longer than they should already, with what they took so far."""
+        """Yields the writes under way that already exceed the target, with the time that they took so far."""
         for start, records in self._under_way.values():
             if time - start <= self._target_s:
                 return

@@ -1,4 +1,4 @@
-"""What all writes share: the identity of a request, and when one is acknowledged."""
+"""Helpers for all writes: request keys, actions that run once, and acknowledgement."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,14 +12,17 @@ from mnemon_server.services.shared.engine_futures import completion
 
 
 def request_key(request_id: str, *parts: Any) -> RequestKey | None:
-    """The identity of a request that asks for `parts`; None where it has no id."""
+    """The key of a request with the contents `parts`; None if the request has no id."""
     return RequestKey(request_id, request_digest(*parts)) if request_id else None
 
 
 async def done_once(
     vault: Vault, request: RequestKey | None, action: Callable[[], Awaitable[str]]
 ) -> TransactionReceipt:
-    """The answer of what is no transaction, such as writing a file; of a replay the first one, and nothing is done."""
+    """Runs an action that is not a transaction, such as writing a file, and stores its answer.
+
+    A replay gets the stored answer, and does not run the action again.
+    """
     if request is not None:
         try:
             return await completion(vault.transact(_refuse_new, request=request))
@@ -30,7 +33,7 @@ async def done_once(
 
 
 class _NewRequest(Exception):  # noqa: N818 - it is the usual case
-    """Nobody has asked for that before."""
+    """The request is not a replay."""
 
 
 def _refuse_new(tx: VaultTransaction) -> str:
@@ -38,7 +41,7 @@ def _refuse_new(tx: VaultTransaction) -> str:
 
 
 async def acknowledge(applier: IndexApplier | None, ack: AckLevel, sequence: int) -> None:
-    """Returns when a committed change may be acknowledged.
+    """Waits until a committed change may be acknowledged at this level.
 
     Raises:
         BackendConnectionError: the change is stored, but the vector index cannot be reached.
