@@ -110,7 +110,7 @@ async def graph_settled(server: Connection, alive: int) -> None:
         return bool(index.graph_count > alive / 3 and index.flat_count <= TAIL and index.dead_count <= alive / 3)
 
     async with asyncio.timeout(1_800):
-        while not await is_settled():  # noqa: ASYNC110 - a graph that has settled tells nobody
+        while not await is_settled():  # noqa: ASYNC110 - a settled graph sends no signal
             await asyncio.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Every method for memories of both Python clients against a real server, also one that dies in the middle."""
+"""Every method for memories of both Python clients against a real server, also if it is killed in the middle."""
 
 import re
 import subprocess
@@ -158,7 +158,7 @@ def test_filters_mean_the_same_in_every_method(client: Client, ids: dict[str, st
         assert fading == expected - {"tea"}, which
 
 
-def test_a_filter_of_a_field_that_is_none_is_refused_with_the_fields(client: Client) -> None:
+def test_a_filter_of_an_unknown_field_is_refused_with_the_known_fields(client: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match="decay_policy"):
         client.count_memories(where=F("flavour") == "mint")
 
@@ -188,7 +188,7 @@ def test_only_a_reinforceable_memory_can_be_reinforced(client: Client, ids: dict
             client.reinforce(ids[name])
 
 
-def test_what_is_forgotten_is_found_again_only_after_it_was_taken_back(client: Client, ids: dict[str, str]) -> None:
+def test_a_forgotten_memory_is_found_again_only_after_it_was_restored(client: Client, ids: dict[str, str]) -> None:
     receipt = client.forget(ids["tea"])
 
     assert (receipt.id, receipt.outcome) == (ids["tea"], mnemon.WriteOutcome.DELETED)
@@ -223,7 +223,7 @@ def test_a_purge_removes_for_good_and_never_everything_by_accident(client: Clien
     assert [memory.memory_id for memory in client.list_memories(show_deleted=True)] == [ids["tea"]]
 
 
-def test_a_forecast_says_when_a_memory_falls_below_the_bound(client: Client, ids: dict[str, str]) -> None:
+def test_a_forecast_says_when_a_memory_falls_below_the_threshold(client: Client, ids: dict[str, str]) -> None:
     in_a_month = datetime.now(UTC) + timedelta(days=30)
 
     [train] = client.forecast(in_a_month)
@@ -241,7 +241,7 @@ def test_a_forecast_says_when_a_memory_falls_below_the_bound(client: Client, ids
     }
 
 
-def test_what_has_faded_is_left_out_until_it_is_asked_for(tmp_path: Path) -> None:
+def test_faded_memories_are_left_out_unless_requested(tmp_path: Path) -> None:
     flags = (*LOCAL, "--contextual-half-life-h", "0.001")
     with server_process(tmp_path, *flags) as server, Client(server.address()) as client:
         memory = client.remember("It rains at the moment.", decay="contextual")
@@ -284,7 +284,7 @@ def test_bad_items_of_a_bulk_fail_alone(client: Client) -> None:
     assert client.get_memory(results[1].memory_id).user == "bob"
 
 
-def test_a_status_tells_what_the_memories_stand_on(client: Client, ids: dict[str, str]) -> None:
+def test_a_status_describes_the_memory_store(client: Client, ids: dict[str, str]) -> None:
     status = client.memory_status()
 
     assert (status.status, status.error, status.backend) == (mnemon.HealthStatus.HEALTHY, "", "local")
@@ -310,7 +310,7 @@ async def test_the_asyncio_client_has_every_method_for_memories(address: str, cl
         assert (await other.memory_status()).memory_count == 1
 
 
-def test_a_bulk_survives_the_death_of_the_server_and_stores_every_memory_once(tmp_path: Path) -> None:
+def test_a_bulk_survives_a_killed_server_and_stores_every_memory_once(tmp_path: Path) -> None:
     texts = [f"This is note number {number}." for number in range(1000)]
     port = HeldPort()
     server = ServerProcess(tmp_path, *LOCAL, "--listen", port.address)

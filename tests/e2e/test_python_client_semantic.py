@@ -26,7 +26,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
-    """A client of a server that knows nothing, and has no rules."""
+    """A client of a server without statements and rules."""
     with Client(address) as found:
         found.delete_semantic(where=F("memory_id").exists())
         found.reset_rules()
@@ -34,7 +34,7 @@ def client(address: str) -> Iterator[Client]:
 
 
 def move(client: Client) -> mnemon.SaveAnswer:
-    """Ada moves from Berlin to Munich, which is more important, so that Berlin gives way."""
+    """Ada moves from Berlin to Munich. The later statement is more important, so it supersedes the first."""
     client.save_semantic(BERLIN, user="ada", importance=0.2)
     answer = client.save_semantic(MUNICH, user="ada", importance=0.9, conflict_policy="resolve")
     assert answer.decision is not None
@@ -103,7 +103,7 @@ def test_many_statements_are_saved_and_a_bad_one_fails_alone(client: Client) -> 
     assert known(client, user="bob") == ["of bob"]
 
 
-def test_a_search_filters_first_and_says_what_it_left_out(client: Client) -> None:
+def test_a_search_filters_first_and_counts_what_it_left_out(client: Client) -> None:
     for number in range(5):
         client.save_semantic(f"Ada drinks green tea, cup {number}.", user="ada", importance=number / 10)
     client.save_semantic("Bob drinks green tea.", user="bob")
@@ -124,7 +124,7 @@ def test_a_search_filters_first_and_says_what_it_left_out(client: Client) -> Non
     assert nearest.memory.embedding == vector
 
 
-def test_what_is_deleted_is_gone_and_a_dry_run_only_counts(client: Client) -> None:
+def test_deleted_statements_are_gone_and_a_dry_run_only_counts(client: Client) -> None:
     ids = [client.save_semantic(f"note {number}", user="ada").memory_id for number in range(3)]
 
     counted = client.delete_semantic(user="ada", dry_run=True)
@@ -146,7 +146,7 @@ def test_what_is_deleted_is_gone_and_a_dry_run_only_counts(client: Client) -> No
         client.delete_semantic([ids[2]], user="ada")
 
 
-def test_the_index_says_how_it_is(client: Client) -> None:
+def test_the_index_reports_its_status(client: Client) -> None:
     move(client)
 
     status = client.semantic_index_status()
@@ -156,7 +156,7 @@ def test_the_index_says_how_it_is(client: Client) -> None:
     assert receipt.snapshot_time is None and receipt.message
 
 
-def test_a_save_that_detects_names_what_does_not_agree(client: Client) -> None:
+def test_a_save_that_detects_names_the_conflicts(client: Client) -> None:
     berlin = client.save_semantic(BERLIN, user="ada")
     munich = client.save_semantic(MUNICH, user="ada", conflict_policy="detect")
 
@@ -176,7 +176,7 @@ def test_a_save_that_detects_names_what_does_not_agree(client: Client) -> None:
     assert given.conflicts == ()
 
 
-def test_a_save_that_resolves_says_what_was_decided_and_can_be_taken_back(client: Client) -> None:
+def test_a_save_that_resolves_returns_the_decision_which_can_be_undone(client: Client) -> None:
     answer = move(client)
 
     decision = answer.decision
@@ -212,7 +212,7 @@ def test_a_preview_changes_nothing(client: Client) -> None:
     assert client.preview_resolution(SemanticMemory(BERLIN, user="ada")).duplicate
 
 
-def test_two_statements_are_merged_and_parted_again(client: Client) -> None:
+def test_two_statements_are_merged_and_unmerged(client: Client) -> None:
     tea = client.save_semantic("Ada likes tea.", user="ada", importance=0.5).memory_id
     coffee = client.save_semantic("Ada grows roses.", user="ada", importance=0.5).memory_id
 
@@ -232,7 +232,7 @@ def test_two_statements_are_merged_and_parted_again(client: Client) -> None:
     assert sorted(known(client)) == ["Ada grows roses.", "Ada likes tea."]
 
 
-def test_two_statements_are_decided_without_being_stored(client: Client) -> None:
+def test_two_statements_are_arbitrated_without_being_stored(client: Client) -> None:
     new, old = SemanticMemory(MUNICH, user="ada", importance=0.5), SemanticMemory(BERLIN, user="ada", importance=0.5)
 
     rejected = client.arbitrate(
@@ -350,7 +350,7 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
         assert (await memory.delete_semantic([each.memory_id for each in results])).deleted_count == 3
 
 
-async def test_the_asyncio_client_resolves_and_takes_back(client: Client, address: str) -> None:
+async def test_the_asyncio_client_resolves_and_undoes(client: Client, address: str) -> None:
     async with AsyncClient(address) as memory:
         await memory.save_semantic(BERLIN, user="ada", importance=0.2)
         candidate = SemanticMemory(MUNICH, user="ada", importance=0.9)

@@ -29,7 +29,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
-    """A client of a server on whose timeline nothing happened, with a bridge that runs as it comes."""
+    """A client of a server with an empty timeline and the default bridge."""
     with Client(address) as found:
         found.prune_events(where=F("event_id").exists())
         found.resume_bridge()
@@ -164,7 +164,7 @@ def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Cl
     assert not client.query_window(" ")
 
 
-def test_events_are_chosen_by_scope_type_importance_and_expression(client: Client) -> None:
+def test_events_are_filtered_by_scope_type_importance_and_expression(client: Client) -> None:
     fill(
         client,
         happened(1, "task", project="x", importance=0.9, metadata={"score": 5}),
@@ -204,7 +204,7 @@ def test_a_summary_counts_by_type_and_by_day(client: Client) -> None:
     assert (nothing.event_count, nothing.earliest, nothing.days) == (0, None, {})
 
 
-def test_what_is_pruned_is_gone_and_a_dry_run_only_names_it(client: Client) -> None:
+def test_pruned_events_are_gone_and_a_dry_run_only_names_them(client: Client) -> None:
     ids = fill(
         client, *(happened(number, event_types) for number, event_types in enumerate(["task"] * 3 + ["emotion"]))
     )
@@ -225,7 +225,7 @@ def test_what_is_pruned_is_gone_and_a_dry_run_only_names_it(client: Client) -> N
         client.prune_events([ids[1]], user="ada")
 
 
-def test_a_compaction_seals_everything_and_the_status_says_so(client: Client) -> None:
+def test_a_compaction_seals_everything_and_the_status_shows_it(client: Client) -> None:
     fill(client, *(happened(number) for number in range(20)))
     before = client.timeline_status()
     assert (before.state, before.event_count, before.unsealed_count) == (mnemon.TimelineState.READY, 20, 20)
@@ -348,7 +348,7 @@ async def test_the_asyncio_client_steers_the_bridge(client: Client, address: str
         assert held.mode == (await memory.routing_policy()).mode == "any"
 
 
-def test_a_bulk_survives_the_death_of_the_server_and_records_every_event_once(tmp_path: Path) -> None:
+def test_a_bulk_survives_a_killed_server_and_records_every_event_once(tmp_path: Path) -> None:
     items = [happened(number) for number in range(6_000)]
     server = KillableServer(tmp_path)
     server.start()

@@ -40,7 +40,7 @@ def remember(client: Client, content: str, config: dict[str, Any] = ADA, **about
     return key
 
 
-def test_the_tools_are_told_with_what_is_permitted_and_with_instructions(client: Client) -> None:
+def test_the_tools_are_described_with_permitted_actions_and_instructions(client: Client) -> None:
     manage, search = client.tools.list(
         actions_permitted=["create", "update"], manage_instructions="Only food.", search_instructions="Before you cook."
     )
@@ -53,7 +53,7 @@ def test_the_tools_are_told_with_what_is_permitted_and_with_instructions(client:
     assert plain[0].actions_permitted == ("create", "update", "delete")
 
 
-def test_schemas_are_the_same_in_every_answer_and_as_the_factories_say(client: Client) -> None:
+def test_schemas_are_the_same_in_every_answer_and_as_in_the_factories(client: Client) -> None:
     openai, anthropic = client.tools.schemas("openai"), client.tools.schemas("anthropic")
 
     assert json.dumps(openai) == json.dumps(client.tools.schemas())
@@ -62,7 +62,7 @@ def test_schemas_are_the_same_in_every_answer_and_as_the_factories_say(client: C
     assert anthropic == [tool.schema("anthropic") for tool in made]
 
 
-def test_a_call_returns_what_the_model_is_told(client: Client) -> None:
+def test_a_call_returns_the_text_for_the_model(client: Client) -> None:
     key = remember(client, "Ada likes tea.", metadata={"channel": "chat"})
     arguments = json.dumps({"content": "Ada likes coffee.", "action": "update", "id": key})
     assert client.tools.call("manage_memory", arguments, config=ADA).content == f"updated memory {key}"
@@ -82,7 +82,7 @@ def test_a_call_returns_what_the_model_is_told(client: Client) -> None:
     )
 
 
-def test_a_namespace_is_filled_from_what_the_application_knows(client: Client) -> None:
+def test_a_namespace_is_filled_from_the_applications_context(client: Client) -> None:
     notes = ("{user_id}", "notes")
     key = remember(client, "A note.", {"configurable": {"user_id": "ada", "thread": "t"}}, namespace=notes)
     assert client.facts.get(("ada", "notes"), key).value == {"content": "A note."}
@@ -123,7 +123,7 @@ def test_a_repeated_call_with_one_request_id_is_one_call(client: Client) -> None
     assert len(list(client.facts.list(("user", "ada")))) == 2
 
 
-def test_a_text_is_read_without_running_anything_and_counted(client: Client) -> None:
+def test_a_text_is_parsed_without_running_anything_and_counted(client: Client) -> None:
     before = client.tools.stats()
     vcp = "<<<[TOOL_REQUEST]>>>\ntool_name:「始」manage_memory「末」,\ncontent:「始」x「末」\n<<<[END_TOOL_REQUEST]>>>"
 
@@ -147,7 +147,7 @@ def test_a_text_is_read_without_running_anything_and_counted(client: Client) -> 
     assert after.total == after.abp_success + after.abp_failed + after.plain_text
 
 
-def test_every_call_of_a_text_runs_and_one_that_fails_fails_alone(client: Client) -> None:
+def test_every_call_of_a_text_runs_and_a_failing_one_fails_alone(client: Client) -> None:
     text = (
         abp("manage_memory", {"content": "Ada likes tea."})
         + abp("manage_memory", {"action": "update", "content": "x"})

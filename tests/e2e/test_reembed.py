@@ -1,4 +1,4 @@
-"""From one embedding model to another: refused with the way out, then done with `mnemon-server reembed`."""
+"""From one embedding model to another: refused with advice, then done with `mnemon-server reembed`."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ async def test_documents_move_to_another_model_and_their_index_with_them(tmp_pat
     assert (done.returncode, done.stdout) == (0, "3 documents have new vectors\n"), done.stderr
     async with store(tmp_path, DEFAULT_MODEL) as moved:
         await until_healthy(moved)
-        # Meaning, which only the new model knows: no word is shared.
+        # Search by meaning, which only the new model supports: no word is shared.
         assert ids(await moved.search("a pet that lives in an aquarium", top_k=1)) == ["fish"]
         document = await moved.get_by_id("cats")
         assert document is not None

@@ -1,4 +1,4 @@
-"""Whatever values a request has, what comes of it is not the server's fault."""
+"""No request with any values causes a fault of the server."""
 
 from pathlib import Path
 

@@ -145,7 +145,7 @@ async def test_registering_twice_with_one_request_id_registers_once(rules: Rules
     assert (await rules.export()).registry_version == 3
 
 
-async def test_every_value_that_cannot_be_is_named_by_its_field(rules: Rules) -> None:
+async def test_every_invalid_value_is_named_by_its_field(rules: Rules) -> None:
     wrong = pb.MergeRuleConfig(
         name=" ",
         conditions={"importance_min": 0.6, "importance_max": 1.5},
@@ -170,7 +170,7 @@ async def test_every_value_that_cannot_be_is_named_by_its_field(rules: Rules) ->
 
 
 @pytest.mark.parametrize("window", [Duration(), Duration(nanos=-1), Duration(nanos=1), Duration(seconds=10**12)])
-async def test_a_time_window_that_cannot_be_is_named_as_the_message_names_it(rules: Rules, window: Duration) -> None:
+async def test_an_invalid_time_window_has_the_name_of_the_message_field(rules: Rules, window: Duration) -> None:
     error = await failure_of(rules.register(pb.MergeRuleConfig(name="mine", detection={"time_window": window})))
     [violation] = detail(error, error_details_pb2.BadRequest).field_violations
     assert (error.code().name, violation.field) == ("INVALID_ARGUMENT", "rule.detection.time_window")
@@ -185,10 +185,10 @@ async def test_rule_inheritance(rules: Rules) -> None:
     answer = await rules.resolve("phone")
     rule = answer.rule
     assert list(answer.ancestors) == ["home", "strict"]
-    # Its own over inherited ones, over two levels.
+    # Its own values override inherited ones, over two levels.
     assert (rule.priority, list(rule.conditions.users)) == (3, ["ada"])
     assert (rule.description, rule.enabled) == (STRICT.description, True)
-    # Objects are merged key by key, lists replaced, and what nobody set is the default.
+    # Objects are merged key by key, lists are replaced, and unset keys have their defaults.
     assert (rule.arbitration.merge_threshold, rule.arbitration.allow_merge) == (0.1, False)
     weights = decisions_pb2.FactorWeights(importance=0.4, recency=0.5, source=0.0, semantic=0.1)
     assert rule.arbitration.weights == weights
@@ -214,7 +214,7 @@ async def test_rule_inheritance(rules: Rules) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 40])
-async def test_a_circle_of_any_length_is_refused_and_changes_nothing(rules: Rules, length: int) -> None:
+async def test_a_cycle_of_any_length_is_refused_and_changes_nothing(rules: Rules, length: int) -> None:
     await rules.register(STRICT)
     chain = [pb.MergeRuleConfig(name=f"link {i}", extends=f"link {(i + 1) % length}") for i in range(length)]
     before = await rules.state()
@@ -254,7 +254,7 @@ async def test_the_default_rule_cannot_be_deleted(rules: Rules) -> None:
     assert await refusal(rules.delete("default", force=True)) == ("FAILED_PRECONDITION", "INVALID_OPERATION")
 
 
-async def test_a_rule_that_is_not_there_is_deleted_only_where_that_is_allowed(rules: Rules) -> None:
+async def test_deleting_a_missing_rule_fails_unless_allowed(rules: Rules) -> None:
     unknown = ("NOT_FOUND", "RULE_NOT_FOUND")
     assert await refusal(rules.delete("nowhere")) == unknown
     assert await refusal(rules.delete("nowhere", expected_revision=1)) == unknown
@@ -280,12 +280,12 @@ async def test_runtime_rule_updates(rules: Rules) -> None:
     expected.arbitration.weights.semantic = 0.3
     assert (written(answer.rule), answer.rule.revision, answer.registry_version) == (expected, 2, 5)
     assert await rules.get("home") == expected
-    # The change reaches who inherits it.
+    # The change affects the rules that inherit from it.
     weights = (await rules.resolve("phone")).rule.arbitration.weights
     assert weights == decisions_pb2.FactorWeights(importance=0.4, recency=0.5, source=0.0, semantic=0.3)
 
 
-async def test_with_a_mask_its_fields_alone_change_and_what_is_unset_is_inherited_again(rules: Rules) -> None:
+async def test_with_a_mask_only_its_fields_change_and_unset_ones_are_inherited_again(rules: Rules) -> None:
     await rules.register(STRICT, HOME)
     change = pb.MergeRuleConfig(name="home", description="not named", priority=7)
     paths = ["arbitration.weights.source", "conditions", "priority"]
@@ -358,7 +358,7 @@ async def test_conditional_rule_matching(rules: Rules) -> None:
     assert answer.rule.detection.semantic_threshold == 0.8
 
 
-async def test_rules_are_listed_as_registered_and_as_they_are_asked(rules: Rules) -> None:
+async def test_rules_are_listed_in_order_of_registration_or_of_matching(rules: Rules) -> None:
     await rules.register(*(pb.MergeRuleConfig(name=f"r{number}", priority=number % 3) for number in range(6)))
 
     async def listed(order: int) -> list[str]:
@@ -443,7 +443,7 @@ async def test_loading_in_place_of_all_and_leniently(rules: Rules) -> None:
     assert (await rules.get("home")).extends == "default"
 
 
-async def test_resetting_leaves_only_the_first_default(rules: Rules) -> None:
+async def test_a_reset_leaves_only_the_original_default(rules: Rules) -> None:
     await rules.register(STRICT, HOME)
     answer = await rules.stub.ResetRules(pb.ResetRulesRequest())
     assert await rules.state() == ([DEFAULT], answer.registry_version)
@@ -465,7 +465,7 @@ async def test_rules_survive_a_restart(tmp_path: Path) -> None:
 # A rules file
 
 
-async def test_a_rules_file_is_taken_when_the_server_starts(tmp_path: Path) -> None:
+async def test_a_rules_file_is_loaded_when_the_server_starts(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("- {name: house, extends: strict}\n- {name: strict, arbitration: {merge_threshold: 0.1}}\n")
     async with whole_server(tmp_path / "data", rules_file=file) as server:

@@ -1,4 +1,4 @@
-"""What the change feed tells of statements, decisions, rules and warnings, live and from the log."""
+"""What the change feed reports about statements, decisions, rules and warnings, live and from the log."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -59,13 +59,13 @@ def types(changes: Sequence[pb.Change]) -> list[str]:
 
 
 async def resolved(connection: Connection) -> semantic_pb2.SaveSemanticMemoryResponse:
-    """A statement that took the place of another one."""
+    """A statement that superseded another one."""
     await know(connection.semantic, "Ada lives in Berlin now.", importance=0.2)
     request = save("Ada lives in Rome now.", importance=0.9, conflict_policy=RESOLVE, request_id="move")
     return await connection.semantic.SaveSemanticMemory(request)
 
 
-async def test_a_save_is_told_and_a_duplicate_is_not(connection: Connection) -> None:
+async def test_a_save_is_reported_and_a_duplicate_is_not(connection: Connection) -> None:
     watching = await watch(connection, pb.CHANGE_VIEW_FULL)
     [first] = await know(connection.semantic, "one")
     await know(connection.semantic, "one", "two")
@@ -76,7 +76,7 @@ async def test_a_save_is_told_and_a_duplicate_is_not(connection: Connection) -> 
     assert one.WhichOneof("details") is None
 
 
-async def test_a_resolution_is_told_with_its_decision_in_one_commit(connection: Connection) -> None:
+async def test_a_resolution_is_reported_with_its_decision_in_one_commit(connection: Connection) -> None:
     watching = await watch(connection)
     saved = await resolved(connection)
     first, *told = await watching.next(5)
@@ -99,7 +99,7 @@ async def test_a_resolution_is_told_with_its_decision_in_one_commit(connection: 
     assert await from_the_log(connection) == [first, *told]
 
 
-async def test_the_full_view_shows_what_gave_way_and_nothing_of_what_is_gone(connection: Connection) -> None:
+async def test_the_full_view_shows_superseded_statements_but_no_deleted_ones(connection: Connection) -> None:
     saved = await resolved(connection)
     changes = await from_the_log(connection, pb.CHANGE_VIEW_FULL)
     of_loser = [change for change in changes if change.record_id == saved.decision.existing_id]
@@ -122,7 +122,7 @@ async def test_the_full_view_shows_what_gave_way_and_nothing_of_what_is_gone(con
     assert "Berlin" not in str(after)
 
 
-async def test_a_merge_and_its_end_are_told_with_their_decision(connection: Connection) -> None:
+async def test_a_merge_and_its_undo_are_reported_with_their_decision(connection: Connection) -> None:
     first, second = await know(connection.semantic, "Ada has a cat.", "Ada has a dog.")
     watching = await watch(connection)
     request = conflicts_pb2.MergeMemoriesRequest(first=by_id(first.memory_id), second=by_id(second.memory_id))
@@ -147,7 +147,7 @@ async def test_a_merge_and_its_end_are_told_with_their_decision(connection: Conn
     assert (removed.record_id, removed.prune_reason) == (merged.memory.memory_id, pb.SEMANTIC_PRUNE_REASON_UNMERGED)
 
 
-async def test_rules_are_told_as_they_are_written(connection: Connection) -> None:
+async def test_rules_are_reported_as_they_are_written(connection: Connection) -> None:
     watching = await watch(connection, pb.CHANGE_VIEW_FULL)
     rule = rules_pb2.MergeRuleConfig(name="guests", priority=5, arbitration={"weights": {"recency": 0.5}})
     await connection.rules.RegisterRule(rules_pb2.RegisterRuleRequest(rule=rule))
@@ -184,7 +184,7 @@ async def test_details_of_long_rules_come_in_messages_that_can_be_sent(connectio
     assert told == [(rule.name, priority) for priority in range(20) for rule in rules]
 
 
-async def test_the_end_of_room_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+async def test_reaching_the_capacity_is_reported_and_so_is_new_room(tmp_path: Path) -> None:
     async with whole_server(tmp_path, semantic_capacity=2) as server:
         watching = await watch(server)
         first, _ = [(await know(server.semantic, f"fact {i}", embedding=axis(1.0, float(i))))[0] for i in range(2)]
@@ -206,7 +206,7 @@ async def test_the_end_of_room_is_told_and_so_is_its_return(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["SEMANTIC_SAVED", "CONFLICT_RESOLVED"])
-async def test_events_can_be_chosen_by_their_new_types(connection: Connection, name: str) -> None:
+async def test_events_can_be_filtered_by_their_new_types(connection: Connection, name: str) -> None:
     await resolved(connection)
     where = pb.ChangeFilter(types=[pb.ChangeType.Value(f"CHANGE_TYPE_{name}")])
     page = await connection.changes.ListChanges(pb.ListChangesRequest(filter=where))

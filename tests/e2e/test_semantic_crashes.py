@@ -1,4 +1,4 @@
-"""The server is killed while eight clients settle conflicts: each change is there as a whole or not at all."""
+"""The server is killed while eight clients settle conflicts: each change is stored as a whole or not at all."""
 
 import os
 from pathlib import Path

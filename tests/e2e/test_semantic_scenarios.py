@@ -101,7 +101,7 @@ async def test_persist_semantic_memory_record(connection: Connection) -> None:
     assert (stored.importance, stored.source, stored.metadata) == (0.8, "user", metadata(topic="home"))
     assert list(stored.embedding) == pytest.approx(axis(0.0, 1.0))
 
-    # The same content is known of this user and persona; of anybody else, it is not.
+    # The same content is a duplicate only for this user and persona.
     for spelling in ("Ada lives in Berlin.", " Ada  lives\tin Berlin. ", "Ada lives in Ｂｅｒｌｉｎ."):
         again = await semantic.SaveSemanticMemory(save(spelling, **terms))
         assert (again.duplicate, again.memory.memory_id) == (True, stored.memory_id)
@@ -149,7 +149,7 @@ async def test_threshold_and_window_enforcement(semantic: Any) -> None:
     assert (counts.total_candidates, counts.matched_count, counts.filtered_count) == (4, 2, 2)
     assert (counts.filtered_by_threshold, counts.filtered_by_window, counts.returned) == (2, 0, 2)
 
-    # The bound counts, and so do both ends of the window.
+    # The threshold is inclusive, and so are both ends of the window.
     assert found(await search(semantic, vector=axis(0.0, 1.0), min_score=1.0)) == ["aside"]
     window = pb.SemanticMemoryFilter(
         created={"start_time": at(NOON + timedelta(hours=1)), "end_time": at(NOON + timedelta(hours=2))}
@@ -160,7 +160,7 @@ async def test_threshold_and_window_enforcement(semantic: Any) -> None:
     assert (counts.filtered_by_window, counts.filtered_by_threshold, counts.matched_count) == (2, 0, 2)
     nothing = await search(semantic, filter=window, min_score=0.9)
     assert (found(nothing), nothing.diagnostics.matched_count, nothing.diagnostics.filtered_count) == ([], 0, 4)
-    # What the limit cuts off had matched all the same.
+    # The counts include matches that the limit cut off.
     cut = await search(semantic, min_score=0.0, limit=1)
     assert (cut.diagnostics.matched_count, cut.diagnostics.returned) == (4, 1)
 
@@ -179,7 +179,7 @@ async def test_context_isolation(semantic: Any) -> None:
         assert await contents_known(semantic, filter=where) == sorted(found(answer))
     nobody = pb.SemanticMemoryFilter(scope={"household": "east"})
     assert found(await search(semantic, filter=nobody, min_score=0.0)) == []
-    # A further filter narrows what the context leaves, and widens nothing.
+    # A further filter narrows the context and never widens it.
     anything = pb.SemanticMemoryFilter(scope={"household": "north"}, filter=compare("persona", "EQ", "coach"))
     assert {name.rsplit(" ", 1)[0] for name in found(await search(semantic, filter=anything, limit=100))} == {
         "north coach"
@@ -251,14 +251,14 @@ async def bootstrap(folder: Path, count: int, users: int, **settings: Any) -> fl
 
 
 async def test_index_bootstrap(tmp_path: Path) -> None:
-    # So few candidates are compared one by one, and so it is exactly the same.
+    # So few candidates are compared one by one, so the result is exactly the same.
     assert await bootstrap(tmp_path, 3_000, 50, graph_vectors_min=1_000) == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 async def test_index_bootstrap_of_a_hundred_thousand_statements(tmp_path: Path) -> None:
-    # Among all of them, a graph proposes, and no two graphs are the same.
+    # With this many, the graph proposes candidates, and no two graphs are the same.
     assert await bootstrap(tmp_path, 100_000, 1_000) >= 0.97
 
 
@@ -278,7 +278,7 @@ async def test_snapshot_and_restore(tmp_path: Path) -> None:
         while (error := await _refusal(know(server.semantic, "the first write", embedding=axis(1.0)))) is not None:
             assert reason(error) == "INDEX_WARMING"
         status = await status_of(server.semantic)
-        # What was loaded is the newest snapshot: a new graph would have none yet.
+        # The newest snapshot was loaded: a new graph would not have one yet.
         assert status.graph_count > 9_000
         assert status.snapshot_time.ToDatetime() >= asked.snapshot_time.ToDatetime()
         assert agreement(before, await answers(server.semantic, 50)) >= 0.99
@@ -296,7 +296,7 @@ async def test_health_and_backpressure_at_the_capacity(tmp_path: Path) -> None:
         degraded = await status_of(semantic)
         assert (degraded.state, degraded.capacity) == (common_pb2.STATE_DEGRADED, 3)
         assert "capacity" in degraded.message
-        # It serves reads, and knows what it knows.
+        # It still serves reads and keeps its statements.
         assert (await semantic.SaveSemanticMemory(save("two"))).duplicate
         assert found(await search(semantic, vector=[], query="three")) == ["three"]
         assert await health_of(server, SERVICE) == "SERVING"
@@ -319,7 +319,7 @@ async def test_health_and_backpressure_under_overload(tmp_path: Path) -> None:
         async with overload.of(300):
             degraded = await until_state(semantic, common_pb2.STATE_DEGRADED)
             await until(lambda: overload.refusals)
-            # Some are let through all the same.
+            # Some writes are admitted nevertheless.
             before = overload.saved
             await until(lambda: overload.saved > before)
         assert "longer" in degraded.message
@@ -331,14 +331,14 @@ async def test_health_and_backpressure_under_overload(tmp_path: Path) -> None:
         delays = [detail(error, error_details_pb2.RetryInfo).retry_delay for error in overload.refusals]
         assert all(delay.ToNanoseconds() > 0 for delay in delays)
 
-        # It recovers by itself, and whoever writes at leisure then is not refused.
+        # It recovers by itself, and then a slow writer is not refused.
         recovered = await until_state(semantic, common_pb2.STATE_READY)
         assert recovered.message == ""
         await know(semantic, *(f"at leisure {i}" for i in range(20)))
         await eventually(lambda: _is_well_again(server))
         warnings = await told(server, "SEMANTIC_WARNING")
         assert "longer" in warnings[0].warning.message
-        # What was acknowledged is there, and nothing that was refused.
+        # Acknowledged statements are stored, and refused ones are not.
         assert (await status_of(semantic)).record_count == overload.saved + 20
 
 

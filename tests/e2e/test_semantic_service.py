@@ -1,4 +1,4 @@
-"""The semantic memory service over gRPC: each method, what it refuses and by which name, and the bulk stream."""
+"""The semantic memory service over gRPC: each method, what it refuses and under which field, and the bulk stream."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 @pytest_asyncio.fixture(params=["local", "in_memory"])
 async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server that knows nothing yet, over either kind of vault."""
+    """A server without statements, over either kind of vault."""
     async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
         yield connected
 
@@ -56,7 +56,7 @@ def violations(error: aio.AioRpcError) -> set[str]:
     return {violation.field for violation in named}
 
 
-async def test_a_statement_is_stored_with_all_that_is_said_of_it(semantic: Any) -> None:
+async def test_a_statement_is_stored_with_all_its_fields(semantic: Any) -> None:
     learnt = Timestamp(seconds=1_700_000_000, nanos=123_456_000)
     sent = statement(
         "Ada lives in Berlin.",
@@ -80,13 +80,13 @@ async def test_a_statement_is_stored_with_all_that_is_said_of_it(semantic: Any) 
     assert not stored.embedding
 
 
-async def test_a_statement_without_a_time_was_learnt_when_it_is_saved(semantic: Any) -> None:
+async def test_a_statement_without_a_time_gets_the_time_of_saving(semantic: Any) -> None:
     [stored] = await know(semantic, "Ada lives in Berlin.")
     assert abs(datetime.now(UTC) - stored.create_time.ToDatetime(UTC)).total_seconds() < 60
     assert not stored.HasField("importance")
 
 
-async def test_every_field_that_is_wrong_is_named_at_once(semantic: Any) -> None:
+async def test_every_invalid_field_is_named_at_once(semantic: Any) -> None:
     memory = pb.SemanticMemory(content=" ", importance=1.5, metadata={"unset": common_pb2.MetadataValue()})
     request = pb.SaveSemanticMemoryRequest(memory=memory, embedding=[1.0], conflict_policy=9, request_id="r" * 129)
     assert violations(await failure_of(semantic.SaveSemanticMemory(request))) == {
@@ -104,27 +104,25 @@ async def test_every_field_that_is_wrong_is_named_at_once(semantic: Any) -> None
 
 
 @pytest.mark.parametrize("embedding", [[1.0], axis(), axis(float("nan"))], ids=["short", "zero", "nan"])
-async def test_a_vector_of_another_dimension_or_without_a_direction_is_refused(
-    semantic: Any, embedding: list[float]
-) -> None:
+async def test_a_vector_of_another_dimension_or_of_zeros_is_refused(semantic: Any, embedding: list[float]) -> None:
     error = await failure_of(semantic.SaveSemanticMemory(save(embedding=embedding)))
     assert violations(error) == {"embedding"}
 
 
-async def test_what_is_not_there_is_not_found(semantic: Any) -> None:
+async def test_a_missing_statement_is_not_found(semantic: Any) -> None:
     error = await failure_of(get(semantic, NOBODY))
     assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
     assert detail(error, error_details_pb2.ResourceInfo).resource_name == NOBODY
 
 
-async def test_the_rule_that_a_save_names_must_be_there(semantic: Any) -> None:
+async def test_the_rule_named_by_a_save_must_exist(semantic: Any) -> None:
     request = save(conflict_policy=pb.CONFLICT_POLICY_RESOLVE, rule="no such rule")
     error = await failure_of(semantic.SaveSemanticMemory(request))
     assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "RULE_NOT_FOUND")
     assert await contents_known(semantic) == []
 
 
-async def test_a_search_finds_by_vector_and_by_text_what_is_near_enough(semantic: Any) -> None:
+async def test_a_search_by_vector_or_text_finds_similar_enough_statements(semantic: Any) -> None:
     await know(semantic, "near", embedding=axis(3.0))
     await know(semantic, "nearly", embedding=axis(0.8, 0.6))
     await know(semantic, "far", embedding=axis(0.0, 1.0))
@@ -153,7 +151,7 @@ async def test_a_search_finds_by_vector_and_by_text_what_is_near_enough(semantic
     assert not (await semantic.SearchSimilar(pb.SearchSimilarRequest(query="  "))).results
 
 
-async def test_a_statement_shows_its_vector_where_it_is_asked_for(semantic: Any) -> None:
+async def test_a_statement_shows_its_vector_on_request(semantic: Any) -> None:
     [stored] = await know(semantic, "pointing", embedding=axis(3.0, 4.0))
     shown = await get(semantic, stored.memory_id, view=common_pb2.VIEW_FULL)
     assert list(shown.embedding) == pytest.approx(axis(0.6, 0.8))
@@ -162,12 +160,12 @@ async def test_a_statement_shows_its_vector_where_it_is_asked_for(semantic: Any)
     assert ids == pb.SemanticMemory(memory_id=stored.memory_id, revision=1)
 
 
-async def test_a_view_that_there_is_not_is_refused(semantic: Any) -> None:
+async def test_an_unknown_view_is_refused(semantic: Any) -> None:
     assert violations(await failure_of(semantic.SearchSimilar(pb.SearchSimilarRequest(view=9)))) == {"view"}  # type: ignore[arg-type]
     assert violations(await failure_of(get(semantic, "some", view=9))) == {"view"}
 
 
-async def test_a_limit_of_nothing_is_the_default_and_a_negative_one_is_refused(semantic: Any) -> None:
+async def test_a_limit_of_zero_is_the_default_and_a_negative_one_is_refused(semantic: Any) -> None:
     await know(semantic, *(f"fact {number}" for number in range(4)), embedding=axis(1.0))
     assert len((await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), limit=0))).results) == 3
     assert len((await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), limit=4))).results) == 4
@@ -235,7 +233,7 @@ async def test_statements_are_deleted_by_their_ids_or_by_a_filter_and_a_dry_run_
     assert (answer.deleted_count, await contents_known(semantic)) == (1, ["of bob"])
 
 
-async def test_ids_that_are_not_there_are_named_and_nothing_is_deleted(semantic: Any) -> None:
+async def test_missing_ids_are_named_and_nothing_is_deleted(semantic: Any) -> None:
     [known] = await know(semantic, "known")
     request = pb.DeleteSemanticMemoriesRequest(memory_ids=[known.memory_id, NOBODY, "nothing"])
     for dry_run in (True, False):
@@ -247,7 +245,7 @@ async def test_ids_that_are_not_there_are_named_and_nothing_is_deleted(semantic:
     assert await contents_known(semantic) == ["known"]
 
 
-async def test_a_statement_is_deleted_at_the_revision_that_was_read_or_not_at_all(semantic: Any) -> None:
+async def test_a_statement_is_deleted_only_at_the_expected_revision(semantic: Any) -> None:
     [known] = await know(semantic, "known")
     request = pb.DeleteSemanticMemoriesRequest(memory_ids=[known.memory_id], expected_revision=known.revision + 1)
     error = await failure_of(semantic.DeleteSemanticMemories(request))
@@ -261,7 +259,7 @@ async def test_a_statement_is_deleted_at_the_revision_that_was_read_or_not_at_al
     assert (await semantic.DeleteSemanticMemories(request)).deleted_count == 1
 
 
-async def test_a_repeated_save_is_answered_as_the_first_time_and_the_same_content_is_stored_once(semantic: Any) -> None:
+async def test_a_repeated_save_gets_the_first_answer_and_the_same_content_is_stored_once(semantic: Any) -> None:
     request = save("Ada lives in Berlin.", request_id="once")
     first = await semantic.SaveSemanticMemory(request)
     again = await semantic.SaveSemanticMemory(request)
@@ -311,7 +309,7 @@ async def test_each_statement_of_a_bulk_stream_succeeds_or_fails_alone(semantic:
 
 
 async def test_a_bulk_stream_keeps_the_order_of_a_users_statements(semantic: Any) -> None:
-    # The first message takes longest to embed, and the others wait for it all the same.
+    # The first message takes longest to embed, and the others still wait for it.
     texts = [" ".join(f"word{i} {j}" for j in range(2000 if i == 0 else 1)) for i in range(40)]
     responses = [
         response
@@ -334,13 +332,13 @@ async def test_a_bulk_stream_says_how_conflicts_were_decided(semantic: Any) -> N
 
 
 @pytest.mark.parametrize("count", [0, 1001])
-async def test_a_run_that_is_empty_or_too_long_ends_the_stream(semantic: Any, count: int) -> None:
+async def test_an_empty_or_too_long_run_ends_the_stream(semantic: Any, count: int) -> None:
     call = semantic.BulkSaveSemanticMemories(iter([run_of(save("kept")), run_of(*[save()] * count)]))
     responses, error = await stream_end(call)
     assert (len(responses), violations(error)) == (1, {"requests"})
 
 
-async def test_the_status_tells_what_is_known_and_what_may_be(tmp_path: Path) -> None:
+async def test_the_status_has_the_count_and_the_capacity(tmp_path: Path) -> None:
     async with whole_server(tmp_path, semantic_capacity=7, semantic_write_latency_target_ms=1500.0) as server:
         await know(server.semantic, "Ada lives in Berlin now.", importance=0.2)
         resolve = save("Ada lives in Rome now.", importance=0.9, conflict_policy=pb.CONFLICT_POLICY_RESOLVE)
@@ -353,7 +351,7 @@ async def test_the_status_tells_what_is_known_and_what_may_be(tmp_path: Path) ->
         assert (status.graph_count, status.memory_bytes > 0) == (0, True)
 
 
-async def test_a_snapshot_is_written_when_asked_for_or_there_is_a_reason_why_not(tmp_path: Path) -> None:
+async def test_a_snapshot_is_written_on_request_or_has_a_reason_why_not(tmp_path: Path) -> None:
     async with whole_server(tmp_path / "few") as server:
         await know(server.semantic, "one")
         answer = await server.semantic.CreateSnapshot(pb.CreateSnapshotRequest())
@@ -366,7 +364,7 @@ async def test_a_snapshot_is_written_when_asked_for_or_there_is_a_reason_why_not
         assert (again.message, again.replayed, first.replayed) == (first.message, True, False)
 
 
-async def test_before_its_vaults_are_there_only_the_status_is_answered() -> None:
+async def test_only_the_status_answers_before_the_vaults_are_open() -> None:
     async with bare_server() as server:
         status = await status_of(server.semantic)
         assert (status.state, status.message) == (common_pb2.STATE_STARTING, "the server is starting")

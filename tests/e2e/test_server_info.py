@@ -1,4 +1,4 @@
-"""What a server says of itself, and that it is true."""
+"""What a server reports about itself, and that it is true."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ async def info_of(folder: Path, **settings: Any) -> mnemon.ServerInfo:
         return await client.server_info()
 
 
-async def test_a_server_says_what_a_client_may_rely_on(tmp_path: Path) -> None:
+async def test_a_server_reports_what_a_client_may_rely_on(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connected:
         told = await connected.info.GetServerInfo(pb.GetServerInfoRequest())
     limits = told.limits
@@ -36,7 +36,7 @@ async def test_a_server_says_what_a_client_may_rely_on(tmp_path: Path) -> None:
     )
 
 
-async def test_the_settings_decide_on_capabilities_and_limits(tmp_path: Path) -> None:
+async def test_the_settings_determine_capabilities_and_limits(tmp_path: Path) -> None:
     plain = await info_of(tmp_path / "plain")
     other = await info_of(
         tmp_path / "other",
@@ -59,14 +59,14 @@ async def test_the_settings_decide_on_capabilities_and_limits(tmp_path: Path) ->
     assert set(in_memory.capabilities) == DEFAULTS - {Capability.DURABLE}
 
 
-async def test_a_vault_keeps_its_id_over_a_restart_and_no_other_has_it(tmp_path: Path) -> None:
+async def test_a_vault_keeps_its_unique_id_over_a_restart(tmp_path: Path) -> None:
     first, again = await info_of(tmp_path / "one"), await info_of(tmp_path / "one")
     other = await info_of(tmp_path / "other")
     assert first.vault_id == again.vault_id != other.vault_id
     assert len(first.vault_id) == len(other.vault_id) == 32
 
 
-async def test_a_text_of_the_size_that_it_names_is_taken_and_none_larger(tmp_path: Path) -> None:
+async def test_a_text_of_the_stated_size_is_accepted_and_no_larger_one(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connected, mnemon.AsyncClient(str(connected.server.address)) as client:
         size = (await client.server_info()).limits.content_bytes
         await client.index("a", "x" * size)
@@ -74,7 +74,7 @@ async def test_a_text_of_the_size_that_it_names_is_taken_and_none_larger(tmp_pat
             await client.index("b", "x" * (size + 1))
 
 
-async def test_a_server_that_starts_says_so() -> None:
+async def test_a_starting_server_says_so() -> None:
     async with bare_server() as connected:
         error = await failure_of(connected.info.GetServerInfo(pb.GetServerInfoRequest()))
     assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")

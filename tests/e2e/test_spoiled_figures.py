@@ -1,4 +1,4 @@
-"""A vault into which an archive once brought figures without room to grow works again after the migration."""
+"""A vault into which an archive once imported too large numbers works again after the migration."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ FIGURE_MAX = 2**53 - 1
 
 
 def spoil(file: Path) -> None:
-    """What imports could write before they refused it."""
+    """The numbers that imports could write before they were refused."""
     connection = apsw.Connection(str(file))
     with connection:
         for number, collection in enumerate(COLLECTIONS):
@@ -36,7 +36,7 @@ def spoil(file: Path) -> None:
 
 
 def repair(file: Path) -> None:
-    """What opening a file of format 5 does, whatever later formats add."""
+    """The effect of opening a file of format 5, independent of later formats."""
     connection = apsw.Connection(str(file))
     with connection:
         MIGRATIONS[OLD_FORMAT - 1](connection)
@@ -44,7 +44,7 @@ def repair(file: Path) -> None:
 
 
 def spoiled(folder: Path) -> list[Path]:
-    """The files in a folder, now spoiled."""
+    """The files in a folder, with such numbers."""
     files = list(folder.rglob("records.db"))
     for file in files:
         spoil(file)

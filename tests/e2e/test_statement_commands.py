@@ -1,4 +1,4 @@
-"""The mnemon command's statements, decisions and rules, as a person and as a program would use them."""
+"""The mnemon command's statements, decisions and rules, used as people and programs use them."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
-    """A client of a server that knows nothing, and has no rules."""
+    """A client of a server without statements and rules."""
     with Client(address) as found:
         found.delete_semantic(where=F("memory_id").exists())
         found.reset_rules()
@@ -39,7 +39,7 @@ def learnt(address: str, text: str, *options: str) -> str:
     return memory_id
 
 
-def test_what_was_learnt_is_found_listed_and_shown(address: str, client: Client) -> None:
+def test_a_learnt_statement_is_found_listed_and_shown(address: str, client: Client) -> None:
     options = ("--source", "user", "--importance", "0.5", "--keyword", "home", "--keyword", "city", "--meta", "score=5")
     memory_id = learnt(address, BERLIN, *options, "--summary", "Berlin", "--learnt", "30d", "--persona", "work")
     learnt(address, "Ada grows roses.")
@@ -75,7 +75,7 @@ def test_what_was_learnt_is_found_listed_and_shown(address: str, client: Client)
     assert run(address, "learn", BERLIN, "--user", "ada", "--persona", "work").stdout == f"known already: {memory_id}\n"
 
 
-def test_a_conflict_is_named_previewed_decided_listed_and_taken_back(address: str, client: Client) -> None:
+def test_a_conflict_is_named_previewed_decided_listed_and_undone(address: str, client: Client) -> None:
     berlin = learnt(address, BERLIN, "--importance", "0.2")
     new = ("learn", MUNICH, "--user", "ada", "--importance", "0.9", "--resolve")
 
@@ -105,7 +105,7 @@ def test_a_conflict_is_named_previewed_decided_listed_and_taken_back(address: st
     assert f"conflicts with {berlin}: " in detected and f"conflicts with {munich}: " in detected
 
 
-def test_a_merge_is_said_and_parted_by_the_statement_that_it_made(address: str, client: Client) -> None:
+def test_a_merge_is_shown_and_undone_by_its_result(address: str, client: Client) -> None:
     client.register_rule({
         "name": "merging", "conditions": {"users": ["ada"]},
         "arbitration": {"priority_importance": False, "priority_recency": False, "priority_source": False,
@@ -121,7 +121,7 @@ def test_a_merge_is_said_and_parted_by_the_statement_that_it_made(address: str, 
     assert f"restored {berlin}" in parted and f"removed {merged.memory_id}" in parted
 
 
-def test_unlearning_asks_and_a_dry_run_only_counts(address: str, client: Client) -> None:
+def test_unlearning_asks_first_and_a_dry_run_only_counts(address: str, client: Client) -> None:
     first, second = learnt(address, "note one"), learnt(address, "note two")
 
     assert run(address, "unlearn", "--user", "ada", "--dry-run").stdout == "2 statements would be removed\n"
@@ -151,11 +151,11 @@ def test_unlearning_asks_and_a_dry_run_only_counts(address: str, client: Client)
         ("rules", "load", "no-such-file.json"),
     ],
 )
-def test_a_command_that_was_written_wrongly_ends_with_two(address: str, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_exits_with_two(address: str, arguments: tuple[str, ...]) -> None:
     assert run(address, *arguments).returncode == 2
 
 
-def test_the_index_status_is_told(address: str, client: Client) -> None:
+def test_the_index_status_is_shown(address: str, client: Client) -> None:
     learnt(address, BERLIN)
 
     shown = run(address, "index-status").stdout

@@ -29,7 +29,7 @@ RUN_S, BUILD_S = 60, 1_500
 
 
 def built(language: str) -> Path:
-    """The program of a language; skips where its compiler or a library cannot be had."""
+    """The program of a language. Skips if its compiler or a library is not available."""
     if missing := [name for name in NEEDED[language] if shutil.which(name) is None]:
         pytest.skip(f"{language} is not installed: there is no {', '.join(missing)}")
     out = ROOT / "build/clients" / language

@@ -23,7 +23,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
-    """A client of a server on whose timeline nothing happened, with a bridge that runs as it comes."""
+    """A client of a server with an empty timeline and the default bridge."""
     with Client(address) as found:
         found.prune_events(where=F("event_id").exists())
         found.resume_bridge()
@@ -40,7 +40,7 @@ def recorded(address: str, text: str, *options: str) -> str:
     return event_id
 
 
-def test_what_was_recorded_is_listed_shown_counted_and_found(address: str, client: Client) -> None:
+def test_a_recorded_event_is_listed_shown_counted_and_found(address: str, client: Client) -> None:
     options = ("--importance", "0.9", "--source", "user", "--context", "at the desk", "--meta", "score=5")
     event_id = recorded(address, "Renew the passport.", "--type", "task", "--happened", "2d", *options)
     recorded(address, "Ada had lunch.", "--type", "conversation", "--persona", "work")
@@ -81,7 +81,7 @@ def test_what_was_recorded_is_listed_shown_counted_and_found(address: str, clien
     assert match["score"]["relevance"] > 0
 
 
-def test_what_is_known_is_not_recorded_again(address: str, client: Client) -> None:
+def test_a_known_event_is_not_recorded_again(address: str, client: Client) -> None:
     event = ("record", "Ada had lunch.", "--user", "ada", "--type", "task", "--happened", "2026-05-01T12:00Z")
     event_id = recorded(address, "Ada had lunch.", "--type", "task", "--happened", "2026-05-01T12:00Z")
 
@@ -89,7 +89,7 @@ def test_what_is_known_is_not_recorded_again(address: str, client: Client) -> No
     assert run_json(address, *event)[0]["duplicate"]
 
 
-def test_a_timeline_that_was_printed_is_recorded_again_and_every_event_once(
+def test_a_printed_timeline_is_recorded_again_with_every_event_once(
     address: str, client: Client, tmp_path: Path
 ) -> None:
     for number in range(3):
@@ -114,7 +114,7 @@ def test_a_timeline_that_was_printed_is_recorded_again_and_every_event_once(
     assert [each.content for each in client.recent_events(user="bob", event_types=["task"])] == ["Bob sang."]
 
 
-def test_pruning_asks_and_a_dry_run_only_counts(address: str, client: Client) -> None:
+def test_pruning_asks_first_and_a_dry_run_only_counts(address: str, client: Client) -> None:
     first = recorded(address, "note one", "--type", "task", "--happened", "3d")
     second = recorded(address, "note two", "--type", "task", "--happened", "2d")
     recorded(address, "note three", "--type", "emotion")
@@ -135,7 +135,9 @@ def test_pruning_asks_and_a_dry_run_only_counts(address: str, client: Client) ->
     assert missing.returncode == 1 and missing.stderr.startswith("Error: ")
 
 
-def test_a_compaction_says_what_it_gave_back_and_the_status_how_the_timeline_is(address: str, client: Client) -> None:
+def test_a_compaction_reports_the_freed_space_and_the_status_describes_the_timeline(
+    address: str, client: Client
+) -> None:
     for number in range(5):
         recorded(address, f"note {number}", "--type", "task")
     assert re.search(r"^events +5, ", run(address, "timeline-status").stdout, re.MULTILINE)
@@ -151,7 +153,7 @@ def test_a_compaction_says_what_it_gave_back_and_the_status_how_the_timeline_is(
     assert (status["event_count"], status["unsealed_count"], status["lost"]) == (5, 0, [])
 
 
-def test_the_bridge_is_shown_paused_resumed_and_told_another_policy(address: str, client: Client) -> None:
+def test_the_bridge_is_shown_paused_resumed_and_given_another_policy(address: str, client: Client) -> None:
     wait_until(lambda: client.bridge_status().queue_depth == 0)
     before = client.bridge_status().routed_count
     assert run(address, "bridge", "pause").stdout == "paused\n"
@@ -194,5 +196,5 @@ def test_the_bridge_is_shown_paused_resumed_and_told_another_policy(address: str
         ("bridge", "policy", "--mode", "most"),
     ],
 )
-def test_a_command_that_was_written_wrongly_ends_with_two(address: str, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_exits_with_two(address: str, arguments: tuple[str, ...]) -> None:
     assert run(address, *arguments).returncode == 2

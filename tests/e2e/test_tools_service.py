@@ -1,4 +1,4 @@
-"""The tool service over gRPC: what tools there are, how they are called, and those that operators add."""
+"""The tool service over gRPC: the list of tools, how they are called, and custom tools."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ CITY = (
 
 @pytest_asyncio.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without facts and without tools of an operator's."""
+    """A server without facts and custom tools."""
     async with whole_server(tmp_path) as connected:
         yield connected
 
@@ -51,16 +51,16 @@ async def listed(tools: Any, **request: Any) -> dict[str, pb.Tool]:
 
 
 def tools_file(folder: Path, *tools: str) -> Path:
-    """A file with these tools, each of one argument that is needed."""
+    """A file with these tools, each with one required argument."""
     file = folder / "tools.toml"
     file.write_text("\n".join(f"[[tool]]\n{tool}\ndescription = 'Tells it.'\nparameters = '{CITY}'" for tool in tools))
     return file
 
 
-# What there is
+# The list of tools
 
 
-async def test_both_memory_tools_are_told_with_their_schemas(tools: Any) -> None:
+async def test_both_memory_tools_are_listed_with_their_schemas(tools: Any) -> None:
     found = await listed(tools)
     assert [*found] == ["manage_memory", "search_memory"]
     assert {tool.kind for tool in found.values()} == {pb.TOOL_KIND_MEMORY}
@@ -71,7 +71,7 @@ async def test_both_memory_tools_are_told_with_their_schemas(tools: Any) -> None
     assert list(found["search_memory"].actions_permitted) == []
 
 
-async def test_what_a_model_is_told_follows_what_is_permitted_and_instructed(tools: Any) -> None:
+async def test_a_description_depends_on_permitted_actions_and_instructions(tools: Any) -> None:
     found = await listed(tools, actions_permitted=[CREATE], manage_instructions="Only on Sundays.")
     manage, search = found.values()
     assert list(manage.actions_permitted) == [CREATE]
@@ -86,7 +86,7 @@ async def test_what_a_model_is_told_follows_what_is_permitted_and_instructed(too
     assert violations(await failure_of(unknown)) == {"context.actions_permitted[0]"}
 
 
-async def test_the_server_says_what_is_permitted_at_most_and_whose_memory_it_is(tmp_path: Path) -> None:
+async def test_the_server_limits_the_actions_and_sets_the_namespace(tmp_path: Path) -> None:
     settings = {"tool_actions_permitted": ("create", "update"), "tool_namespace": ("{user_id}", "memories")}
     async with whole_server(tmp_path, **settings) as connected:
         assert list((await listed(connected.tools))["manage_memory"].actions_permitted) == [CREATE, UPDATE]
@@ -127,7 +127,7 @@ async def test_a_memory_is_created_found_changed_and_deleted(connection: Connect
     assert await refused(gone) == (MISSING, "FACT_NOT_FOUND")
 
 
-async def test_the_facts_themselves_come_where_they_are_asked_for(tools: Any) -> None:
+async def test_the_facts_are_returned_on_request(tools: Any) -> None:
     key = await remember(tools, "Ada prefers window seats.")
     plain = await call(tools, "search_memory", {"query": "window"})
     assert len(plain.artifact) == 0
@@ -140,11 +140,11 @@ async def test_the_facts_themselves_come_where_they_are_asked_for(tools: Any) ->
     assert (match.fact.key, match.score.relevance) == (key, said["score"])
 
 
-async def test_nothing_found_is_an_empty_list(tools: Any) -> None:
+async def test_an_empty_result_is_an_empty_list(tools: Any) -> None:
     assert (await call(tools, "search_memory", {"query": "anything"})).content == "[]"
 
 
-async def test_an_unknown_tool_is_not_found_and_those_there_are_named(tools: Any) -> None:
+async def test_an_unknown_tool_is_not_found_and_the_known_ones_are_named(tools: Any) -> None:
     error = await failure_of(call(tools, "format_disk", {}))
     assert (error.code(), reason(error)) == (MISSING, "TOOL_NOT_FOUND")
     assert "'manage_memory', 'search_memory'" in str(error.details())
@@ -168,14 +168,14 @@ async def test_an_unknown_tool_is_not_found_and_those_there_are_named(tools: Any
         ("search_memory", {"query": "x", "filter": {"rank": {"$near": 1}}}, "filter.rank"),
     ],
 )
-async def test_arguments_that_are_not_as_the_schema_says_are_refused(
+async def test_arguments_that_violate_the_schema_are_refused(
     connection: Connection, tool: str, arguments: dict[str, Any], field: str
 ) -> None:
     assert violations(await failure_of(call(connection.tools, tool, arguments))) == {field}
     assert await everything(connection.facts) == []
 
 
-async def test_a_context_that_gives_no_namespace_is_a_matter_of_configuration(tools: Any) -> None:
+async def test_a_context_without_a_namespace_is_a_configuration_error(tools: Any) -> None:
     for about in (
         context({}),
         context({"user_id": ""}),
@@ -188,7 +188,7 @@ async def test_a_context_that_gives_no_namespace_is_a_matter_of_configuration(to
         assert await refused(call(tools, "search_memory", {"query": "x"}, about)) == UNCONFIGURED
 
 
-async def test_namespaces_come_from_the_context_alone(connection: Connection) -> None:
+async def test_namespaces_come_only_from_the_context(connection: Connection) -> None:
     contexts = [
         context({"org_id": "acme", "agent_id": "alpha"}),
         context({"configurable": {"user_id": "u-123"}}),
@@ -202,7 +202,7 @@ async def test_namespaces_come_from_the_context_alone(connection: Connection) ->
         assert len(await recall(connection.tools, "words", about)) == 1
 
 
-async def test_a_call_that_comes_again_gets_its_answer_again(connection: Connection) -> None:
+async def test_a_repeated_call_gets_the_first_answer(connection: Connection) -> None:
     tools = connection.tools
     first, again = [await call(tools, "manage_memory", {"content": "x"}, request_id="once") for _ in range(2)]
     assert first == again
@@ -211,7 +211,7 @@ async def test_a_call_that_comes_again_gets_its_answer_again(connection: Connect
     assert await refused(other) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
-async def test_everything_that_is_no_value_is_named_at_once(tools: Any) -> None:
+async def test_every_invalid_value_is_named_at_once(tools: Any) -> None:
     unset = Struct(fields={"a": Value()})
     about = pb.ToolContext(config=unset, metadata={"unset": common_pb2.MetadataValue()})
     request = pb.CallToolRequest(tool="search_memory", arguments=unset, context=about, response_format=9)
@@ -224,7 +224,7 @@ async def test_everything_that_is_no_value_is_named_at_once(tools: Any) -> None:
     }  # fmt: skip
 
 
-async def test_the_deepest_call_that_is_read_is_told(tools: Any) -> None:
+async def test_the_deepest_call_that_can_be_parsed_is_returned(tools: Any) -> None:
     text = "[[ABP_TOOL:x]]" + '{"a": ' * 32 + "1" + "}" * 32 + "[[END_ABP_TOOL]]"
     [deep] = (await tools.ParseToolCalls(pb.ParseToolCallsRequest(text=text))).parsed.calls
     assert str(MessageToDict(deep.parameters)).count("a") == 32
@@ -246,7 +246,7 @@ async def test_every_method_says_that_the_server_is_starting() -> None:
             assert await refused(each) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
 
 
-# An operator's tools
+# Custom tools
 
 
 async def test_calls_are_forwarded_over_http_and_over_grpc(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ async def test_calls_are_forwarded_over_http_and_over_grpc(tmp_path: Path) -> No
     assert results[1].error.reason == errors_pb2.ERROR_REASON_TOOL_NOT_FOUND
 
 
-async def test_a_tool_whose_pattern_could_take_without_bound_is_not_offered_and_named(tmp_path: Path) -> None:
+async def test_a_tool_with_a_pattern_of_unbounded_cost_is_named_and_not_offered(tmp_path: Path) -> None:
     look_ahead = {"type": "object", "properties": {"city": {"pattern": "^(?=T)"}}}
     with tool_server(saying("21 degrees")) as http:
         rest = f"http = '{http.url}'"
@@ -299,7 +299,7 @@ async def test_a_tool_whose_pattern_could_take_without_bound_is_not_offered_and_
     assert unknown == (grpc.StatusCode.NOT_FOUND, "TOOL_NOT_FOUND")
 
 
-async def test_what_goes_wrong_with_an_operators_tool_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_errors_of_a_custom_tool_are_reported_and_the_other_calls_run(tmp_path: Path) -> None:
     with tool_server(saying("out of order", status=500)) as http:
         async with tool_provider() as provider:
             gone = provider.address
@@ -319,7 +319,7 @@ async def test_what_goes_wrong_with_an_operators_tool_is_told_and_the_rest_goes_
             assert await remember(tools, "Ada has a cat.")
 
 
-async def test_what_ran_is_told_where_the_answers_together_have_no_room(tmp_path: Path) -> None:
+async def test_calls_whose_results_do_not_fit_are_reported_as_run(tmp_path: Path) -> None:
     with tool_server(saying("x" * 900_000)) as http:
         file = tools_file(tmp_path, f"name = 'weather'\nhttp = '{http.url}'")
         async with whole_server(
@@ -337,7 +337,7 @@ async def test_what_ran_is_told_where_the_answers_together_have_no_room(tmp_path
     ]
 
 
-async def test_calls_of_a_slow_tool_beyond_its_places_are_refused_at_once_and_others_are_served(tmp_path: Path) -> None:
+async def test_calls_of_a_slow_tool_beyond_its_limit_are_refused_at_once_and_others_are_served(tmp_path: Path) -> None:
     answering = asyncio.Event()
 
     async def late(request: Any, context: Any) -> str:
@@ -372,7 +372,7 @@ async def test_calls_of_a_slow_tool_beyond_its_places_are_refused_at_once_and_ot
         ("name = 'weather'", ("127.0.0.1",), "must have either http"),
     ],
 )
-async def test_a_server_does_not_start_with_a_tool_that_cannot_be(
+async def test_a_server_does_not_start_with_an_invalid_tool(
     tmp_path: Path, tool: str, allowed: Sequence[str], message: str
 ) -> None:
     file = tools_file(tmp_path, tool)

@@ -49,7 +49,7 @@ async def test_trap_7_a_second_server_on_the_same_socket_is_refused_and_a_dead_s
 async def test_trap_8_clients_that_ping_as_often_as_allowed_stay_and_others_are_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The same pings against two values of the option: that they end differently shows that its name is right.
+    # The same pings with two values of the option. The different results show that its name is right.
     monkeypatch.setattr(options, "MIN_PING_INTERVAL_MS", 500)
     async with _pinged_server() as tolerant:
         monkeypatch.setattr(options, "MIN_PING_INTERVAL_MS", 300_000)
@@ -93,7 +93,7 @@ async def test_tls_is_spoken_and_a_renewed_certificate_is_used_without_a_restart
         assert await _tls_health(connection, second, "second.test") == "SERVING"
 
 
-async def test_a_client_without_a_certificate_is_refused_where_one_is_asked_for(tmp_path: Path) -> None:
+async def test_a_client_without_a_certificate_is_refused_if_one_is_required(tmp_path: Path) -> None:
     authority = _certificate(tmp_path, "first.test")
     pem, key = tmp_path / "server.pem", tmp_path / "server.key"
     async with bare_server(tls_certificate=pem, tls_key=key, tls_client_ca=pem) as connection:
@@ -106,7 +106,7 @@ async def test_a_client_without_a_certificate_is_refused_where_one_is_asked_for(
 
 @asynccontextmanager
 async def _pinged_server() -> AsyncIterator[asyncio.Task[tuple[list[bytes], aio.AioRpcError]]]:
-    """A server whose client pings it every second; how the stream between them ends."""
+    """A server whose client pings it every second. Returns how the stream between them ends."""
     handlers = Misbehaving()
     async with bare_server(handlers, channel_options=EAGER_CLIENT) as connection:
         ending = asyncio.create_task(stream_end(method(connection.channel, "idle")(b"")))
@@ -116,7 +116,7 @@ async def _pinged_server() -> AsyncIterator[asyncio.Task[tuple[list[bytes], aio.
 
 
 def _certificate(folder: Path, name: str) -> bytes:
-    """Makes a certificate for the server, and returns what clients have to trust."""
+    """Makes a certificate for the server. Returns what clients must trust."""
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
@@ -131,7 +131,7 @@ def _certificate(folder: Path, name: str) -> bytes:
 
 async def _tls_health(connection: Connection, authority: bytes, name: str, *client: bytes) -> str:
     credentials = grpc.ssl_channel_credentials(authority, *client)
-    # A channel of its own: channels of one target share connections, and with them the old certificate.
+    # A channel of its own: channels of one target share connections, and so the old certificate.
     private = (("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1))
     async with aio.secure_channel(str(connection.server.address), credentials, private) as channel:
         return await health_of(Connection(connection.server, channel), "liveness")

@@ -1,4 +1,4 @@
-"""Traps 1, 2 and 8 to 12 of a server on grpc.aio: what a client is told when something is wrong."""
+"""Traps 1, 2 and 8 to 12 of a server on grpc.aio: what errors a client gets."""
 
 import gc
 import json
@@ -55,7 +55,7 @@ async def test_what_a_refused_call_held_is_free_before_the_next_collection() -> 
             for _ in range(2):
                 error = await failure_of(method(connection.channel, "fail_with_hands_full")(b""))
                 assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-                # The client has its status before the handler's task is over.
+                # The client gets its status before the handler's task is over.
                 await method(connection.channel, "echo")(b"")
                 assert handlers.held
                 assert handlers.held() is None
@@ -136,7 +136,7 @@ async def test_a_request_that_is_too_large_says_so() -> None:
     assert far_too_large.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_a_message_is_as_large_as_any_client_of_grpc_takes_by_itself() -> None:
+async def test_a_message_is_as_large_as_any_grpc_client_accepts_by_default() -> None:
     async with bare_server(Misbehaving()) as connection:
         echo = method(connection.channel, "echo")
         assert len(await echo(bytes(4 << 20))) == 4 << 20
@@ -145,7 +145,7 @@ async def test_a_message_is_as_large_as_any_client_of_grpc_takes_by_itself() -> 
         assert "4,194,304" in (error.details() or "")
 
 
-async def test_a_request_id_goes_back_to_the_client_and_into_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_request_id_is_returned_to_the_client_and_logged(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format="json", level="info")
     async with bare_server(Misbehaving()) as connection:
         call = method(connection.channel, "echo")(b"x", metadata=(("x-request-id", "my-id.1"),))
@@ -239,7 +239,7 @@ async def test_reflection_can_be_switched_off() -> None:
 
 
 def _log_lines(text: str) -> list[dict[str, Any]]:
-    """Our lines; the runtime writes its own in between."""
+    """Our lines. The runtime writes its own in between."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 

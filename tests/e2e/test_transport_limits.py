@@ -88,7 +88,7 @@ async def test_a_call_without_a_deadline_gets_the_servers() -> None:
         assert handlers.waiting == 0
 
 
-async def test_calls_that_overlap_each_get_the_whole_of_the_servers_deadline() -> None:
+async def test_overlapping_calls_each_get_the_servers_full_deadline() -> None:
     handlers = Misbehaving()
     async with bare_server(handlers, default_deadline_s=0.4) as connection:
         begins: list[float] = []
@@ -100,7 +100,7 @@ async def test_calls_that_overlap_each_get_the_whole_of_the_servers_deadline() -
         ends = await asyncio.gather(*calls)
         assert all(end - begin >= 0.39 for begin, end in zip(begins, ends, strict=True))
         assert handlers.waiting == 0
-        # And after a pause without any call, the next one is watched again.
+        # The deadline also applies to the next call after a pause without calls.
         assert (await failure_of(method(connection.channel, "wait")(b""))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -115,7 +115,7 @@ async def test_a_call_with_a_deadline_keeps_its_own() -> None:
         assert await call == b"released"
 
 
-async def test_a_request_that_never_ends_ends_its_call_and_takes_no_slot() -> None:
+async def test_a_request_that_never_ends_times_out_and_takes_no_slot() -> None:
     async with (
         bare_server(Misbehaving(), request_timeout_s=2.0, unary_calls_max=1) as connection,
         raw_connection(str(connection.server.address)) as raw,
@@ -128,7 +128,7 @@ async def test_a_request_that_never_ends_ends_its_call_and_takes_no_slot() -> No
     assert {end["grpc-message"] for end in ends} == {"the request did not arrive within 2 s"}
 
 
-async def test_calls_that_are_reset_before_their_request_leave_no_line_in_the_log(
+async def test_calls_reset_before_their_request_leave_no_line_in_the_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     configure_logging(log_format="json", level="info")
@@ -149,7 +149,7 @@ async def test_a_request_that_is_far_too_large_is_refused_before_it_is_sent() ->
     assert end["grpc-status"] == str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
 
 
-async def test_what_nobody_reads_yet_is_bounded_for_each_stream() -> None:
+async def test_unread_messages_are_bounded_for_each_stream() -> None:
     handlers = Misbehaving()
     async with (
         bare_server(handlers, channel_options=OWN_CONNECTION) as connection,
@@ -162,7 +162,7 @@ async def test_what_nobody_reads_yet_is_bounded_for_each_stream() -> None:
         call.cancel()
 
 
-async def test_connections_beyond_the_most_are_closed() -> None:
+async def test_connections_beyond_the_maximum_are_closed() -> None:
     async with bare_server(connections_max=3) as connection:
         assert await health_of(connection, "liveness") == "SERVING"
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Traps 4 to 6 of a server on grpc.aio: streams that nobody reads, nobody ends, or everybody cancels."""
+"""Traps 4 to 6 of a server on grpc.aio: streams that are not read, not ended, or all cancelled."""
 
 import asyncio
 import gc
@@ -103,7 +103,9 @@ async def test_trap_5_a_stalled_reader_does_not_hold_up_others() -> None:
         assert time.monotonic() - started < GRACE_S / 3
 
 
-async def test_readers_that_leave_amid_a_message_are_no_incident_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_readers_that_leave_during_a_message_are_not_logged_as_an_incident(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     configure_logging(log_format="json", level="info")
     handlers = Misbehaving()
     async with bare_server(handlers, streams_max=4 * STREAMS) as connection:
@@ -133,16 +135,16 @@ async def test_trap_6_cancelled_streams_give_back_everything() -> None:
     handlers = Misbehaving()
     async with bare_server(handlers, streams_max=7) as connection:
         idle = method(connection.channel, "idle")
-        await _open_and_cancel(idle, 50)  # what is made once is made
+        await _open_and_cancel(idle, 50)  # creates what is created only once
         gc.collect()
         before = _resident_bytes()
         await _open_and_cancel(idle, 1000)
         await until(lambda: handlers.cleaned_up == handlers.opened)
         gc.collect()
-        # Each one carried 64 KiB; were they kept, that would be 62 MiB.
+        # Each one carried 64 KiB. If they were kept, that would be 62 MiB.
         assert _resident_bytes() - before < 20 << 20
         assert connection.server.open_streams == 0
-        # The slots came back as well.
+        # The slots were returned as well.
         streams = [idle(b"") for _ in range(7)]
         assert [len(await stream.read()) for stream in streams] == [1] * 7
         assert await health_of(connection, "liveness") == "SERVING"

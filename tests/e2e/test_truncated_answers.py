@@ -1,4 +1,4 @@
-"""What was found is larger than an answer: the best of it comes, and the answer says that there is more."""
+"""Results that are larger than an answer: the best ones are returned, and the answer says that there are more."""
 
 import asyncio
 import json
@@ -24,24 +24,24 @@ FITTING = RANKS[:3]
 
 
 def text_of(rank: int) -> str:
-    """900 KB, the content of the record that is to be found in this place: the worse the place, the fewer fruits."""
+    """900 KB of content for the record at this rank. Lower ranks mention fewer fruits."""
     return " ".join([*FRUITS[rank:], f"rank{rank}", *["z" * 999] * 900])
 
 
 def vector_of(rank: int) -> list[float]:
-    """Its vector: the nearer to the first axis, the better its place."""
+    """Its vector. Higher ranks are nearer to the first axis."""
     return axis(1.0, rank / 10)
 
 
 def ranks_of(contents: Sequence[str]) -> list[int]:
-    """The places of the records with these contents."""
+    """The ranks of the records with these contents."""
     texts = [text_of(rank) for rank in RANKS]
     return [texts.index(content) for content in contents]
 
 
 @pytest_asyncio.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server, and a channel that takes no more than gRPC does by itself, 4 MiB."""
+    """A server, and a channel with gRPC's default limit of 4 MiB."""
     async with whole_server(tmp_path) as connected:
         yield connected
 
@@ -131,7 +131,7 @@ async def test_all_rules_fit_into_one_answer_and_one_request(connection: Connect
     assert (await connection.rules.LoadRules(rules_pb2.LoadRulesRequest(rules=exported.rules))).updated_count == 0
 
 
-async def test_of_two_statements_found_again_the_second_may_be_left_to_its_id(connection: Connection) -> None:
+async def test_the_second_of_two_restored_statements_may_be_returned_by_id_only(connection: Connection) -> None:
     wide = metadata(**{f"k{number}": "m" * 65_000 for number in range(12)})
     contents = ["Ada has a cat. " + "z" * 900_000, "Ada has a dog. " + "y" * 900_000]
     first, second = await know(connection.semantic, *contents, metadata=wide)
@@ -160,7 +160,7 @@ def _search_and_look(address: str) -> None:
     assert "more was found than one answer holds, which is 3 MiB" in cut.stderr
 
 
-async def test_a_model_is_told_over_mcp_how_to_go_on(connection: Connection) -> None:
+async def test_a_model_is_told_over_mcp_how_to_continue(connection: Connection) -> None:
     address = str(connection.server.address)
     async with AsyncClient(address) as client:
         for rank in reversed(RANKS):

@@ -1,4 +1,4 @@
-"""Changes of a document in part, over the wire."""
+"""Partial updates of a document over gRPC."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -86,7 +86,7 @@ async def test_a_request_id_and_a_revision_guard_a_change(store: Any) -> None:
     assert (await stored(store)).metadata["n"].int_value == 1
 
 
-async def test_a_path_into_metadata_is_refused_with_what_would_be_right(store: Any) -> None:
+async def test_a_path_into_metadata_is_refused_with_advice(store: Any) -> None:
     found = await violations(store, update("metadata.my_key", document={"metadata": metadata(my_key=3)}))
     assert "use set_metadata and remove_metadata for single keys" in found["update_mask"]
     assert dict((await stored(store)).metadata) == metadata(myKey=1, my_key=2)
@@ -113,6 +113,6 @@ async def test_a_path_into_metadata_is_refused_with_what_would_be_right(store: A
         (pb.UpdateDocumentRequest(), "document", "is required"),
     ],
 )
-async def test_what_is_wrong_with_a_change_is_named(store: Any, request_: Any, field: str, said: str) -> None:
+async def test_errors_in_an_update_are_named(store: Any, request_: Any, field: str, said: str) -> None:
     assert said in (await violations(store, request_))[field]
     assert (await stored(store)).revision == 1

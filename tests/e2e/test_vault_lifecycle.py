@@ -1,4 +1,4 @@
-"""A vault that nobody uses is closed, gives its folder back, and opens again at the next call with everything in it."""
+"""An idle vault is closed, releases its folder, and opens again unchanged at the next call."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def is_free(folder: Path) -> bool:
     return True
 
 
-async def test_an_idle_vault_gives_its_folder_back_and_opens_again_when_it_is_wanted(tmp_path: Path) -> None:
+async def test_an_idle_vault_releases_its_folder_and_opens_again_on_demand(tmp_path: Path) -> None:
     async with whole_server(tmp_path, vault_idle_s=0.2, health_check_interval_s=0.05) as server:
         memory = memory_pb2.Memory(content="Ada prefers window seats.")
         created = await server.memories.CreateMemory(memory_pb2.CreateMemoryRequest(memory=memory))
@@ -28,7 +28,7 @@ async def test_an_idle_vault_gives_its_folder_back_and_opens_again_when_it_is_wa
         assert (await server.memories.GetMemory(request)).memory.content == "Ada prefers window seats."
 
 
-async def test_a_vault_that_somebody_watches_stays_open(tmp_path: Path) -> None:
+async def test_a_watched_vault_stays_open(tmp_path: Path) -> None:
     async with whole_server(tmp_path, vault_idle_s=0.002) as server:
         watch = server.changes.WatchChanges(changes_pb2.WatchChangesRequest())
         assert (await watch.read()).HasField("started")
@@ -42,7 +42,7 @@ async def test_a_vault_that_somebody_watches_stays_open(tmp_path: Path) -> None:
         await until(lambda: is_free(tmp_path / "tenants" / "default"))
 
 
-async def test_a_watch_resumes_on_a_vault_that_was_closed_meanwhile(tmp_path: Path) -> None:
+async def test_a_watch_resumes_on_a_vault_that_was_closed_in_the_meantime(tmp_path: Path) -> None:
     async with whole_server(tmp_path, vault_idle_s=0.2) as server:
         watch = server.changes.WatchChanges(changes_pb2.WatchChangesRequest())
         cursor = (await watch.read()).cursor

@@ -1,4 +1,4 @@
-"""`mnemon-server verify` reads everything, and names what is damaged by collection and id."""
+"""`mnemon-server verify` reads everything and names damaged records by collection and id."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.support.full_vault import fill
 from tests.support.server import run_command, whole_server
 
 DAMAGES: dict[str, tuple[str, str, str]] = {
-    # What is damaged, the table and the problem that are named.
+    # The damaging SQL, and the table and problem that must be named.
     "content, still text": (
         "UPDATE document SET content = 'B' || substr(content, 2) WHERE id = 'note'",
         "document",
@@ -89,7 +89,7 @@ def test_a_sound_folder_is_read_and_left_as_it_is(sound: Path) -> None:
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_damage_is_named_by_its_place(folder: Path, case: str) -> None:
+def test_damage_is_named_by_its_location(folder: Path, case: str) -> None:
     statement, table, problem = DAMAGES[case]
     [file] = find_records(folder)
     connection = apsw.Connection(str(file))
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_opened_is_damage_and_others_are_read(folder: Path
     }
 
 
-async def test_the_folder_of_a_running_server_is_read_and_the_server_goes_on(tmp_path: Path) -> None:
+async def test_the_folder_of_a_running_server_is_read_and_the_server_continues(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as server, AsyncClient(str(server.server.address)) as client:
         await fill(client)
         code, said = await asyncio.to_thread(verify, tmp_path)

@@ -1,4 +1,4 @@
-"""`mnemon watch`, run as a person and as a program would, against a real server."""
+"""`mnemon watch` against a real server, used as people and programs use it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def watching(address: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """The command in a process of its own, because it goes on until it is interrupted."""
+    """The command in its own process, because it runs until it is interrupted."""
     process = subprocess.Popen(
         [sys.executable, "-m", "mnemon", "watch", *arguments],
         env={**os.environ, "MNEMON_ADDRESS": address},
@@ -50,13 +50,13 @@ def line(process: "subprocess.Popen[str]") -> str:
 
 
 def interrupt(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    """The exit code after Ctrl-C, and what was said."""
+    """The exit code after Ctrl-C, and the output."""
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=START_S)
     return process.returncode, said
 
 
-def test_it_prints_a_line_for_each_event_and_says_at_ctrl_c_where_to_go_on(address: str) -> None:
+def test_it_prints_a_line_per_event_and_at_ctrl_c_how_to_resume(address: str) -> None:
     with watching(address, "--since", "earliest") as process:
         first, second, third = line(process), line(process), line(process)
         code, said = interrupt(process)
@@ -72,7 +72,7 @@ def test_it_prints_a_line_for_each_event_and_says_at_ctrl_c_where_to_go_on(addre
         assert "  later  " in line(process)
 
 
-def test_for_programs_it_prints_an_object_in_each_line(address: str) -> None:
+def test_for_programs_it_prints_one_json_object_per_line(address: str) -> None:
     with watching(address, "--since", "earliest", "--type", "memory:created", "--full", "--json") as process:
         event: dict[str, Any] = json.loads(line(process))
 
@@ -104,7 +104,7 @@ def test_changes_of_facts_are_named_by_namespace_and_key(address: str) -> None:
     assert (event["record"]["value"], event["record"]["ttl_s"]) == ({"row": 7}, 86400.0)
 
 
-def test_what_it_cannot_do_it_says_in_one_line(address: str) -> None:
+def test_an_error_is_one_line(address: str) -> None:
     refused = run(address, "watch", "--since", "nonsense")
     assert refused.returncode == 1
     assert refused.stderr.startswith("Error: cursor: must be that of an earlier answer")
@@ -112,7 +112,7 @@ def test_what_it_cannot_do_it_says_in_one_line(address: str) -> None:
     assert "--full needs --json" in run(address, "watch", "--full").stderr
 
 
-def test_changes_shows_what_is_kept_and_ends(address: str) -> None:
+def test_changes_prints_the_stored_log_and_ends(address: str) -> None:
     with Client(address) as client:
         client.index("listed", "kept")
     listed = run(address, "changes", "--id", "listed")

@@ -1,4 +1,4 @@
-"""The server's memory stays flat however many watchers read too slowly, and the others are served all the same."""
+"""The server's memory stays flat however many watchers read too slowly, and the others are still served."""
 
 import asyncio
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Crowd:
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     async def gather(self, count: int) -> None:
-        """Starts them; the half that reads has seen `started` when this returns."""
+        """Starts them. When this returns, the half that reads has received `started`."""
         self.seen = [[] for _ in range(count // 2)]
         ready = asyncio.Semaphore(0)
         for sequences in self.seen:
@@ -60,7 +60,7 @@ class Crowd:
             sequences += [change.sequence for change in message.batch.changes]
 
     async def _stall(self) -> None:
-        """Reads one message, and nothing more until the server has had enough; then comes back to do the same."""
+        """Reads one message and then nothing until the server cuts it off, again and again."""
         while True:
             call = self.stalled.WatchChanges(pb.WatchChangesRequest(earliest=True, max_batch_size=10))
             with suppress(aio.AioRpcError):
@@ -114,7 +114,7 @@ async def test_watchers_of_large_records_that_read_nothing_cost_less_than_a_mebi
             assert [(await watch.read()).HasField("started") for watch in watches] == [True] * watchers
             most = await most_resident(server.process.pid, 8 * write_timeout_s)
             assert most - before < watchers * 1024, f"{most - before} KiB"
-            # By now all are cut: one that is read before that goes on for ever.
+            # By now all are cut off. One that was read before that would go on forever.
             ends = [(await stream_end(watch))[1] for watch in watches]
             assert {(error.code(), reason(error)) for error in ends} == {SLOW_READER}
             await until(lambda: resident_kib(server.process.pid) - before < watchers * 512)
@@ -126,7 +126,7 @@ def large_documents() -> Iterator[Document]:
 
 
 async def most_resident(pid: int, seconds: float) -> int:
-    """The most memory that the process has within a time, in KiB."""
+    """The peak memory of the process during a period, in KiB."""
     loop = asyncio.get_running_loop()
     most, end = 0, loop.time() + seconds
     while loop.time() < end:
@@ -136,7 +136,7 @@ async def most_resident(pid: int, seconds: float) -> int:
 
 
 async def write(client: AsyncClient, count: int) -> None:
-    """Changes the same few documents again and again, so that nothing grows but the log."""
+    """Changes the same few documents repeatedly, so that only the log grows."""
 
     def documents() -> Any:
         for i in range(count):

@@ -1,4 +1,4 @@
-"""Watching through a real server: nothing is missed, whatever happens to the connection, the server or the reader."""
+"""Watching through a real server: no change is missed, whatever happens to the connection, the server or the reader."""
 
 import asyncio
 import threading
@@ -60,7 +60,7 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
         yield connection
 
 
-def test_a_watch_tells_what_is_written_in_its_block(client: Client) -> None:
+def test_a_watch_gets_what_is_written_in_its_block(client: Client) -> None:
     with client.watch() as watch:
         client.index("note", "Ada prefers window seats.", scope=Scope(user="ada"), request_id="r-1")
         memory = client.remember("Ada prefers tea.", user="ada")
@@ -110,7 +110,7 @@ def test_filters_and_the_full_view_reach_the_server(client: Client) -> None:
     assert [(each.record_id, each.record) for each in found] == [(memory.memory_id, None)]
 
 
-def test_what_cannot_be_asked_for_names_the_field(client: Client) -> None:
+def test_invalid_arguments_are_refused_and_the_field_is_named(client: Client) -> None:
     with pytest.raises(InvalidCursorError) as caught:
         next(client.watch("no-cursor"))
     assert [violation.field for violation in caught.value.violations] == ["cursor"]
@@ -142,7 +142,7 @@ def test_closing_the_client_ends_a_watch_that_waits_in_another_thread(address: s
         client.watch()
 
 
-def test_a_server_that_was_never_reached_is_told_soon() -> None:
+def test_a_server_that_was_never_reached_is_reported_soon() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(ServerUnreachableError):
         next(client.watch())
 
@@ -169,7 +169,7 @@ def test_a_cursor_of_events_that_were_trimmed_has_expired(tmp_path: Path) -> Non
             assert [next(watch).record_id for _ in range(3)] == ["d", "e", "f"]
 
 
-async def test_an_async_watch_is_ended_by_close_and_by_cancelling_its_reader(address: str) -> None:
+async def test_an_async_watch_ends_on_close_and_when_its_reader_is_cancelled(address: str) -> None:
     async with AsyncClient(address) as client:
         await client.index("async", "text")
         watch, other = client.watch("earliest"), client.watch("earliest")
@@ -190,7 +190,7 @@ async def test_an_async_watch_is_ended_by_close_and_by_cancelling_its_reader(add
             await cancelled
 
 
-def test_a_connection_that_carries_nothing_any_more_is_left(address: str) -> None:
+def test_a_connection_that_no_longer_carries_data_is_abandoned(address: str) -> None:
     with (
         CuttingProxy(address) as proxy,
         Client(proxy.address) as near,
@@ -205,7 +205,7 @@ def test_a_connection_that_carries_nothing_any_more_is_left(address: str) -> Non
         assert next(watch).record_id == "after"
 
 
-async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(connection: Connection) -> None:
+async def test_a_stalled_reader_is_ended_in_time_and_can_resume(connection: Connection) -> None:
     address = str(connection.server.address)
     async with AsyncClient(address) as client, grpc.aio.insecure_channel(address, SMALL_WINDOW) as channel:
         await fill(client)
@@ -227,7 +227,7 @@ async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(con
         assert seen + rest == [change.record_id async for change in client.changes()]
 
 
-async def test_the_clients_watch_outlives_its_own_slowness(
+async def test_the_clients_watch_survives_its_own_slowness(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_channel, "CHANNEL_OPTIONS", [*_channel.CHANNEL_OPTIONS, *SMALL_WINDOW])
@@ -244,7 +244,7 @@ async def test_the_clients_watch_outlives_its_own_slowness(
 
 
 async def fill(client: AsyncClient) -> None:
-    """Leaves records that are more, together, than fits between the server and a reader that reads nothing."""
+    """Leaves more data than fits into the buffers between the server and a reader that reads nothing."""
     metadata = {f"key{i}": "x" * 60_000 for i in range(10)}
     for i in range(40):
         await client.index(f"large-{i}", "text", metadata)

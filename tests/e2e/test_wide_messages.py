@@ -1,4 +1,4 @@
-"""Messages of far more entries than a field may have: refused in the field's own words, and alone among many."""
+"""Messages with far more entries than a field allows: refused with the field's own error, and alone among many."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -137,7 +137,7 @@ async def test_texts_of_a_list_in_a_filter_are_refused_however_many(connection: 
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_mask_of_a_rule_is_refused_as_that_of_a_memory_is(connection: Connection) -> None:
+async def test_the_mask_of_a_rule_is_refused_like_that_of_a_memory(connection: Connection) -> None:
     request = rules_pb2.UpdateRuleRequest(rule={"name": "default"}, update_mask={"paths": ["description"] * MANY})
     assert violations(await failure_of(connection.rules.UpdateRule(request))) == {"update_mask"}
 

@@ -104,7 +104,7 @@ class Fuzzer:
                 return choose(INTS)
             case FieldDescriptor.TYPE_INT64:
                 return choose(LONGS)
-        raise AssertionError(f"{field.full_name} has a type that nobody thought of")
+        raise AssertionError(f"{field.full_name} has a type without hostile values")
 
 
 async def faults(server: Connection, *, seed: int, rounds: int, only: str = "") -> list[str]:

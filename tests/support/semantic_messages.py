@@ -48,7 +48,7 @@ async def status_of(semantic: Any) -> pb.GetIndexStatusResponse:
 async def until_state(semantic: Any, state: int, timeout_s: float = 60.0) -> pb.GetIndexStatusResponse:
     """Waits until the index is in this state. Returns the status."""
     async with asyncio.timeout(timeout_s):
-        while (status := await status_of(semantic)).state != state:  # noqa: ASYNC110 - nobody tells of it
+        while (status := await status_of(semantic)).state != state:  # noqa: ASYNC110 - the server sends no event
             await asyncio.sleep(0.01)
     return status
 

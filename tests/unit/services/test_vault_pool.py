@@ -105,7 +105,7 @@ async def test_an_idle_vault_is_closed_after_a_while() -> None:
         async with vaults.use("ada"):
             pass
         async with asyncio.timeout(60):
-            while folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
+            while folder.open:  # noqa: ASYNC110 - a closed vault sends no signal
                 await asyncio.sleep(0.01)
         async with vaults.use("ada"):
             assert folder.open == ["ada"]
@@ -121,12 +121,12 @@ async def test_a_vault_whose_index_is_being_built_stays_open_until_it_is_done(ki
                 pass
         assert (vaults.is_warm("ada"), vaults.is_warm("bob"), vaults.is_warm("nobody")) == (False, True, True)
         async with asyncio.timeout(60):
-            while "bob" in folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
+            while "bob" in folder.open:  # noqa: ASYNC110 - a closed vault sends no signal
                 await asyncio.sleep(0.01)
         assert folder.open == ["ada"]
         index.is_warm = True
         async with asyncio.timeout(60):
-            while folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
+            while folder.open:  # noqa: ASYNC110 - a closed vault sends no signal
                 await asyncio.sleep(0.01)
 
 
