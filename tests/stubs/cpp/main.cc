@@ -1,4 +1,4 @@
-// Speaks to the server at the given address through generated stubs; prints a line per step, and ends at the first that is wrong.
+// Calls the server at the given address through generated stubs. Prints a line per step and stops at the first failure.
 
 #include <chrono>
 #include <cstdlib>
@@ -107,7 +107,7 @@ void error_details() {
   check(wrong.field_violations(0).field() == "memory.content", wrong.DebugString());
 }
 
-// Opens a watch, and takes the message that confirms it.
+// Opens a watch and reads the message that confirms it.
 std::unique_ptr<Watch> watch(ClientContext* context, const std::string& cursor = "") {
   v1::WatchChangesRequest request;
   v1::WatchChangesResponse message;

@@ -1,4 +1,4 @@
-// Speaks to the server at the given address through generated stubs; prints a line per step, and ends at the first that is wrong.
+// Calls the server at the given address through generated stubs. Prints a line per step and stops at the first failure.
 package main
 
 import (
@@ -39,7 +39,7 @@ func create(content string) string {
 	return answer.Memory.MemoryId
 }
 
-// Opens a watch, and takes the message that confirms it.
+// Opens a watch and reads the message that confirms it.
 func watch(ctx context.Context, request *v1.WatchChangesRequest) v1.ChangeService_WatchChangesClient {
 	stream, err := changes.WatchChanges(ctx, request)
 	must(err)

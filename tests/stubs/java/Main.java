@@ -1,4 +1,4 @@
-// Speaks to the server at the given address through generated stubs; prints a line per step, and fails at the first that is wrong.
+// Calls the server at the given address through generated stubs. Prints a line per step and stops at the first failure.
 
 import com.google.protobuf.Any;
 import com.google.protobuf.Message;
@@ -148,7 +148,7 @@ final class Main {
     check(late.getStatus().getCode() == Status.Code.DEADLINE_EXCEEDED, late);
   }
 
-  /** Opens a watch, and takes the message that confirms it. */
+  /** Opens a watch and reads the message that confirms it. */
   private Iterator<WatchChangesResponse> watch(WatchChangesRequest request) {
     Iterator<WatchChangesResponse> told = changes.watchChanges(request);
     check(told.next().hasStarted(), "the watch is not confirmed");

@@ -1,4 +1,4 @@
-# Speaks to the server at the given address through generated stubs; prints a line per step, and fails at the first that is wrong.
+# Calls the server at the given address through generated stubs. Prints a line per step and stops at the first failure.
 
 require "google/protobuf/well_known_types"
 require "google/rpc/status_pb"
@@ -32,13 +32,13 @@ else
   raise "the call should have failed"
 end
 
-# The detail of this type, which must be there.
+# The detail of this type. It must exist.
 def detail_of(error, type)
   status = Google::Rpc::Status.decode(error.metadata["grpc-status-details-bin"])
   status.details.find { |each| each.is(type) }.unpack(type)
 end
 
-# The messages of a watch, of which the first confirms it; and the call.
+# The messages of a watch, of which the first confirms it, and the call.
 def watch(**start)
   call = CHANGES.watch_changes(WatchChangesRequest.new(**start), return_op: true)
   told = call.execute

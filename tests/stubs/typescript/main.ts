@@ -1,4 +1,4 @@
-// Speaks to the server at the given address through generated stubs; prints a line per step, and fails at the first that is wrong.
+// Calls the server at the given address through generated stubs. Prints a line per step and stops at the first failure.
 
 import assert from "node:assert/strict";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -28,7 +28,7 @@ async function refusal(call: Promise<unknown>): Promise<ConnectError> {
   throw new Error("the call should have failed");
 }
 
-// The cursor of a watch once it has started, and then the first change, with the cursor behind it.
+// The cursor of a watch once it has started, then the first change and the cursor after it.
 async function* watched(start: { case: "cursor"; value: string } | { case: undefined }, signal: AbortSignal) {
   for await (const { cursor, payload } of changes.watchChanges({ start }, { signal })) {
     if (payload.case === "started") yield { cursor, change: undefined };
