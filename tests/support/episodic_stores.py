@@ -65,7 +65,7 @@ class TroubledTimeline:
         self.progress: list[CompactionProgress] = []
         self.compact_gate = threading.Event()
         self.looks = 0
-        """How often somebody looked for a kept answer."""
+        """How often a stored answer was looked up."""
         self.look_gate = threading.Event()
         """What a look waits for when it has looked."""
         self.look_gate.set()
