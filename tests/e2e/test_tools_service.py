@@ -368,7 +368,7 @@ async def test_calls_of_a_slow_tool_beyond_its_limit_are_refused_at_once_and_oth
         ("name = 'weather'\nhttp = 'https://tools.example.com/w'", (), "'weather'.*tool_endpoints_allowed"),
         ("name = 'weather'\nhttp = 'https://tools.example.com:444/w'", ("tools.example.com:443",), "'weather'"),
         ("name = 'weather'\ngrpc = '127.0.0.1:7'", ("localhost",), "'weather'"),
-        ("name = 'manage_memory'\ngrpc = '127.0.0.1:7'", ("127.0.0.1",), "must not be that of a tool of the memory"),
+        ("name = 'manage_memory'\ngrpc = '127.0.0.1:7'", ("127.0.0.1",), "must not be that of a memory tool"),
         ("name = 'weather'", ("127.0.0.1",), "must have either http"),
     ],
 )

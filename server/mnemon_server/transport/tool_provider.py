@@ -61,9 +61,7 @@ def _failure(name: str, code: grpc.StatusCode, timeout_s: float) -> ToolFailedEr
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return ToolUnreachableError(f"the tool {name!r} did not answer within {timeout_s:g} s")
         case grpc.StatusCode.UNAVAILABLE:
-            return ToolUnreachableError(
-                f"the tool {name!r} cannot be reached, or its endpoint broke off the connection"
-            )
+            return ToolUnreachableError(f"the tool {name!r} cannot be reached, or its endpoint closed the connection")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return ToolFailedError(
                 f"the tool {name!r} failed: its endpoint has no room, or answered more than {ANSWER_BYTES_MAX:,} bytes"

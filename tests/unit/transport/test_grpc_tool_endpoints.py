@@ -94,7 +94,7 @@ async def test_a_larger_answer_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
-        (grpc.StatusCode.UNAVAILABLE, ToolUnreachableError, "cannot be reached, or its endpoint broke off"),
+        (grpc.StatusCode.UNAVAILABLE, ToolUnreachableError, "cannot be reached, or its endpoint closed"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, ToolUnreachableError, "did not answer within 10 s"),
         (grpc.StatusCode.INVALID_ARGUMENT, ToolFailedError, "answered with status INVALID_ARGUMENT"),
         (grpc.StatusCode.UNKNOWN, ToolFailedError, "answered with status UNKNOWN"),

@@ -1,1 +1,1 @@
-"""Passages and rankings, for whatever is searched."""
+"""Passages and rankings, shared by all services that search."""

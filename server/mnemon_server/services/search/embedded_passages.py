@@ -9,7 +9,7 @@ from mnemon_server.engines.promises.values import PassageInput, Vector
 
 
 async def embed_passages(embedder: EmbeddingBatcher, contents: Sequence[str]) -> list[list[PassageInput]]:
-    """The passages of each text, all embedded together. Errors as EmbeddingBatcher."""
+    """The passages of each text, all embedded together. Raises the errors of EmbeddingBatcher."""
     spans = await embedder.split(contents)
     texts = [content[span.start : span.end] for content, parts in zip(contents, spans, strict=True) for span in parts]
     vectors = iter(await embedder.embed(texts))
@@ -17,13 +17,13 @@ async def embed_passages(embedder: EmbeddingBatcher, contents: Sequence[str]) ->
 
 
 def whole_passage(content: str, embedding: Sequence[float]) -> list[PassageInput]:
-    """The whole text as one passage, with a vector that its caller gave; it need not be of unit length."""
+    """The whole text as one passage, with the vector that the caller gave, which need not have unit length."""
     return [PassageInput(0, len(content), unit_vector(embedding))]
 
 
 def unit_vector(vector: Sequence[float]) -> Vector:
-    """The vector at length 1, as the records keep vectors; finite, and not zero."""
+    """The vector scaled to length 1, as the records store vectors. It must be finite and not zero."""
     exact = np.array(vector, np.float64)
-    # Divided by the greatest number first, so that no square is too small or too large to be held.
+    # Divide by the greatest number first, so that no square underflows or overflows.
     exact /= np.abs(exact).max()
     return (exact / np.linalg.norm(exact)).astype(np.float32)

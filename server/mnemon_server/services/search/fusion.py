@@ -1,4 +1,4 @@
-"""Brings the two halves of a hybrid search together: which passage each of their scores is of."""
+"""Combines the two halves of a hybrid search: aligns their scores by passage, and fuses them."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What was not compared: no passage of it has more than these in common with the query, 0 to 1."""
+    """Upper bounds for the scores of the passages that were not compared, 0 to 1."""
 
     vector_max: float
     keyword_max: float
@@ -19,16 +19,16 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class FusedScores:
-    """Scores of passages, 0 to 1: arrays of one length, in no promised order. A half that found nothing says 0."""
+    """Scores of passages, 0 to 1: arrays of the same length, in no particular order. 0 if a half did not find it."""
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
     vector_scores: NDArray[np.float64]
     keyword_scores: NDArray[np.float64]
     cosines: NDArray[np.float64]
-    """What the vector scores were before all below 0 became 0."""
+    """The vector scores before negative ones became 0."""
     vector_parts: NDArray[np.float64]
-    """What the vector scores count for in the score, as `keyword_parts` are what the keyword scores do."""
+    """What the vector scores contribute to the scores; `keyword_parts` is the same for the keyword scores."""
     keyword_parts: NDArray[np.float64]
     left_out_max: float
     """No passage that was left out scores higher."""
@@ -37,7 +37,7 @@ class FusedScores:
 def fuse(
     query: str, vector: Scores, keyword: Scores, *, fusion: Fusion = DEFAULT_FUSION, left_out: LeftOut | None = None
 ) -> FusedScores:
-    """The fused score of every passage that either half found; of the vector alone where the query has no word."""
+    """The fused score of every passage that either half found; if the query has no word, of the vector scores alone."""
     places, is_new = _places(keyword.passage_ids, vector.passage_ids)
     passage_ids = np.concatenate((vector.passage_ids, keyword.passage_ids[is_new]))
     cosines, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
@@ -62,10 +62,10 @@ def fuse(
 
 
 def _places(wanted: PassageIds, known: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Where `wanted` stand once those that are not known have been put behind `known`, and which those are."""
+    """The index of each wanted passage once the unknown ones are appended to `known`, and which ones are unknown."""
     order = None if np.all(known[:-1] < known[1:]) else np.argsort(known)
     if order is None and len(known) and known[-1] - known[0] == len(known) - 1:
-        # No gaps, as in a store from which nothing was deleted: the id tells the place, without a look-up.
+        # The ids have no gaps, as in a store without deletions: then the index follows from the id.
         places = wanted - known[0]
         is_new = (places < 0) | (places >= len(known))
     else:

@@ -1,4 +1,4 @@
-"""Feeds a vector index from the records, in the order of their changes, for as long as the server runs."""
+"""Applies the changes of the records to a vector index, in their order, as long as the server runs."""
 
 import logging
 import threading
@@ -27,9 +27,9 @@ CLOSE_PATIENCE_S = 1.0
 PAUSE_SHARE, PAUSE_MAX_S = 19.0, 30.0
 ERASURE_INTERVAL_S = 600.0
 ERASURE_REST = 9.0
-"""So many times as long as building an index anew took, at least, until it is built anew again."""
+"""The least time between two rebuilds of an index, as a multiple of the time that the last one took."""
 QUIET_S = 1.0
-"""Without a commit for so long, writes have ended; a bulk stream commits twice a second, when a message is embedded."""
+"""After this long without a commit, writes have ended. A bulk stream that is embedding commits about twice a second."""
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +41,22 @@ class _Waiter:
 
 
 class IndexApplier:
-    """An ordinary follower of the records: it remembers how far it came, and applying twice changes nothing.
+    """Keeps a vector index up to date with the records. It stores its position; applying a change twice is harmless.
 
-    An index that was lost, damaged, or created anew calls itself by a new generation, and is then fed from the start.
-    One that misses entries after catching up is emptied and fed anew.
+    An index that was lost, damaged or recreated reports a new generation, and is then filled from the start. If an
+    index lacks entries after catching up, it is emptied and filled again.
     """
 
     def __init__(
         self, records: RecordEngine, index: VectorIndex, *, erasure_interval_s: float = ERASURE_INTERVAL_S
     ) -> None:
-        """Begins.
+        """Starts the thread that applies changes.
 
         Args:
-            records: what the index follows.
-            index: what is fed.
-            erasure_interval_s: an index of our own is built anew so long after something was removed, or later.
+            records: the source of the changes.
+            index: the index to keep up to date.
+            erasure_interval_s: the least time between a removal and the rebuild that erases its traces from the index;
+                only for an index whose files belong to the server.
         """
         self._records = records
         self.index = index
@@ -84,12 +85,12 @@ class IndexApplier:
 
     @property
     def problem(self) -> str:
-        """Why the index cannot be asked, as a sentence for clients; empty where it can."""
+        """Why the index cannot be searched, as a sentence for clients; empty if it can."""
         return self.outage or ("the vector database is being checked" if self._checking else "")
 
     @property
     def outage(self) -> str:
-        """Why the index does not serve; empty where it does, or is only being checked."""
+        """Why the index is not available; empty if it is, or is only being checked."""
         return self._failure or self._busy
 
     @property
@@ -99,26 +100,26 @@ class IndexApplier:
 
     @property
     def failure(self) -> str:
-        """Why the index did not do what it was last asked to; empty where it did, or is busy doing it."""
+        """Why the last operation on the index failed; empty if it succeeded, or is still running."""
         return self._failure
 
     def pending(self) -> int:
-        """Committed changes that the index has yet to take; never 0 while it is being checked whether it has them."""
+        """The number of committed changes that the index does not have yet; never 0 while the index is checked."""
         return self._records.count_changes_after(self._position.sequence) or int(self._checking)
 
     def pending_passages(self, changes_max: int) -> PassageIds | None:
-        """Passages of the documents whose newest change the index has yet to take; None where there are too many."""
+        """Passages of the documents whose newest change the index does not have yet; None if there are too many."""
         changes = self._records.changes_after(self._position.sequence, limit=changes_max + 1)
         if len(changes) > changes_max:
             return None
         return np.array([passage for change in changes for passage in change.passage_ids], np.int64)
 
     def removals(self) -> int:
-        """How many documents were removed or replaced, and may be in the files of the index still."""
+        """How many documents were removed or replaced, but may still be in the files of the index."""
         return self._records.index_removals(self.index.name)
 
     def applied(self, sequence: int) -> "Future[None]":
-        """Done once the index holds every change up to `sequence`; fails while it cannot be reached."""
+        """A future that completes once the index has every change up to `sequence`; fails if it cannot be reached."""
         waiter = _Waiter(sequence, Future())
         with self._lock:
             if self._opened and self._position.sequence >= sequence:
@@ -131,14 +132,14 @@ class IndexApplier:
         return waiter.future
 
     def distrust(self) -> None:
-        """A search failed: the index is opened and checked again, in the background."""
+        """Opens and checks the index again, in the background; call it after a search failed."""
         self._opened = False
         self._wake.set()
 
     def rebuild(self, watcher: Callable[[RebuildProgress], None]) -> Callable[[], None]:
-        """Empties the index and feeds it anew; `watcher` hears of the progress until the call that is returned.
+        """Empties and refills the index. Calls `watcher` with the progress, until the returned function is called.
 
-        What is written meanwhile does not count: the rebuild is done with what was there when it was asked for.
+        The rebuild is complete when it has all changes from before this call; later ones do not count.
         """
         with self._lock:
             self._watchers.append(watcher)
@@ -149,14 +150,14 @@ class IndexApplier:
         return lambda: self._watchers.remove(watcher)
 
     def close(self) -> None:
-        """Stops after the batch under way, and closes the index; the rest is taken at the next start."""
+        """Stops after the current batch, and closes the index; the next start applies the remaining changes."""
         with self._lock:
             self._closed = True
         self._unsubscribe()
         self._hurry.set()
         self._wake.set()
         self._thread.join(CLOSE_PATIENCE_S)
-        # What waits for an index that does not answer ends with it.
+        # The thread may wait for an index that does not answer: closing the index ends that wait.
         self.index.close()
         self._thread.join()
         self._fail_waiters("the server is shutting down")
@@ -178,26 +179,26 @@ class IndexApplier:
                 continue
             except StorageFailedError:
                 timeout_s = RETRY_FIRST_S
-            except Exception as error:  # noqa: BLE001 - the records go on, whatever happens to their index
+            except Exception as error:  # noqa: BLE001 - no failure of the index may end this thread
                 self._report(error)
                 timeout_s, retry_s = retry_s, min(2 * retry_s, RETRY_MAX_S)
             self._wait(timeout_s)
 
     def _idle(self) -> None:
-        """Waits for the next commit, or until the index is to be built anew."""
+        """Waits for the next commit, or until the index is due to be rebuilt."""
         if not self._closed:
             self._wake.wait(self._seconds_to_erasure())
 
     def _wait(self, timeout_s: float) -> None:
-        """Waits after a failure, whatever is committed, unless somebody is waiting.
+        """Waits after a failure; commits do not end this wait, but callers that wait for the index do.
 
-        Otherwise an index that is away would be tried again with every write.
+        Otherwise every write would try again to reach an index that is not available.
         """
         if not self._closed:
             self._hurry.wait(timeout_s)
 
     def _give_way(self, took_s: float) -> None:
-        """While writes keep coming, most of the machine is theirs, unless somebody waits for the index."""
+        """Pauses while writes keep coming, to leave them most of the machine; not if callers wait for the index."""
         self._hurry.clear()
         deadline = monotonic() + min(PAUSE_SHARE * took_s, PAUSE_MAX_S)
         while self._opened and monotonic() < deadline and not (self._waiters or self._watchers or self._closed):
@@ -206,12 +207,12 @@ class IndexApplier:
                 return
 
     def _advance(self) -> bool:
-        """One step; False when there is nothing left to do."""
+        """Does one step; returns False if no work is left."""
         if self._opened and self._seconds_to_erasure() == 0.0:
-            log.info("the vector index is built anew, without what was removed")
+            log.info("the vector index is rebuilt without what was removed")
             self._reset_wanted, self._erasure_began = True, monotonic()
         if self._reset_wanted:
-            self._busy = "the vector database is being built anew"
+            self._busy = "the vector database is being rebuilt"
             self._restart(self.index.reset().generation, emptied=self.index.belongs_to_records)
             self._reset_wanted, self._erasure_due = False, None
         elif not self._opened:
@@ -227,7 +228,7 @@ class IndexApplier:
         return True
 
     def _seconds_to_erasure(self) -> float | None:
-        """Until the index is built anew; None where nothing was removed, or its files are somebody else's."""
+        """Seconds until the rebuild; None if nothing was removed, or if the index files are not the server's own."""
         if not self.index.belongs_to_records or not self.removals():
             self._erasure_due = None
         elif self._erasure_due is None:
@@ -235,7 +236,7 @@ class IndexApplier:
         return None if self._erasure_due is None else max(0.0, self._erasure_due - monotonic())
 
     def _note_erased(self) -> None:
-        """Building anew is over: a large index rests for long enough that it is not built all the time."""
+        """After a rebuild, sets the earliest time of the next: a large index must not be rebuilt all the time."""
         if self._erasure_began is not None:
             self._resting_until = monotonic() + ERASURE_REST * (monotonic() - self._erasure_began)
             self._erasure_began = None
@@ -246,7 +247,7 @@ class IndexApplier:
         except EmbeddingModelMismatchError:
             if not self.index.belongs_to_records:
                 raise
-            log.warning("the vector index holds the vectors of another model and is built anew")
+            log.warning("the vector index holds the vectors of another model and is rebuilt")
             state = self.index.reset()
         position = self._records.index_position(self.index.name)
         if position.generation == state.generation:
@@ -259,7 +260,7 @@ class IndexApplier:
         self._answer_waiters()
 
     def _restart(self, generation: str, *, emptied: bool = False) -> None:
-        """From the start: every deletion from now on is kept until this generation has heard of it."""
+        """Starts from the beginning; the records keep every later deletion until this generation has applied it."""
         self._move(IndexPosition(0, generation), emptied=emptied)
         self._opened = True
         self._verified = False
@@ -274,27 +275,27 @@ class IndexApplier:
         self._answer_waiters()
 
     def _verify(self) -> bool:
-        """Once after catching up: an index that misses entries is fed anew. True where it was emptied."""
-        if not self._verified and self._is_fed_anew():
+        """Checks the index once after it has caught up; returns True if it was emptied, to be filled again."""
+        if not self._verified and self._refill_if_incomplete():
             return True
         self._tell_watchers()
         return False
 
-    def _is_fed_anew(self) -> bool:
-        # Until it is known to be whole, nobody may take it for that.
+    def _refill_if_incomplete(self) -> bool:
+        # Until the check has ended, the index must not count as complete.
         self._checking = True
         state, stored = self.index.open(), self._records.stats().passage_count
         self._verified = True
         if state.generation != self._position.generation:
             generation = state.generation
         elif state.entry_count < stored and not self._records.count_changes_after(self._position.sequence):
-            log.warning("the vector index holds %d of %d entries and is built anew", state.entry_count, stored)
+            log.warning("the vector index holds %d of %d entries and is rebuilt", state.entry_count, stored)
             generation = self.index.reset().generation
         else:
             self._serves()
             return False
         self._restart(generation)
-        # Once: an index that is never found whole must not be fed for ever.
+        # Do not check again: an index that always seems incomplete must not be refilled for ever.
         self._verified = True
         return True
 
@@ -335,7 +336,7 @@ class IndexApplier:
 
 
 def status_of_index(applier: IndexApplier | None, problem: str) -> HealthStatus:
-    """What an index, which does not answer because of `problem`, makes of the health of what stands on it."""
+    """The health of a service whose index has this problem; HEALTHY if `problem` is empty."""
     if not problem:
         return HealthStatus.HEALTHY
     return HealthStatus.STARTING if applier and applier.is_starting else HealthStatus.DEGRADED

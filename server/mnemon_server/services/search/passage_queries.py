@@ -1,4 +1,4 @@
-"""What is asked of a search for passages, and what it answers."""
+"""Queries and answers of the search for passages."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -15,7 +15,7 @@ from mnemon_server.services.search.rankings import Ranking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageQuery:
-    """What to search for. `vector` None: the text's, where the mode needs one."""
+    """What to search for. If `vector` is None and the mode needs one, the text is embedded."""
 
     text: str = ""
     vector: Vector | None = None
@@ -23,20 +23,20 @@ class PassageQuery:
     mode: SearchMode
     limit: int
     skip: int = 0
-    """How many of the best are passed over; they count among `limit`."""
+    """How many of the best to leave out of the answer; they count towards `limit`."""
     min_score: float = 0.0
     vectors: bool = False
-    """Whether the documents come with the vectors of their passages."""
+    """Whether to read the documents with the vectors of their passages."""
     fields_only: FieldsOnly = False
-    """Whether they come with their collection's own fields alone."""
+    """Which parts of the documents to read; see FieldsOnly."""
     broad: bool = False
-    """Whether `where` is expected to leave most passages, so that it pays to check what was found, and not to look up
-    first what may be found. How telling a word is then counts among all."""
+    """Whether `where` is expected to match most passages. Then it is cheaper to check what was found than to look up
+    the matching passages first. The weights of words are then computed over all passages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassageHit:
-    """A document, found through its best passage. A cosine may be below 0, and None where meaning was not compared."""
+    """A document, found through its best passage. The cosine may be negative; None if meaning was not compared."""
 
     document: Document
     place: PassageLocation
@@ -44,9 +44,9 @@ class PassageHit:
     cosine: float | None
     keyword_score: float | None
     vector_part: float | None = None
-    """What the cosine counts for in the score, 0 to 1; None where it is not in it."""
+    """What the cosine contributes to the score, 0 to 1; None if it is not part of the score."""
     keyword_part: float | None = None
-    """The same of the keyword score."""
+    """The same for the keyword score."""
 
     @classmethod
     def of(cls, document: Document, scored: "ScoredPlace", ranking: Ranking) -> Self:
@@ -73,7 +73,7 @@ class ScoredPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PassageAnswer:
-    """The hits, best first. `vector_weight` is the share of meaning in their scores."""
+    """The hits, best first. `vector_weight` is the weight of meaning in their scores, 0 to 1."""
 
     hits: tuple[PassageHit, ...]
     diagnostics: SearchDiagnostics

@@ -1,8 +1,8 @@
-"""How passages are found, and documents through them: filters, meaning and word, exactly while that is cheap.
+"""Searches passages by filters, meaning and words, and finds documents through them; exact as long as that is cheap.
 
-Up to `exact_scan_max` candidates are compared one by one, straight from the records. Beyond, a graph proposes
-candidates: that of the records, or of the vector index that follows them. What is proposed is scored exactly all the
-same. Where the graph cannot be asked, or too little of what it proposes passes the filter, everything is compared.
+Up to `exact_scan_max` candidates are compared one by one, directly from the records. Beyond that, a graph proposes
+candidates: the graph of the records, or that of the vector index. Proposed candidates are still scored exactly. If the
+graph is not available, or too few of its proposals pass the filter, all candidates are compared.
 """
 
 import logging
@@ -28,38 +28,38 @@ from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSetting
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
 GRAPH_WIDENING = 8
-"""Where too few of the graph's proposals can stay, so many times as many are asked for, once."""
+"""If too few of the graph's proposals pass the filter, it is asked once more for this many times as many."""
 
 GRAPH_HITS_MAX = 8_192
-"""Beyond, comparing everything is cheaper."""
+"""If more proposals are needed, comparing all candidates is cheaper."""
 
 KEYWORD_HITS_MAX = 1_000
 SPARE_PASSAGES = 8
-"""Passages looked up beyond the documents wanted, for documents of which several are near."""
+"""How many more passages than documents are looked up, since several passages may be of the same document."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What can be known of a search before its text is a vector."""
+    """The part of a search that does not need the vector of the text."""
 
     candidates: int
     among: PassageIds | None
-    """The passages that match; None: all, or those that are found by `check`."""
+    """The passages that match the filter; None means all passages, or that `check` filters them later."""
     check: RecordFilter | None
-    """What must still hold for a passage that was found."""
+    """The filter to apply to the passages that were found; None if none is left to apply."""
     keywords: Scores | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Documents that were chosen from a ranking: the row and the place of the best passage of each, best first."""
+    """Documents chosen from a ranking, best first: the row and the location of the best passage of each."""
 
     ranking: Ranking
     places: dict[str, tuple[int, PassageLocation]]
     candidates: int
-    """Passages that match the filter; of those that were looked at, where it was checked afterwards."""
+    """The number of passages that match the filter; if it was applied afterwards, only among those looked at."""
 
     def scored(self) -> list[ScoredPlace]:
         """The places with their scores."""
@@ -70,8 +70,7 @@ class _Choice:
 class PassageSearch:
     """Finds documents through their passages.
 
-    A search is one blocking call from end to end: every hop between threads would cost as much as a look into the
-    records.
+    A search is one blocking call from end to end: a hop between threads would cost as much as a read of the records.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class PassageSearch:
         self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
 
     def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
-        """The documents nearest to the query, best first, each once; `fits` is asked before one is read. Blocks."""
+        """The documents nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
         ranker = self._settings.ranker
         if ranker is None or query.mode is not SearchMode.HYBRID:
             choice = self._find(query)
@@ -107,14 +106,14 @@ class PassageSearch:
             return self._decide(query, self._plan(query), query.vector)
         if query.mode is SearchMode.VECTOR:
             return self._decide(query, self._plan(query), self._embed_query(query.text))
-        # While the model reads the text, its words are looked up. The model runs here, and so begins first: it lets the
-        # interpreter go for nearly all its time, and the look-up does not.
+        # The words are looked up on another thread while the model embeds the text on this one. The model should start
+        # first: it releases the interpreter lock for nearly all its time, and the look-up does not.
         plan = self._plan_threads.submit(self._plan, query)
         vector = self._embed_query(query.text)
         return self._decide(query, plan.result(), vector)
 
     def close(self) -> None:
-        """Waits for what has begun."""
+        """Waits for the look-ups that have begun."""
         self._plan_threads.shutdown()
 
     def _plan(self, query: PassageQuery) -> _Plan:
@@ -131,7 +130,7 @@ class PassageSearch:
 
     def _may_check(self, query: PassageQuery) -> bool:
         if query.mode is SearchMode.HYBRID and not self._settings.fusion.is_absolute:
-            return False  # what does not match must not be what a score is relative to
+            return False  # a relative score must not depend on passages that do not match the filter
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
     def _diagnostics(self, query: PassageQuery, choice: _Choice) -> SearchDiagnostics:
@@ -146,7 +145,7 @@ class PassageSearch:
         )
 
     def _weight(self, query: PassageQuery) -> float:
-        """The share of meaning in the scores."""
+        """The weight of meaning in the scores."""
         if query.mode is SearchMode.HYBRID:
             return self._settings.fusion.weight(query.text)
         return 1.0 if query.mode is SearchMode.VECTOR else 0.0
@@ -170,10 +169,10 @@ class PassageSearch:
             plan = _Plan(len(among), among, None, plan.keywords)
         return self._choose(query, plan, self._scan(query, plan, vector, plan.among, exact=True, degraded=degraded))
 
-    # What the graph of the records proposes
+    # Proposals of the graph of the records
 
     def _propose_from_records(self, query: PassageQuery, plan: _Plan, vector: Vector) -> _Choice | None:
-        """The choice from the graph's proposals; None where there is no graph, or they are not enough."""
+        """The choice from the graph's proposals; None if there is no graph, or if they are not enough."""
         for widening in (1, GRAPH_WIDENING):
             ranking = self._rank_nearest(query, plan, vector, widening)
             if ranking is None:
@@ -201,12 +200,12 @@ class PassageSearch:
         left_out = LeftOut(max(left_out_max, 0.0), word_left_out_max)
         return self._scan(query, plan, vector, proposed, exact=False, left_out=left_out)
 
-    # What the vector index proposes
+    # Proposals of the vector index
 
     def _propose_from_index(
         self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector
     ) -> tuple[_Choice | None, str]:
-        """The choice from the index's proposals, None where they are not enough; and why it was not asked."""
+        """The choice from the index's proposals, or None if they are not enough; and why the index was not used."""
         if applier.problem:
             return None, applier.problem
         try:
@@ -221,11 +220,11 @@ class PassageSearch:
         if proposed is None:
             return None, ""
         choice = self._choose(query, plan, self._scan(query, plan, vector, proposed, exact=False))
-        # Several passages of one document, or entries that are gone: what is left must come from all.
+        # Proposals may be of the same document, or of deleted ones. If too few are left, all candidates are compared.
         return (choice if len(choice.places) == query.limit else None), ""
 
     def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector) -> PassageIds | None:
-        """Candidates from the index, the words, and what the index has yet to take; None where that is too much."""
+        """Candidates: those of the index, those of the words, and changes that the index lacks; None if too many."""
         limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
         pending = applier.pending_passages(self._settings.exact_scan_max)
         if pending is None:
@@ -248,7 +247,7 @@ class PassageSearch:
         degraded: str = "",
         left_out: LeftOut | None = None,
     ) -> Ranking:
-        """Compares the vectors of `among`, or of all, one by one, and joins what the words gave."""
+        """Compares the vectors of `among`, or all vectors, one by one, and combines them with the keyword scores."""
         near = self._records.scan_vectors(vector, among)
         if plan.keywords is None:
             return by_meaning(near, exact=exact, scanned=len(near.passage_ids), degraded=degraded)
@@ -263,7 +262,7 @@ class PassageSearch:
         )
 
     def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:
-        """The best documents of a ranking, as many as are wanted where there are so many."""
+        """The best documents of a ranking, up to the limit."""
         count = query.limit + max(query.limit, SPARE_PASSAGES)
         while True:
             rows = ranking.top(count, query.min_score)
@@ -272,7 +271,7 @@ class PassageSearch:
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
                 return _Choice(ranking, places, plan.candidates if plan.check is None else len(matching))
-            # As many as should be enough if the share that stays is the same further down.
+            # Enough if the share of rows that lead to a document stays the same further down.
             count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
 
     def _places(
@@ -287,7 +286,7 @@ class PassageSearch:
         return places
 
     def _reranked(self, ranker: Ranker, query: PassageQuery, choice: _Choice) -> list[ScoredPlace]:
-        """The places that are wanted, in their new order."""
+        """The best places after reranking, in their new order."""
         ids = [place.passage_id for _, place in choice.places.values()]
         excerpts = self._records.read_excerpts(ids, metadata_keys=AUTHOR_KEYS)
         places = [scored for scored in choice.scored() if scored.place.passage_id in excerpts]
@@ -310,13 +309,13 @@ class PassageSearch:
         return tuple(
             PassageHit.of(document, scored, ranking)
             for document, scored in zip(documents, places, strict=True)
-            # It may have been deleted since its passage was found.
+            # A document may have been deleted since its passage was found.
             if document is not None and not document.hidden
         )
 
 
 def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
-    """Whether nothing better can have been left out; of the last choice, whether there is all that is wanted."""
+    """Whether no better passage can have been left out; in the last round, whether the choice has enough documents."""
     ranking = choice.ranking
     if max(ranking.left_out_max, 0.0) < query.min_score:
         return True

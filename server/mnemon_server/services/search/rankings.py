@@ -1,4 +1,4 @@
-"""Scored passages, and which of them are best."""
+"""Scored passages, and the selection of the best."""
 
 from dataclasses import dataclass
 
@@ -14,31 +14,31 @@ NOTHING = Scores(np.empty(0, np.int64), np.empty(0, np.float64))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Scored passages, in no order, with what made their scores; a cosine may be below 0."""
+    """Scored passages, in no particular order, with the parts of their scores. Cosines may be negative."""
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
     cosines: NDArray[np.float64] | None
     keyword_scores: NDArray[np.float64] | None
     exact: bool
-    """Nothing was left out."""
+    """Whether all candidates were compared."""
     scanned: int = 0
     degraded: str = ""
     left_out_max: float = 1.0
     """No passage that was left out scores higher."""
     vector_parts: NDArray[np.float64] | None = None
-    """What the cosines count for in the scores, 0 to 1; None where they are not in them."""
+    """What the cosines contribute to the scores, 0 to 1; None if they are not part of the scores."""
     keyword_parts: NDArray[np.float64] | None = None
-    """The same of the keyword scores."""
+    """The same for the keyword scores."""
 
     def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
-        """Rows of the `count` best scores that are at least `min_score`, best first; of equals, the older passage."""
+        """Rows of the `count` best scores of at least `min_score`, best first; of equal ones, older passages first."""
         rows = top(self.scores, self.passage_ids, count)
         return rows[np.maximum(self.scores[rows], 0.0) >= min_score]
 
 
 def by_meaning(found: Scores, *, exact: bool, scanned: int, degraded: str = "", left_out_max: float = 1.0) -> Ranking:
-    """Ranked by cosine, also below 0: where a filter leaves few, those come in their right order as well."""
+    """Ranks by cosine, also negative ones: if a filter leaves few passages, even these come in the right order."""
     return Ranking(
         passage_ids=found.passage_ids,
         scores=found.scores,
@@ -53,7 +53,7 @@ def by_meaning(found: Scores, *, exact: bool, scanned: int, degraded: str = "", 
 
 
 def by_word(found: Scores) -> Ranking:
-    """Ranked by words: every passage that shares one is there."""
+    """Ranks by words; every passage that shares a word with the query is included."""
     return Ranking(
         passage_ids=found.passage_ids,
         scores=found.scores,
@@ -74,7 +74,7 @@ def by_both(
     degraded: str = "",
     left_out: LeftOut | None = None,
 ) -> Ranking:
-    """Ranked by meaning and words; where not exact, what was not compared by meaning is left out."""
+    """Ranks by meaning and words; unless `exact`, leaves out passages that were not compared by meaning."""
     compared = words if exact else _among(words, near.passage_ids)
     fused = fuse(query, near, compared, fusion=fusion, left_out=left_out)
     return Ranking(
@@ -92,15 +92,15 @@ def by_both(
 
 
 def best(scores: Scores, count: int) -> Scores:
-    """The `count` best, best first."""
+    """The `count` best scores, best first."""
     rows = top(scores.scores, scores.passage_ids, count)
     return Scores(scores.passage_ids[rows], scores.scores[rows])
 
 
 def top(scores: NDArray[np.float64], passage_ids: PassageIds, count: int) -> NDArray[np.intp]:
-    """Rows of the `count` best scores, best first; of equal ones the older passage comes first."""
+    """Rows of the `count` best scores, best first; for equal scores, the older passage comes first."""
     if count < len(scores):
-        # All that equal the last one taken belong in, or the order of equals would hang on chance.
+        # Include all that equal the last score: otherwise it would be arbitrary which of these are chosen.
         bound = np.partition(scores, len(scores) - count)[len(scores) - count]
         rows = np.flatnonzero(scores >= bound)
     else:
@@ -109,6 +109,6 @@ def top(scores: NDArray[np.float64], passage_ids: PassageIds, count: int) -> NDA
 
 
 def _among(scores: Scores, passage_ids: PassageIds) -> Scores:
-    """The scores of these passages alone: the others were not compared."""
+    """The scores of these passages."""
     kept = np.isin(scores.passage_ids, passage_ids)
     return Scores(scores.passage_ids[kept], scores.scores[kept])

@@ -1,9 +1,9 @@
-"""A second look at the best of a hybrid search: a few signs of whether a text answers what was asked.
+"""Reranks the best results of a hybrid search by a few signs that a text answers the question.
 
-A linear model adds to the log-odds of the score. So what it makes of a score is a score again: the query's own text
-stays at 1, what has nothing in common with it at 0, and everything between moves by a bounded amount. The signs are
-read off the texts that were found: who speaks, whether they ask instead of telling, how long they are, and whether they
-hold a time or a number where one is asked for. Times, and numbers in words, are known in English only.
+A linear model adds to the log-odds of each score. So the result is a score again: 1 and 0 stay as they are, and scores
+in between move by a bounded amount. The features are taken from the texts that were found: who speaks, whether the text
+is a question itself, how long it is, and whether it has a time or a number if the query asks for one. Words for times
+and numbers are recognised in English only.
 """
 
 import json
@@ -23,14 +23,14 @@ from mnemon_server.services.search.passage_queries import PassageQuery
 Floats = NDArray[np.float64]
 
 FEATURES = ("by_named", "by_other", "ends_asking", "asks", "length", "times_if_when", "numbers_if_how_many")
-"""What the model weighs beside the score."""
+"""The names of the features, in the order of the weights."""
 
 DEPTH = 100
-"""Documents that are looked at again."""
+"""How many documents are reranked."""
 AUTHOR_KEYS = ("speaker", "author", "from", "role")
-"""Keys of metadata that say who a text is from; the first that is there counts."""
+"""The metadata keys that name the author of a text; the first one that is present counts."""
 SHIFT_MAX = 2.0
-"""Log-odds by which a score moves at most: 0.5 becomes 0.88 or 0.12."""
+"""The most that a score may move, in log-odds: 0.5 becomes at most 0.88 and at least 0.12."""
 
 WEIGHTS_FILE = Path(__file__).with_name("ranker_weights.json")
 
@@ -52,7 +52,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text that was found, and who it is from, in lower case; empty where that is not known."""
+    """A text that was found, and its author in lower case; empty if the author is unknown."""
 
     text: str
     author: str
@@ -60,12 +60,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """Gives what was found new scores."""
+    """Gives new scores to the texts that were found."""
 
     weights: Floats
     """One for each of FEATURES."""
     means: Floats
-    """The features that leave a score as it is: their means over what was trained on."""
+    """The means of the features over the training data; features at their means do not change a score."""
 
     def scores(self, query: str, candidates: Sequence[Candidate], scores: Floats) -> Floats:
         """The new scores of the candidates, 0 to 1."""
@@ -73,9 +73,9 @@ class Ranker:
         return shifted(scores, shift)
 
     def rerank(self, query: PassageQuery, excerpts: Sequence[Excerpt], scores: Floats) -> list[tuple[int, float]]:
-        """The places among `excerpts` that are wanted, each with its new score, best first.
+        """The indexes of the best excerpts, each with its new score, best first.
 
-        `excerpts`, with AUTHOR_KEYS of their metadata, and their `scores` are what answers `widened(query)`.
+        `excerpts`, with AUTHOR_KEYS of their metadata, and their `scores` must be the answer to `widened(query)`.
         """
         new = self.scores(query.text, [_candidate(excerpt) for excerpt in excerpts], scores)
         order = [row for row in np.argsort(-new, kind="stable").tolist() if new[row] >= query.min_score]
@@ -83,12 +83,12 @@ class Ranker:
 
 
 def widened(query: PassageQuery) -> PassageQuery:
-    """What to ask so that there is a choice."""
+    """The query that finds enough documents to rerank."""
     return replace(query, limit=max(query.limit, DEPTH), min_score=0.0)
 
 
 def author_of(text: str, metadata: Mapping[str, Any]) -> str:
-    """Who a text is from: the metadata say so, or it begins with a name and a colon, as "Ann (8 May): …"."""
+    """The author of a text: from its metadata, or from its beginning, as in "Ann (8 May): …"; empty if unknown."""
     for key in AUTHOR_KEYS:
         if isinstance(value := metadata.get(key), str):
             return value.strip().lower()
@@ -97,7 +97,7 @@ def author_of(text: str, metadata: Mapping[str, Any]) -> str:
 
 
 def features(query: str, candidates: Sequence[Candidate]) -> Floats:
-    """FEATURES of each candidate, of shape (candidates, features)."""
+    """The FEATURES of each candidate, in the shape (candidates, features)."""
     words = {word.lower() for word in _WORD.findall(query)}
     named = [bool(words.intersection(_WORD.findall(candidate.author))) for candidate in candidates]
     when, how_many = bool(_WHEN.match(query)), bool(_HOW_MANY.match(query))
@@ -117,14 +117,14 @@ def features(query: str, candidates: Sequence[Candidate]) -> Floats:
 
 
 def log_odds(scores: Floats) -> Floats:
-    """The logarithm of a score's odds; without bound at 0 and at 1."""
+    """The logarithm of a score's odds; infinite for 0 and 1."""
     with np.errstate(divide="ignore"):
         odds: Floats = np.log(scores) - np.log1p(-scores)
     return odds
 
 
 def shifted(scores: Floats, shift: Floats) -> Floats:
-    """The scores, their log-odds moved by at most SHIFT_MAX."""
+    """The scores after their log-odds moved by `shift`, which is limited to SHIFT_MAX."""
     with np.errstate(over="ignore"):
         moved: Floats = 1 / (1 + np.exp(-log_odds(scores) - np.clip(shift, -SHIFT_MAX, SHIFT_MAX)))
     return moved
@@ -132,7 +132,7 @@ def shifted(scores: Floats, shift: Floats) -> Floats:
 
 @cache
 def default_ranker() -> Ranker:
-    """The one that the weights beside this module describe."""
+    """The ranker with the weights in the file beside this module."""
     stored = json.loads(WEIGHTS_FILE.read_text(encoding="utf-8"))
     weights, means = ([float(stored[kind][name]) for name in FEATURES] for kind in ("weights", "means"))
     return Ranker(np.array(weights), np.array(means))

@@ -1,4 +1,4 @@
-"""What is set about searches, and what indexes the vectors that they compare."""
+"""Settings of searches, and the backend that indexes the vectors."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ class SearchSettings:
     """How the passages of a collection are searched."""
 
     exact_scan_max: int = 20_000
-    """Up to so many candidates are compared one by one."""
+    """Up to this many candidates are compared one by one."""
     fusion: Fusion = DEFAULT_FUSION
     """How meaning and words become the score of a hybrid search."""
     ranker: Ranker | None = None
-    """Takes a second look at what a hybrid search finds."""
+    """Reranks the results of a hybrid search; None turns that off."""
     threads: int = 4
-    """Reads at the same time."""
+    """The number of concurrent reads."""
 
 
 DEFAULT_SEARCH = SearchSettings()
@@ -26,14 +26,14 @@ DEFAULT_SEARCH = SearchSettings()
 
 @dataclass(frozen=True, slots=True)
 class VectorBackend:
-    """What indexes the vectors of a collection."""
+    """The backend that indexes the vectors of a collection."""
 
     name: str = "local"
-    """As results and health tell it."""
+    """The name in results and in the health status."""
     collection: str = ""
     """The name of the collection in the index."""
     applier: IndexApplier | None = None
-    """Feeds the index; None for a backend without one."""
+    """Keeps the index up to date; None if the records index the vectors themselves."""
 
 
 LOCAL_BACKEND = VectorBackend()

@@ -1,4 +1,4 @@
-"""What every search does beside searching: it says how long it took, and fails in one way."""
+"""Adds the duration to the answer of a search, and turns unexpected errors into SearchError."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer", SearchAnswer, MemorySearchAnswer, FactSearchAnswer, S
 
 
 def timed_search(search: Callable[P, Answer]) -> Callable[P, Answer]:
-    """A search whose answer says how long it took, checks included; what no one expected becomes a SearchError."""
+    """Wraps a search: its answer has the duration, checks included; an unexpected error becomes a SearchError."""
 
     @wraps(search)
     def timed(*args: P.args, **kwargs: P.kwargs) -> Answer:

@@ -1,4 +1,4 @@
-"""The JSON schema of a tool's arguments: checked itself, and what arguments are checked against."""
+"""The JSON schema of a tool's arguments: checks the schema itself, and arguments against it."""
 
 import json
 import re
@@ -23,27 +23,27 @@ from mnemon_server.services.tools.patterns import UnsupportedPatternError, compi
 
 VIOLATIONS_MAX = 20
 ARGUMENTS, PARAMETERS = "arguments", "parameters"
-"""The fields of what is wrong with all arguments together, and with the schema."""
+"""The fields of violations that concern the arguments as a whole, or the schema."""
 
 _SHOWN_CHARACTERS, _NAMES_SHOWN = 120, 20
 
 
 class UnsupportedSchemaError(ValueError):
-    """It is a JSON schema, but arguments could not be checked against it in bounded time; the message says why."""
+    """A valid JSON schema that this server does not support; the message says why."""
 
 
 class ArgumentSchema:
-    """A JSON schema (draft 2020-12) of type object. Nothing that it refers to is ever fetched.
+    """A JSON schema (draft 2020-12) of type object. References are never fetched.
 
-    Its regular expressions run on RE2, see `patterns.py`.
+    Its regular expressions are matched by RE2; see `patterns.py`.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Takes a schema.
+        """Checks the schema.
 
         Raises:
-            InvalidArgumentError: it is no such schema, or refers to what is not in it.
-            UnsupportedSchemaError: it is one, but this server does not offer what it asks for.
+            InvalidArgumentError: it is not a valid schema, or refers to something outside of it.
+            UnsupportedSchemaError: it is valid, but uses features that this server does not support.
         """
         self._schema = dict(schema)
         refuse(value_violations(self._schema, PARAMETERS))
@@ -54,7 +54,7 @@ class ArgumentSchema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arguments that it names, in its order."""
+        """The names of the arguments, in the order of the schema."""
         return tuple(_properties(self._schema))
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -65,9 +65,9 @@ class ArgumentSchema:
         refuse(islice(dict.fromkeys(found), VIOLATIONS_MAX))
 
     def from_texts(self, texts: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of a protocol whose values are all texts, as what the schema wants: "5" as 5, JSON as an object.
+        """Converts arguments that are all texts to the types of the schema: "5" becomes 5, JSON becomes an object.
 
-        A text that fits stays a text; one that cannot be read as what is wanted does, too, and will not pass the check.
+        A text that is valid as it is stays a text. One that cannot be converted stays, too, and fails the check later.
         """
         properties = _properties(self._schema)
         return {
@@ -100,7 +100,7 @@ def _mapping(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
 
 
 def _read(text: str) -> Any:
-    """What a text says as JSON, with the literals of other languages; the text itself where it says nothing."""
+    """The JSON value of a text, or the text if it is not JSON; `True` and `None` are accepted in any case."""
     lowered = text.lower()
     try:
         return read_json(lowered if lowered in ("true", "false", "null") else text)
@@ -122,7 +122,7 @@ def _schema_violations(schema: Mapping[str, Any]) -> Iterator[FieldViolation]:
 
 
 def _check_support(schema: Mapping[str, Any]) -> None:
-    """Raises UnsupportedSchemaError where an expression is none of RE2's, or would be matched by something else."""
+    """Raises UnsupportedSchemaError if RE2 does not support an expression, or if something else would match it."""
     parts = list(_objects(schema))
     patterns = [pattern for part in parts for pattern in _mapping(part, "patternProperties")]
     try:
@@ -130,16 +130,16 @@ def _check_support(schema: Mapping[str, Any]) -> None:
             compiled(pattern)
     except UnsupportedPatternError as error:
         raise UnsupportedSchemaError(str(error)) from error
-    # What is evaluated, jsonschema finds out by itself, and with `re`.
+    # For unevaluatedProperties, jsonschema matches the patterns itself, with `re`.
     if patterns and any("unevaluatedProperties" in part for part in parts):
         raise UnsupportedSchemaError("unevaluatedProperties and patternProperties cannot be used in one schema here")
-    # Another draft would be checked by a validator of its own.
+    # An inner $schema would select another validator, which does not use RE2.
     if any(isinstance(part.get("$schema"), str) for part in parts[1:]):
-        raise UnsupportedSchemaError("$schema can be used at the top of a schema only")
+        raise UnsupportedSchemaError("$schema can only be used at the top level of a schema")
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """All objects of a JSON value, itself first: a reference may lead to any of them as a schema."""
+    """All objects in a JSON value, beginning with the value itself: a reference may use any of them as a schema."""
     if isinstance(value, Mapping):
         yield value
     for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
@@ -147,22 +147,22 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _most_telling(error: SchemaError) -> SchemaError | ValidationError:
-    """Of a choice that nothing fits, such as that of types, the one that lists names."""
+    """The error with the clearest message: if no alternative of a choice matches, the one that lists names."""
     return next((each for each in error.context or () if each.validator == "enum"), error)
 
 
 def _reference_violations(resolver: Any, resource: Resource[Any]) -> Iterator[FieldViolation]:
-    """Every reference that leads out of the schema, or to nothing in it."""
+    """Yields a violation for every reference to something that is not in the schema."""
     contents = resource.contents if isinstance(resource.contents, dict) else {}
     for reference in (contents.get("$ref"), contents.get("$dynamicRef")):
-        if isinstance(reference, str) and not _is_there(resolver, reference):
+        if isinstance(reference, str) and not _exists(resolver, reference):
             shown = reference[:_SHOWN_CHARACTERS]
             yield FieldViolation(PARAMETERS, f"refers to {shown!r}, which is not in the schema; nothing is fetched")
     for inner in resource.subresources():
         yield from _reference_violations(resolver.in_subresource(inner), inner)
 
 
-def _is_there(resolver: Any, reference: str) -> bool:
+def _exists(resolver: Any, reference: str) -> bool:
     try:
         resolver.lookup(reference)
     except Unresolvable:
@@ -174,11 +174,11 @@ def _try(validator: Draft202012Validator) -> None:
     try:
         validator.is_valid({})
     except RecursionError:
-        raise InvalidArgumentError.of(PARAMETERS, "refers to itself without end") from None
+        raise InvalidArgumentError.of(PARAMETERS, "refers to itself in an endless loop") from None
 
 
 def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation]:
-    """What is wrong with an argument and what would be right; its value is never shown."""
+    """What is wrong with an argument, and what would be right; never shows the argument's value."""
     path = _path(error.absolute_path)
     match error.validator:
         case "required":
@@ -188,16 +188,16 @@ def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation
         case "additionalProperties":
             known = ", ".join(map(repr, islice(_properties(error.schema), _NAMES_SHOWN))) or "none"
             for name in _additional(error.instance, error.schema):
-                yield FieldViolation(_joined(path, name), f"is not known here; known are {known}")
+                yield FieldViolation(_joined(path, name), f"is not a known name; known names: {known}")
         case str() as keyword:
             describe = _DESCRIPTIONS.get(keyword, partial(_other, keyword))
             yield FieldViolation(path or ARGUMENTS, describe(error.validator_value))
         case _:
-            yield FieldViolation(path or ARGUMENTS, "must not hold what the tool's schema never allows")
+            yield FieldViolation(path or ARGUMENTS, "must not have something that the tool's schema always forbids")
 
 
 def _additional(instance: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    """The names that neither `properties` nor `patternProperties` speaks of."""
+    """The names that match neither `properties` nor `patternProperties`."""
     known, patterns = _properties(schema), _mapping(schema, "patternProperties")
     for name in instance:
         if name not in known and not any(matches(pattern, name) for pattern in patterns):
@@ -221,7 +221,7 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
     if not isinstance(instance, dict):
         return
     if allowed is False and next(_additional(instance, schema), None) is not None:
-        yield ValidationError("there are names that are not known")
+        yield ValidationError("there are unknown names")
     elif isinstance(allowed, dict):
         for name in _additional(instance, schema):
             yield from validator.descend(instance[name], allowed, path=name)
@@ -235,11 +235,11 @@ _Validator = extend(
         "additionalProperties": _additional_properties,
     },
 )
-"""Draft 2020-12, with every keyword that matches an expression here rather than in jsonschema."""
+"""Draft 2020-12, but all keywords with regular expressions are implemented here, with RE2."""
 
 
 def _is_expression(text: Any) -> bool:
-    """Whether a pattern is a regular expression at all, if not of a kind that RE2 takes."""
+    """Whether a pattern is a regular expression, even if RE2 does not support it; re.error if `re` does not, either."""
     try:
         return not isinstance(text, str) or compiled(text) is not None
     except UnsupportedPatternError:
@@ -288,7 +288,7 @@ def _one_of(values: list[Any]) -> str:
 
 
 def _other(keyword: str, value: Any) -> str:
-    return f"must be as {keyword!r} of the tool's schema says: {_shown(value)}"
+    return f"must satisfy {keyword!r} of the tool's schema: {_shown(value)}"
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[Any], str]] = {

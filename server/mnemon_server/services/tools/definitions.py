@@ -1,6 +1,7 @@
-"""The two memory tools: what a call of them must look like, and what it returns.
+"""The two memory tools: the checks of their arguments, and the form of their results.
 
-What models are told of them stands in the client, which says it without a call; here it fails as the server does.
+The descriptions for models are in the client library, which offers them without a call to the server. This module uses
+them, but raises the errors of the server.
 """
 
 import json
@@ -74,7 +75,7 @@ _RETURNS = {
 
 @dataclass(frozen=True, slots=True)
 class ManageCall:
-    """A call of `manage_memory` that may run; `id` is there but for a creation, `content` but for a deletion."""
+    """A checked call of `manage_memory`; `id` is empty for a creation, `content` is empty for a deletion."""
 
     action: MemoryAction
     content: str = ""
@@ -83,7 +84,7 @@ class ManageCall:
 
 @dataclass(frozen=True, slots=True)
 class SearchCall:
-    """A call of `search_memory` that may run."""
+    """A checked call of `search_memory`."""
 
     query: str
     limit: int = LIMIT_DEFAULT
@@ -92,7 +93,7 @@ class SearchCall:
 
 
 def _refusing(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
-    """The function of the client, with the server's InvalidArgumentError in place of the client's."""
+    """The client's function, but it raises the server's InvalidArgumentError instead of the client's."""
 
     @wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned:
@@ -115,11 +116,11 @@ _chosen_format = _refusing(told.chosen_format)
 
 
 def check_manage(action: object, content: object, id: object, permitted: Sequence[MemoryAction]) -> ManageCall:  # noqa: A002 - the argument's name in the tool
-    """The call that these arguments make; an action of None is the default, an id of "" is none.
+    """The call with these arguments; an action of None means the default, an id of "" means no id.
 
     Raises:
-        InvalidArgumentError: the first of these that holds: the action is not permitted; an id is given to create; the
-            id is missing to update or delete; the id, and then the content, is not valid.
+        InvalidArgumentError: the first of these problems: the action is not permitted; an id is given for a creation;
+            the id is missing for an update or a deletion; the id is not valid; the content is not valid.
     """
     verb = _chosen_action(action, id, permitted)
     key = "" if verb is MemoryAction.CREATE else _key(id)
@@ -127,7 +128,7 @@ def check_manage(action: object, content: object, id: object, permitted: Sequenc
 
 
 def check_search(query: object, limit: object = LIMIT_DEFAULT, offset: object = 0, filter: object = None) -> SearchCall:  # noqa: A002 - the argument's name in the tool
-    """The call that these arguments make; a limit or offset of None is the default.
+    """The call with these arguments; a limit or offset of None means the default.
 
     Raises:
         InvalidArgumentError: an argument is not valid, or the filter has an unknown operator.
@@ -140,17 +141,17 @@ def check_search(query: object, limit: object = LIMIT_DEFAULT, offset: object = 
 
 
 def manage_result(action: MemoryAction, key: str) -> str:
-    """What `manage_memory` returns once it is done."""
+    """The result of `manage_memory`."""
     return _RETURNS[action].format(key)
 
 
 def search_content(matches: Iterable[FactMatch]) -> str:
-    """What `search_memory` returns, as JSON: a list of facts, best first, with times in ISO 8601; "[]" for none."""
+    """The result of `search_memory` as JSON: a list of facts, best first, with times in ISO 8601; "[]" if empty."""
     return f"[{', '.join(map(_match_json, matches))}]"
 
 
 def search_result(matches: Sequence[FactMatch], response_format: str) -> str | tuple[str, tuple[FactMatch, ...]]:
-    """What `search_memory` returns in the format asked for. Raises InvalidArgumentError for an unknown format."""
+    """The result of `search_memory` in the requested format. Raises InvalidArgumentError for an unknown format."""
     chosen = _chosen_format(response_format)
     content = search_content(matches)
     return content if chosen is ResponseFormat.CONTENT else (content, tuple(matches))
@@ -158,7 +159,7 @@ def search_result(matches: Sequence[FactMatch], response_format: str) -> str | t
 
 def _match_json(match: FactMatch) -> str:
     fact = match.fact
-    # One value at a time: as objects, they would take many times the room of their text.
+    # Parse one value at a time: as objects, all values would take many times the memory of their texts.
     value = fact.value.parsed() if isinstance(fact.value, JsonText) else fact.value
     return json.dumps(
         {
@@ -191,7 +192,7 @@ def _content(content: object, verb: MemoryAction) -> str:
 def _whole(field: str, value: object, default: int, least: int, most: int) -> int:
     if value is None:
         return default
-    # Where a number has come through a protobuf Struct, it is a double.
+    # A number in a protobuf Struct is always a double.
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(whole, bool) or not isinstance(whole, int) or not least <= whole <= most:
         raise InvalidArgumentError.of(field, f"must be a whole number of {least:,} to {most:,}")

@@ -1,4 +1,4 @@
-"""Calls that are forwarded to an operator's endpoint: what every endpoint does, and the one that speaks HTTP."""
+"""Forwards calls to the operator's endpoints: the interface of an endpoint, and the one for HTTP."""
 
 import asyncio
 import json
@@ -17,20 +17,22 @@ REQUEST_ID_HEADER, NAMESPACE_HEADER = "Idempotency-Key", "Mnemon-Namespace"
 
 
 class ToolEndpoint(Protocol):
-    """Where an operator's tool runs; any number of calls may be in flight."""
+    """The endpoint that runs an operator's tool; calls may run concurrently."""
 
     async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
-        """What the tool `name` answers, at most 1 MiB of UTF-8.
+        """Calls a tool, and returns its answer: at most 1 MiB of UTF-8.
 
         Args:
-            name: the tool's.
-            arguments: JSON values, as the tool's schema says.
-            namespace: what the context gives; empty where it gives none.
-            request_id: the call's; empty where it has none.
+            name: the name of the tool.
+            arguments: JSON values that satisfy the tool's schema.
+            namespace: the namespace of the context; empty if it has none.
+            request_id: the id of the request; empty if it has none.
 
         Raises:
-            ToolUnreachableError: it cannot be reached, or does not answer within its timeout.
-            ToolFailedError: it answers with an error, or with what is no answer. Neither message holds what it said.
+            ToolUnreachableError: the endpoint cannot be reached, or does not answer within its timeout.
+            ToolFailedError: it answers with an error, or with an invalid answer.
+
+        Neither error message contains the endpoint's answer.
         """
         ...
 
@@ -42,20 +44,20 @@ class ToolEndpoint(Protocol):
 class HttpEndpoint:
     """Posts the arguments as JSON to one URL.
 
-    The request's id goes along as `Idempotency-Key`, percent-encoded, and the namespace as `Mnemon-Namespace`, a JSON
-    list in ASCII. Redirects are not followed, proxies of the environment not used, cookies not kept.
+    It sends the request id as `Idempotency-Key`, percent-encoded, and the namespace as `Mnemon-Namespace`, a JSON list
+    in ASCII. It does not follow redirects, use proxies of the environment, or keep cookies.
     """
 
     def __init__(self, tool: OperatorTool) -> None:
         """Connects on the first call."""
         self._url, self._timeout_s = httpx.URL(tool.http), tool.timeout_s
         self._client = httpx.AsyncClient(
-            # A cookie of one user's call would go along with the next user's.
+            # A cookie from one user's call would be sent with the next user's call.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             headers={"accept": "text/*, application/json", "accept-encoding": "identity", "user-agent": "mnemon"},
             verify=ssl.create_default_context() if self._url.scheme == "https" else False,
             timeout=tool.timeout_s,
-            # The registry bounds the calls; by default, the hundredth would wait here for a connection.
+            # The registry already limits the calls; the default limit here would make further ones wait.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             follow_redirects=False,
             trust_env=False,
@@ -66,7 +68,7 @@ class HttpEndpoint:
         body = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
         headers = _headers(namespace, request_id)
         try:
-            # The client's own timeout is one for each read; drop by drop, an answer could take for ever.
+            # The client's own timeout applies to each read: an answer in tiny pieces could take for ever.
             async with (
                 asyncio.timeout(self._timeout_s),
                 self._client.stream("POST", self._url, content=body, headers=headers) as answer,
@@ -75,7 +77,7 @@ class HttpEndpoint:
         except (TimeoutError, httpx.TimeoutException) as error:
             raise ToolUnreachableError(f"the tool {name!r} did not answer within {self._timeout_s:g} s") from error
         except httpx.HTTPError as error:
-            message = f"the tool {name!r} cannot be reached, or its endpoint broke off the connection"
+            message = f"the tool {name!r} cannot be reached, or its endpoint closed the connection"
             raise ToolUnreachableError(message) from error
 
     async def aclose(self) -> None:
@@ -105,9 +107,9 @@ async def _text(name: str, answer: httpx.Response) -> str:
 
 
 async def _content(name: str, answer: httpx.Response) -> bytes:
-    """The body as it was sent; unpacked, a small one could be of any size."""
+    """The body as it was sent. Compressed bodies are refused, since a small one could unpack to any size."""
     if answer.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ToolFailedError(f"the tool {name!r} failed: its endpoint must not compress what it answers")
+        raise ToolFailedError(f"the tool {name!r} failed: its endpoint must not compress its answer")
     content = bytearray()
     async for chunk in answer.aiter_raw():
         content += chunk

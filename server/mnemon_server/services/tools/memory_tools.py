@@ -1,4 +1,4 @@
-"""The two memory tools, run on the facts of one vault."""
+"""Runs the two memory tools on the facts of one vault."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -29,15 +29,15 @@ from mnemon_server.services.tools.definitions import (
     search_definition,
 )
 
-NO_ROOM = "the results of the calls before fill the answer, and this search was not run; call it by itself"
+NO_ROOM = "the results of the earlier calls fill the answer, so this search returned nothing; call it by itself"
 _DEFAULT_KEYS = frozenset(("org_id", "user_id", "agent_id"))
 
 ACTIONS_MAX = 64
-"""Actions that a call may name, one of them several times included."""
+"""How many actions a call may name, counting repeated ones."""
 
 
 class MemoryTools:
-    """`manage_memory` and `search_memory`. Where they work is the application's choice, never the arguments'."""
+    """`manage_memory` and `search_memory`. The application chooses their namespace; arguments cannot change it."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class MemoryTools:
         actions_permitted: Sequence[str] = ALL_ACTIONS,
         namespace: Sequence[str] = (),
     ) -> None:
-        """Takes the server's settings; both may be narrowed or replaced by the context of a call.
+        """Takes the server's settings. The context of a call may narrow the actions, and replace the namespace.
 
         Args:
-            facts: what the tools store and find.
-            offload: where what was found is written as text.
-            actions_permitted: what `manage_memory` may do at most; the first one stands in where create is left out.
-            namespace: a template for calls whose context has none; empty: `default_namespace`.
+            facts: stores and finds the memories.
+            offload: formats results as text on threads.
+            actions_permitted: all actions that `manage_memory` may do; the first one is the default without create.
+            namespace: a template for calls whose context has none; if empty, `default_namespace` is used.
 
         Raises:
-            ConfigurationError: an action is unknown or there is none, or the template is not valid.
+            ConfigurationError: an action is unknown, there are no actions, or the template is not valid.
         """
         self._facts = facts
         self._offload = offload
@@ -66,21 +66,21 @@ class MemoryTools:
     def listed(
         self, actions: Sequence[str], manage_instructions: str | None, search_instructions: str | None
     ) -> tuple[ListedTool, ...]:
-        """Both, as a model is told of them; instructions of None are the usual ones."""
+        """The definitions of both tools for a model; instructions of None mean the default ones."""
         manage = MANAGE_INSTRUCTIONS if manage_instructions is None else manage_instructions
         search = SEARCH_INSTRUCTIONS if search_instructions is None else search_instructions
         permitted = self.permitted(actions, "actions_permitted")
         return _listed(manage_definition(permitted, manage)), _listed(search_definition(search))
 
     def permitted(self, actions: Sequence[str], field: str) -> tuple[MemoryAction, ...]:
-        """What `manage_memory` may do where `actions` are asked for; none: all that the server permits.
+        """The actions that `manage_memory` may do if a call asks for `actions`; if empty, all that the server permits.
 
-        Raises InvalidArgumentError, which names `field`, where one is unknown or more than the server permits.
+        Raises InvalidArgumentError for `field` if an action is unknown, or not permitted by the server.
         """
         if not actions:
             return self._permitted
         if len(actions) > ACTIONS_MAX:
-            raise InvalidArgumentError.of(field, f"must be at most {ACTIONS_MAX}; each one is needed once only")
+            raise InvalidArgumentError.of(field, f"must be at most {ACTIONS_MAX}; name each one only once")
         for action in actions:
             if action not in self._permitted:
                 allowed = ", ".join(map(repr, map(str, self._permitted)))
@@ -89,30 +89,30 @@ class MemoryTools:
         return permitted_actions(actions)
 
     def schema(self, tool: str, context: ToolContext) -> ArgumentSchema:
-        """That of the arguments of one of the two, in this context."""
+        """The schema of the arguments of one of the two tools, in this context."""
         return _manage_schema(self._context_actions(context)) if tool == MANAGE_MEMORY else _search_schema()
 
     def namespace(self, context: ToolContext) -> Namespace:
-        """Where a call in this context works. Raises ConfigurationError where the context does not give it."""
+        """The namespace of a call in this context. Raises ConfigurationError if the context does not give it."""
         return namespace_resolver(tuple(context.namespace) or self._template)(context.config)
 
     def namespace_if_given(self, context: ToolContext) -> tuple[str, ...]:
-        """The same for a tool that may do without: () where the context says nothing of it."""
+        """Like `namespace`, for a tool that does not need one: () if the context says nothing about it."""
         inner = context.config.get("configurable")
         keys = {*context.config, *(inner if isinstance(inner, Mapping) else ())}
         filled_by = _DEFAULT_KEYS if self._template is None else set(self._template.keys)
         return self.namespace(context) if context.namespace or not filled_by or keys & filled_by else ()
 
     async def call(self, request: CallTool, room: Room | None = None) -> ToolOutput:
-        """Runs one of the two; what it returns is no more than there is room for.
+        """Runs one of the two tools; returns as many results as there is room for.
 
         Raises:
-            InvalidArgumentError: the arguments are not as the tool's schema says, or an action is not permitted.
+            InvalidArgumentError: the arguments do not satisfy the tool's schema, or an action is not permitted.
             ConfigurationError: the context gives no namespace.
-            FactNotFoundError: there is nothing to update in this namespace.
-            AnswerFullError: there is no room for anything that a search could return.
+            FactNotFoundError: the memory to update does not exist in this namespace.
+            AnswerFullError: there is no room for any result of a search.
         """
-        # A model that has nothing to say of an argument may say null.
+        # Models may write null for an argument that they leave out.
         arguments = {name: value for name, value in request.arguments.items() if value is not None}
         if request.tool == MANAGE_MEMORY:
             return await self._manage(request, arguments)
@@ -127,7 +127,7 @@ class MemoryTools:
         return ToolOutput(manage_result(call.action, key))
 
     async def _change(self, call: ManageCall, namespace: Namespace, request: CallTool) -> str:
-        """Does it; returns the key of the memory."""
+        """Runs the action; returns the key of the memory."""
         match call.action:
             case MemoryAction.CREATE:
                 put = PutFact(

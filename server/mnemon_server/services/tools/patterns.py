@@ -1,7 +1,7 @@
-"""Regular expressions of an operator's schema, matched in time linear in the text, whatever the expression.
+"""Matches the regular expressions of an operator's schema, always in time linear in the length of the text.
 
-A model writes the text, and `re` would let it choose one on which an innocent expression takes hours. RE2 knows neither
-look-around nor references to groups, which is what makes it safe.
+A model writes the text, and with `re` some texts make even a harmless-looking expression run for hours. RE2 is safe,
+because it supports neither look-around nor references to groups.
 """
 
 import re
@@ -18,17 +18,17 @@ _ESCAPE = re.compile(
 
 
 class UnsupportedPatternError(ValueError):
-    """RE2 does not take the expression; the message says why."""
+    """RE2 does not support the expression; the message says why."""
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a regular expression of JSON schema matches anywhere in a text. Raises UnsupportedPatternError."""
+    """Whether a regular expression of a JSON schema matches anywhere in a text. Raises UnsupportedPatternError."""
     return compiled(pattern).search(text) is not None
 
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> Any:
-    """The expression, ready to search with. Raises UnsupportedPatternError."""
+    """The compiled expression. Raises UnsupportedPatternError."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -39,7 +39,7 @@ def compiled(pattern: str) -> Any:
 
 
 def _escape_of_re2(escape: re.Match[str]) -> str:
-    """An escape of ECMA-262 as RE2 writes it; one that both know stays as it is."""
+    """Translates an escape of ECMA-262 to the syntax of RE2; one that both share stays as it is."""
     if escape["high"]:
         code = 0x10000 + ((int(escape["high"], 16) & 0x3FF) << 10) + (int(escape["low"], 16) & 0x3FF)
         return f"\\x{{{code:x}}}"

@@ -1,4 +1,4 @@
-"""From the calls of a text to the calls of tools that they make: one for each call, or for each command of it."""
+"""Turns the calls in a text into calls of tools: one for each call, or one for each of its commands."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,12 +12,12 @@ from mnemon_server.services.tools.argument_schema import ArgumentSchema
 ACTION, COMMAND = "action", "command"
 
 SchemaOf = Callable[[str], ArgumentSchema | None]
-"""The schema of a tool's arguments by its name; None where there is no such tool."""
+"""Returns the schema of a tool's arguments by the tool's name; None if there is no such tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A call that is to be run; `command_number` is 0 where it is the whole call of the text."""
+    """A call to run; `command_number` is 0 if it is a whole call of the text."""
 
     call_id: str
     tool: str
@@ -26,11 +26,11 @@ class PlannedCall:
 
 
 def planned_calls(calls: Iterable[ToolCall], schema_of: SchemaOf) -> Iterator[PlannedCall]:
-    """What is to be run, in order.
+    """The calls to run, in order.
 
-    An action of ABP is the argument `action` where the tool takes one and the parameters do not give it. The numbered
-    commands of VCP are a call each where the tool takes an `action`, or a `command`; a tool that takes neither gets all
-    fields in one call.
+    An ABP action becomes the argument `action` if the tool has that argument and the parameters do not set it. If the
+    tool has an argument `action` or `command`, each numbered VCP command becomes a call of its own. Any other tool gets
+    all fields in one call.
     """
     for call in calls:
         schema = schema_of(call.tool)
@@ -43,7 +43,7 @@ def planned_calls(calls: Iterable[ToolCall], schema_of: SchemaOf) -> Iterator[Pl
 
 
 def derived_request_id(request_id: str, number: int) -> str:
-    """The request id of a text's call number `number`; "" where the text has none."""
+    """The request id of call `number` of a text; "" if the text has none."""
     return text_digest(json.dumps([request_id, number])).hex() if request_id else ""
 
 
@@ -66,6 +66,6 @@ def _of_command(name: str, command: VcpCommand) -> Mapping[str, Any]:
 
 
 def _name_of_command(schema: ArgumentSchema | None) -> str:
-    """The argument that takes a command; "" where none does."""
+    """The argument that takes a command; "" if there is none."""
     names = schema.names if schema is not None else ()
     return next((name for name in (ACTION, COMMAND) if name in names), "")

@@ -1,4 +1,4 @@
-"""The tools of a server by name: those of the memory, and those that forward to endpoints of the operator's."""
+"""The tools of a server by name: the memory tools, and those that are forwarded to the operator's endpoints."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ class ForwardedTool:
     schema: ArgumentSchema
     endpoint: ToolEndpoint
     slots: Budget
-    """Calls in flight; the endpoint may be slow, and whoever waits for it holds a place that others need."""
+    """Limits the calls in flight, so that a slow endpoint cannot take up all calls of the server."""
 
 
 class ToolRegistry:
-    """Holds the operator's tools beside the memory's, and their endpoints, which it closes."""
+    """Holds the operator's tools besides the memory tools. Owns and closes their endpoints."""
 
     def __init__(
         self, tools: Iterable[tuple[OperatorTool, ToolEndpoint]] = (), *, calls_max: int = CALLS_IN_FLIGHT_MAX
     ) -> None:
         """Takes the tools, and how many calls each may have in flight.
 
-        A tool whose schema is sound but not supported is not offered, and the others are.
+        If a tool's schema is valid but not supported, only that tool is not offered.
 
-        Raises ConfigurationError where a name is taken, or a schema is none.
+        Raises ConfigurationError if a name is used twice, or a schema is not valid.
         """
         self._forwarded: dict[str, ForwardedTool] = {}
         self._unoffered: dict[str, UnofferedTool] = {}
@@ -47,7 +47,7 @@ class ToolRegistry:
         for tool, endpoint in tools:
             self._endpoints.append(endpoint)
             if tool.name in (*self._forwarded, *self._unoffered, *MEMORY_TOOLS):
-                raise ConfigurationError(f"the tool {tool.name!r} is there twice; each needs a name of its own")
+                raise ConfigurationError(f"the tool {tool.name!r} is defined twice; each needs a name of its own")
             slots = Budget(calls_max, f"calls of the tool {tool.name!r}")
             try:
                 self._forwarded[tool.name] = ForwardedTool(_listed(tool), _schema(tool), endpoint, slots)
@@ -57,19 +57,19 @@ class ToolRegistry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tools: the memory's, then the operator's in the order of their names."""
+        """The names of all tools: the memory tools, then the operator's tools, sorted by name."""
         return (*MEMORY_TOOLS, *sorted(self._forwarded))
 
     def forwarded(self) -> tuple[ForwardedTool, ...]:
-        """The operator's tools, in the order of their names."""
+        """The operator's tools, sorted by name."""
         return tuple(self._forwarded[name] for name in sorted(self._forwarded))
 
     def unoffered(self) -> tuple[UnofferedTool, ...]:
-        """The operator's tools that nobody can call, in the order of their names."""
+        """The operator's tools that cannot be called, sorted by name."""
         return tuple(self._unoffered[name] for name in sorted(self._unoffered))
 
     def forwarded_tool(self, name: str) -> ForwardedTool:
-        """Raises ToolNotFoundError where no tool of the operator's has this name."""
+        """The operator's tool with this name. Raises ToolNotFoundError if there is none."""
         try:
             return self._forwarded[name]
         except KeyError:

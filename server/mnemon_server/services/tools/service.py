@@ -1,4 +1,4 @@
-"""Runs tools for language models: by name, or out of what a model wrote."""
+"""Runs tools for language models: by name, or from the text that a model wrote."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ _ACTIONS_FIELD = "context.actions_permitted"
 
 
 class ToolRunner:
-    """The tools of one vault: those of its memory, and the operator's."""
+    """The tools of one vault: the memory tools, and the operator's tools."""
 
     def __init__(
         self,
@@ -41,18 +41,18 @@ class ToolRunner:
         actions_permitted: Sequence[str] = ALL_ACTIONS,
         namespace: Sequence[str] = (),
     ) -> None:
-        """Takes what it runs on, and closes none of it.
+        """All arguments belong to the caller, who closes them.
 
         Args:
-            facts: what the memory tools store and find.
+            facts: stores and finds the memories of the memory tools.
             registry: the operator's tools.
-            offload: where texts are read and arguments checked; its threads bound how many are at once, since a hostile
-                text of 1 MiB takes seconds.
-            actions_permitted: what `manage_memory` may do at most.
-            namespace: a template for calls whose context has none; empty: `default_namespace`.
+            offload: parses texts and checks arguments on threads; their number limits how many run at once, since a
+                hostile text of 1 MiB takes seconds.
+            actions_permitted: all actions that `manage_memory` may do.
+            namespace: a template for calls whose context has none; if empty, `default_namespace` is used.
 
         Raises:
-            ConfigurationError: an action is unknown or there is none, or the template is not valid.
+            ConfigurationError: an action is unknown, there are no actions, or the template is not valid.
         """
         self._memory = MemoryTools(facts, offload, actions_permitted=actions_permitted, namespace=namespace)
         self._registry = registry
@@ -66,9 +66,9 @@ class ToolRunner:
         manage_instructions: str | None = None,
         search_instructions: str | None = None,
     ) -> tuple[ListedTool, ...]:
-        """The memory's tools, then the operator's in the order of their names.
+        """The memory tools, then the operator's tools, sorted by name.
 
-        Raises InvalidArgumentError where an action is unknown, or more than the server permits.
+        Raises InvalidArgumentError if an action is unknown, or not permitted by the server.
         """
         memory = self._memory.listed(actions_permitted, manage_instructions, search_instructions)
         return (*memory, *(tool.listed for tool in self._registry.forwarded()))
@@ -80,16 +80,16 @@ class ToolRunner:
     async def call(self, request: CallTool, *, room: Room | None = None) -> ToolOutput:
         """Runs one tool.
 
-        What it returns is no more than there is room for; a search that has none at all is not run.
+        It returns as many results as there is room for; without any room, a search is not run.
 
         Raises:
             ToolNotFoundError: there is no such tool.
-            InvalidArgumentError: the arguments are not as its schema says, or the context permits more than the server.
+            InvalidArgumentError: the arguments do not satisfy its schema, or the context permits more than the server.
             ConfigurationError: the context gives no namespace.
-            FactNotFoundError: there is nothing to update in this namespace.
-            ToolUnreachableError, ToolFailedError: an operator's endpoint does not answer, or not well.
-            TooManyRequestsError: as many calls of the operator's tool as may be are in flight.
-            AnswerFullError: there is no room for what the tool returned, or would return.
+            FactNotFoundError: the memory to update does not exist in this namespace.
+            ToolUnreachableError, ToolFailedError: the operator's endpoint does not answer, or answers with an error.
+            TooManyRequestsError: too many calls of the operator's tool are in flight.
+            AnswerFullError: there is no room for the result.
         """
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         if request.tool in MEMORY_TOOLS:
@@ -97,19 +97,18 @@ class ToolRunner:
         return await self._forward(request, room)
 
     async def parse(self, text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
-        """Reads the calls of a text, and runs none. Raises InvalidArgumentError for a text above 1 MiB."""
+        """Reads the calls of a text, without running them. Raises InvalidArgumentError for a text above 1 MiB."""
         parsed = await self._offload(parse_tool_calls, text, options)
         self._counters.count(parsed, options)
         return parsed
 
     async def execute(self, request: ExecuteText, *, room: Room | None = None) -> ExecutedText:
-        """Reads the calls of a text and runs each in order; one that fails gets its error, and the others go on.
+        """Reads the calls of a text, and runs them in order. A call that fails gets its error, and the others go on.
 
-        All of them share the room; where it is used up, AnswerFullError stands for what has none, and what only reads
-        is not run.
+        All calls share the room. Once it is used up, further results become AnswerFullError, and searches are not run.
 
-        At most 64 are run; each further one gets an error that says so. Raises InvalidArgumentError for a text above
-        1 MiB, and where the context permits what the server does not.
+        At most 64 calls are run; further ones get an error that says so. Raises InvalidArgumentError for a text above
+        1 MiB, or if the context permits more than the server.
         """
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         parsed = await self.parse(request.text, request.options)
@@ -120,7 +119,7 @@ class ToolRunner:
         return ExecutedText(parsed, tuple(results))
 
     def statistics(self) -> ProtocolStatistics:
-        """What became of the texts that were read since this was made."""
+        """Counts of the texts that were parsed since this object was created."""
         return self._counters.statistics()
 
     def _planned(self, parsed: ParseResult, context: ToolContext) -> list[PlannedCall]:
@@ -151,14 +150,14 @@ class ToolRunner:
 
     async def _forward(self, request: CallTool, room: Room | None) -> ToolOutput:
         tool = self._registry.forwarded_tool(request.tool)
-        # Before any other work: a call that has no place is told so at once.
+        # Before any other work, so that a call without a slot fails at once.
         with tool.slots:
             await self._offload(tool.schema.check, request.arguments)
             namespace = self._memory.namespace_if_given(request.context)
             content = await tool.endpoint.call(request.tool, request.arguments, namespace, request.request_id)
         if room is not None and not await room.take(len(content.encode())):
             size = f"{len(content.encode()):,} bytes"
-            raise AnswerFullError(f"the tool was run; its {size} are too many beside the other results")
+            raise AnswerFullError(f"the tool was run, but its result of {size} does not fit beside the other results")
         return ToolOutput(content)
 
 
@@ -167,6 +166,6 @@ def _result_of(call: PlannedCall, outcome: ToolOutput | Exception) -> ToolCallRe
 
 
 def _not_run(calls: Sequence[PlannedCall]) -> list[ToolCallResult]:
-    """One error for all of them: a text may hold tens of thousands."""
+    """Results for calls that are not run. They share one error, since a text may have tens of thousands of calls."""
     error = InvalidArgumentError.of("text", f"at most {CALLS_MAX} calls of a text are run; this one was not")
     return [_result_of(call, error) for call in calls]

@@ -1,4 +1,4 @@
-"""The operator's tools in a TOML file: what each is called, what it takes, and the endpoint that runs it.
+"""Reads the operator's tools from a TOML file: their names, their parameters, and the endpoints that run them.
 
 [[tool]]
 name = "weather"
@@ -7,8 +7,8 @@ parameters = '{"type": "object", "properties": {"city": {"type": "string"}}, "re
 http = "https://tools.example.com/weather"
 timeout_s = 5
 
-`parameters` may be a table, too. In place of `http`, `grpc = "host:port"` names a ToolProviderService, with
-`tls = true` where it speaks TLS.
+`parameters` may be a table, too. Instead of `http`, `grpc = "host:port"` names a ToolProviderService, with
+`tls = true` if it uses TLS.
 """
 
 import json
@@ -34,7 +34,7 @@ DESCRIPTION_BYTES_MAX = 8_192
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 300.0
 
 _KEYS = ("name", "description", "parameters", "http", "grpc", "tls", "timeout_s")
-# What every vendor of models takes.
+# The names that the APIs of all model vendors accept.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?|[0-9a-f:.]*:[0-9a-f:.]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -42,7 +42,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """A host as it is looked up, and a port; None is any."""
+    """A normalised host name, and a port; None means any port."""
 
     host: str
     port: int | None
@@ -52,10 +52,14 @@ class _Endpoint:
 
 
 def read_tools_file(path: Path, endpoints_allowed: Sequence[str]) -> tuple[OperatorTool, ...]:
-    """The tools of a file, each with an endpoint of the list: hosts, with all of their ports, or host:port. Blocks.
+    """The tools of a file. Blocks.
+
+    Args:
+        path: the file.
+        endpoints_allowed: the hosts that tools may use, as host (with any port) or host:port.
 
     Raises:
-        ConfigurationError: the file cannot be read, or a tool of it cannot be; it names the tool and the key.
+        ConfigurationError: the file cannot be read, or a tool is not valid; the message names the tool and the key.
     """
     allowed = [_allowed(entry) for entry in endpoints_allowed]
     tools: list[OperatorTool] = []
@@ -100,7 +104,7 @@ def _tool(entry: Any) -> OperatorTool:
         raise ConfigurationError("must be a [[tool]] table")
     for key in entry:
         if key not in _KEYS:
-            raise ConfigurationError(f"{key[:80]} is no key of a tool; the keys are {', '.join(_KEYS)}")
+            raise ConfigurationError(f"{key[:80]} is not a key of a tool; the keys are {', '.join(_KEYS)}")
     http, grpc = (entry.get(key, "") for key in ("http", "grpc"))
     if bool(http) == bool(grpc):
         raise ConfigurationError('must have either http = "https://..." or grpc = "host:port"')
@@ -114,7 +118,7 @@ def _tool(entry: Any) -> OperatorTool:
         timeout_s=_timeout_s(entry.get("timeout_s", TIMEOUT_DEFAULT_S)),
     )
     if tool.name in MEMORY_TOOLS:
-        raise ConfigurationError(f"name must not be that of a tool of the memory: {', '.join(MEMORY_TOOLS)}")
+        raise ConfigurationError(f"name must not be that of a memory tool: {', '.join(MEMORY_TOOLS)}")
     return tool
 
 
@@ -145,8 +149,8 @@ def _parameters(value: Any) -> Mapping[str, Any]:
         except UnsafeJsonError as error:
             raise ConfigurationError(f"parameters: {error}") from error
     if not isinstance(value, dict):
-        raise ConfigurationError("parameters must be a JSON schema, as a table or as a text of JSON")
-    # One that is sound, but not supported, costs the others nothing: the registry does not offer it, and says so.
+        raise ConfigurationError("parameters must be a JSON schema, as a table or as JSON text")
+    # A valid but unsupported schema is not an error here: the registry logs it, and offers the other tools.
     with suppress(UnsupportedSchemaError):
         try:
             ArgumentSchema(value)
@@ -160,7 +164,7 @@ def _tls(entry: Mapping[str, Any]) -> bool:
     if not isinstance(tls, bool):
         raise ConfigurationError("tls must be true or false")
     if tls and not entry.get("grpc"):
-        raise ConfigurationError("tls is of grpc alone; an http endpoint speaks TLS where it begins with https://")
+        raise ConfigurationError("tls must only be set with grpc; an http endpoint uses TLS if it begins with https://")
     return tls
 
 
@@ -174,7 +178,7 @@ def _check_endpoint(tool: OperatorTool, allowed: Sequence[_Endpoint]) -> None:
     endpoint = _http_endpoint(tool.http) if tool.http else _grpc_endpoint(tool.grpc)
     if not any(one.permits(endpoint) for one in allowed):
         key, shown = "http" if tool.http else "grpc", f"{endpoint.host}:{endpoint.port}"
-        problem = f"{key} must name a host, or host:port, of the setting tool_endpoints_allowed; {shown!r} is not there"
+        problem = f"{key} must name a host, or host:port, of the setting tool_endpoints_allowed; {shown!r} is not in it"
         raise ConfigurationError(problem)
 
 
@@ -200,7 +204,7 @@ def _allowed(entry: str) -> _Endpoint:
 
 
 def _host_and_port(text: Any) -> _Endpoint | None:
-    # A scheme of its own, since a URL of HTTP does not tell its usual port from none.
+    # A made-up scheme: in a URL of HTTP, the default port could not be told from no port.
     url = _parsed(f"endpoint://{text}") if isinstance(text, str) else None
     if url is None or url.userinfo or url.raw_path != b"/" or url.fragment or text.endswith(("/", "?", "#")):
         return None
@@ -208,7 +212,7 @@ def _host_and_port(text: Any) -> _Endpoint | None:
 
 
 def _parsed(text: Any) -> httpx.URL | None:
-    """The URL as the client that calls it reads it; None where it is none."""
+    """The URL as the HTTP client understands it; None if it is not valid."""
     try:
         url = httpx.URL(text)
     except (TypeError, httpx.InvalidURL):

@@ -77,10 +77,10 @@ def test_valid_arguments_pass() -> None:
         ({"place": {}}, "place.lat", "must be given"),
         ({"place": {"lat": -91}}, "place.lat", "must be at least -90"),
         ({"place": {"lat": 1, "names": ["x", None]}}, "place.names[1]", "must be text"),
-        ({"place": {"lat": 1, "lon": 2}}, "place.lon", "is not known here; known are 'lat', 'names'"),
-        ({"limit": 11}, "limit", "must be as 'anyOf' of the tool's schema says: "),
+        ({"place": {"lat": 1, "lon": 2}}, "place.lon", "is not a known name; known names: 'lat', 'names'"),
+        ({"limit": 11}, "limit", "must satisfy 'anyOf' of the tool's schema: "),
         ({"code": 7}, "code", "must be text or null"),
-        ({"never": 1}, "arguments", "must not hold what the tool's schema never allows"),
+        ({"never": 1}, "arguments", "must not have something that the tool's schema always forbids"),
     ],
 )
 def test_a_wrong_argument_is_named_with_the_valid_values(
@@ -88,7 +88,7 @@ def test_a_wrong_argument_is_named_with_the_valid_values(
 ) -> None:
     ((named, said),) = wrong({**CITY, **argument})
     assert named == field
-    assert said == description or (description.endswith("says: ") and said.startswith(description))
+    assert said == description or (description.endswith("schema: ") and said.startswith(description))
 
 
 def test_a_missing_argument_is_named() -> None:
@@ -98,7 +98,7 @@ def test_a_missing_argument_is_named() -> None:
 def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
     ((field, description),) = wrong({**CITY, "town": "x"})
     assert field == "town"
-    assert description.startswith("is not known here; known are 'city', 'days',")
+    assert description.startswith("is not a known name; known names: 'city', 'days',")
 
 
 def test_all_wrong_arguments_are_named_up_to_twenty() -> None:
@@ -162,7 +162,7 @@ def test_arguments_beyond_a_mebibyte_or_32_levels_are_refused() -> None:
             {"type": "object", "properties": {"a": {"items": {"$ref": "#/$defs/none"}}}},
             "parameters: refers to '#/$defs/none', which is not in the schema; nothing is fetched",
         ),
-        ({"type": "object", "$ref": "#"}, "parameters: refers to itself without end"),
+        ({"type": "object", "$ref": "#"}, "parameters: refers to itself in an endless loop"),
     ],
 )
 def test_an_invalid_schema_is_refused_with_the_valid_values(schema: dict[str, Any], said: str) -> None:
@@ -298,7 +298,7 @@ def test_names_matching_a_pattern_are_checked_against_their_own_schema() -> None
         ({"patternProperties": {"x": {}}, "allOf": [{"unevaluatedProperties": False}]}, "in one schema"),
         (
             {"$defs": {"old": {"$id": "urn:old", "$schema": "http://json-schema.org/draft-07/schema#"}}},
-            "at the top of a schema only",
+            "at the top level of a schema",
         ),
     ],
 )

@@ -129,7 +129,7 @@ async def test_an_endless_answer_is_abandoned_at_a_mebibyte() -> None:
 async def test_compressed_answers_are_refused() -> None:
     bomb = gzip.compress(b"x" * (64 * ANSWER_BYTES_MAX))
     message = await failure(saying(bomb, Content_Encoding="gzip"), ToolFailedError)
-    assert message.endswith("must not compress what it answers")
+    assert message.endswith("must not compress its answer")
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "application/octet-stream", "textual/x", ""])
@@ -168,7 +168,7 @@ async def test_a_connection_that_breaks_before_the_answer_is_unreachable() -> No
     def closing(handler: BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
 
-    assert "broke off the connection" in await failure(closing, ToolUnreachableError)
+    assert "closed the connection" in await failure(closing, ToolUnreachableError)
 
 
 async def test_a_truncated_answer_is_an_error() -> None:
@@ -180,7 +180,7 @@ async def test_a_truncated_answer_is_an_error() -> None:
         handler.wfile.write(UNTOLD.encode())
         handler.close_connection = True
 
-    assert "broke off the connection" in await failure(half, ToolUnreachableError)
+    assert "closed the connection" in await failure(half, ToolUnreachableError)
 
 
 async def test_a_port_without_a_listener_is_unreachable() -> None:

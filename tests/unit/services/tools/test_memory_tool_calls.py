@@ -122,7 +122,7 @@ async def test_errors_are_reported_in_a_fixed_order(tools: OpenedTools) -> None:
     assert await refusal(tools, action="update", content=5, more=1) == "id: must name the memory to update"
     assert await refusal(tools, action="create", content=5) == "content: must be the text to create a memory with"
     assert await refusal(tools, action="create", content=" ") == "content: must not be blank"
-    known = "is not known here; known are 'content', 'action', 'id'"
+    known = "is not a known name; known names: 'content', 'action', 'id'"
     assert (
         await refusal(tools, action="create", content="x", more=1, user_id="bob") == f"more: {known}; user_id: {known}"
     )
@@ -225,7 +225,7 @@ async def test_configurable_response_format(tools: OpenedTools) -> None:
         ({"query": "x", "limit": "5"}, "limit: must be a whole number of 1 to 1,000"),
         ({"query": "x", "offset": -1}, "offset: must be a whole number of 0 to 100,000"),
         ({"query": "x", "filter": []}, "filter: must be an object"),
-        ({"query": "x", "namespace": ["user", "bob"]}, "namespace: is not known here; known are"),
+        ({"query": "x", "namespace": ["user", "bob"]}, "namespace: is not a known name; known names:"),
     ],
 )
 async def test_a_search_with_wrong_arguments_is_refused(
@@ -290,7 +290,7 @@ async def test_the_setting_is_the_template_if_the_context_has_none(tmp_path: Pat
 
 async def test_a_model_cannot_choose_the_namespace(tools: OpenedTools) -> None:
     for name in ("namespace", "user_id", "context", "config", "configurable"):
-        assert (await refusal(tools, content="x", **{name: {"user_id": "bob"}})).startswith(f"{name}: is not known")
+        assert (await refusal(tools, content="x", **{name: {"user_id": "bob"}})).startswith(f"{name}: is not a known")
     assert await tools.facts.keys(None, subtree=True) == []
 
 

@@ -296,7 +296,7 @@ async def test_custom_tools_are_listed_by_name_after_the_memory_tools(forwarding
 async def test_arguments_refused_by_the_schema_are_not_sent(forwarding: OpenedTools, server: ToolServer) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await forwarding.output("weather", days=15, colour="red")
-    said = "colour: is not known here; known are 'city', 'days', 'daily', 'tags'; city: must be given"
+    said = "colour: is not a known name; known names: 'city', 'days', 'daily', 'tags'; city: must be given"
     assert sorted(str(caught.value).split("; c")) == sorted(f"days: must be at most 14; {said}".split("; c"))
     assert server.received == []
 

@@ -135,7 +135,7 @@ def test_a_name_must_be_callable_by_models(tmp_path: Path, name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["manage_memory", "search_memory"])
 def test_the_names_of_the_memory_tools_are_reserved(tmp_path: Path, name: str) -> None:
-    said = "name must not be that of a tool of the memory: manage_memory, search_memory"
+    said = "name must not be that of a memory tool: manage_memory, search_memory"
     assert changed(tmp_path, name=name) == said
 
 
@@ -150,9 +150,9 @@ def test_a_description_is_required(tmp_path: Path, description: Any) -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        (None, "parameters must be a JSON schema, as a table or as a text of JSON"),
-        ("[]", "parameters must be a JSON schema, as a table or as a text of JSON"),
-        (5, "parameters must be a JSON schema, as a table or as a text of JSON"),
+        (None, "parameters must be a JSON schema, as a table or as JSON text"),
+        ("[]", "parameters must be a JSON schema, as a table or as JSON text"),
+        (5, "parameters must be a JSON schema, as a table or as JSON text"),
         ('{"type": "object",}', "parameters must be JSON: line 1: "),
         ('{"type": "object", "type": "object"}', "parameters: an object has the same key twice"),
         ('{"type": "string"}', 'parameters.type: must be "object": a tool is called with named arguments'),
@@ -212,7 +212,7 @@ def test_tls_must_be_a_boolean(tmp_path: Path, tls: Any) -> None:
 
 
 def test_tls_does_not_apply_to_http(tmp_path: Path) -> None:
-    said = "tls is of grpc alone; an http endpoint speaks TLS where it begins with https://"
+    said = "tls must only be set with grpc; an http endpoint uses TLS if it begins with https://"
     assert changed(tmp_path, tls=True) == said
 
 
@@ -226,7 +226,7 @@ def test_a_timeout_of_nan_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    said = "headers is no key of a tool; the keys are name, description, parameters, http, grpc, tls, timeout_s"
+    said = "headers is not a key of a tool; the keys are name, description, parameters, http, grpc, tls, timeout_s"
     assert changed(tmp_path, headers="x") == said
 
 
@@ -286,10 +286,10 @@ async def test_a_registry_refuses_taken_names_and_invalid_schemas() -> None:
     tool = OperatorTool(name="weather", description="", parameters=SCHEMA, http="http://127.0.0.1:1/")
     endpoint = HttpEndpoint(tool)
     try:
-        with pytest.raises(ConfigurationError, match=r"^the tool 'weather' is there twice"):
+        with pytest.raises(ConfigurationError, match=r"^the tool 'weather' is defined twice"):
             ToolRegistry([(tool, endpoint), (tool, endpoint)])
         taken = OperatorTool(name="manage_memory", description="", parameters=SCHEMA, http="http://127.0.0.1:1/")
-        with pytest.raises(ConfigurationError, match=r"^the tool 'manage_memory' is there twice"):
+        with pytest.raises(ConfigurationError, match=r"^the tool 'manage_memory' is defined twice"):
             ToolRegistry([(taken, endpoint)])
         bad = OperatorTool(name="bad", description="", parameters={}, http="http://127.0.0.1:1/")
         with pytest.raises(ConfigurationError, match=r"^the tool 'bad': parameters\.type: must be"):
