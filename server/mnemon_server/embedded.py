@@ -1,119 +1,112 @@
-"""A vault inside this process: a normal server on a private socket, with a client connected to it.
+"""A server inside this process, on a private socket: what `mnemon.Mnemon` and `mnemon.AsyncMnemon` connect to.
 
-    with open_embedded("data") as memory:
-        memory.facts.put(("user", "ada"), "seat", {"content": "Ada prefers window seats."})
-
-The client can do everything that it can with a separate server, with the same guarantees. The server runs on a thread
-with its own event loop. Its socket is in a folder that only this user can access.
+The server runs on a thread with its own event loop. Its socket is in a folder that only this user can access.
 """
 
 import asyncio
+
+# Imported before the exit callback is registered: callbacks run in reverse order, and the one of this module forbids
+# new work in every thread pool.
+import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mnemon_server import app
+from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.commands.serving import loop_factory
 from mnemon_server.config.settings import Settings, settings_from_arguments
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.logs import leave_logs_to_the_program
 
-if TYPE_CHECKING:
-    from mnemon import AsyncClient, Client
-
 BACKEND = "local"
 """The default index for documents: one that needs no process of its own."""
 _SOCKET = "mnemon.sock"
 
-
-@contextmanager
-def open_embedded(data_dir: str | PathLike[str], **settings: Any) -> Iterator["Client"]:
-    """A client of the vault in a folder. Both are closed at the end of the block.
-
-    Args:
-        data_dir: the folder. No other process may use it at the same time.
-        settings: settings of `mnemon-server` by name, except `listen`. No file and no environment variable is read.
-
-    Raises:
-        ConfigurationError: a setting is invalid, or the folder is not available, e.g. used by another process.
-        EmbeddingError: the model is not available. The message says how to get it.
-    """
-    from mnemon import Client
-
-    leave_logs_to_the_program()
-    with _Serving(data_dir, settings) as address, Client(address) as client:
-        yield client
+_running: set["EmbeddedServer"] = set()
+_starting = threading.Lock()
 
 
-@asynccontextmanager
-async def open_embedded_async(data_dir: str | PathLike[str], **settings: Any) -> AsyncIterator["AsyncClient"]:
-    """Like `open_embedded`, with a client for the running event loop. The server uses another one."""
-    from mnemon import AsyncClient
+class EmbeddedServer:
+    """A server on a thread of this process. It stops at the latest when the main thread ends."""
 
-    leave_logs_to_the_program()
-    serving = _Serving(data_dir, settings)
-    try:
-        address = await asyncio.to_thread(serving.start)
-        async with AsyncClient(address) as client:
-            yield client
-    finally:
-        await asyncio.to_thread(serving.stop)
+    def __init__(self, data_dir: str | PathLike[str], arguments: Mapping[str, Any], *, opened_at: str) -> None:
+        """Starts the server and returns before it serves.
 
+        Args:
+            data_dir: the folder of the vault. No other server may use it at the same time.
+            arguments: settings by name, except `listen`. No file and no environment variable is read.
+            opened_at: where the program opens the vault, for the error of a second opening.
 
-class _Serving:
-    """A server on a thread with its own event loop. As a context manager, it returns the server's address."""
-
-    def __init__(self, data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> None:
+        Raises:
+            ConfigurationError: a setting is invalid, or this program already has the folder open.
+        """
         chosen = _settings(data_dir, arguments)
-        # No other user can access a folder that is created this way.
-        self._folder = tempfile.TemporaryDirectory(prefix="mnemon-")
-        self._settings = replace(chosen, listen=f"unix:{self._folder.name}/{_SOCKET}")
+        leave_logs_to_the_program()
+        self.folder = Path(data_dir).resolve()
+        self._opened_at = opened_at
+        self._shares_folder = is_in_memory(chosen)
         self._task: Future[asyncio.Task[None]] = Future()
         self._ready: Future[None] = Future()
+        self._stop_requested = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mnemon-embedded", daemon=True)
+        with _starting:
+            self._wait_for_the_folder()
+            # No other user can access a folder that is created this way.
+            self._socket_folder = tempfile.mkdtemp(prefix="mnemon-")
+            self._settings = replace(chosen, listen=f"unix:{self._socket_folder}/{_SOCKET}")
+            _running.add(self)
+            self._thread.start()
 
-    def __enter__(self) -> str:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def start(self) -> str:
-        """Starts the server and returns its address. Raises the error if it cannot start. Blocks."""
-        self._thread.start()
-        self._ready.result()
+    @property
+    def address(self) -> str:
+        """The address of the socket."""
         return self._settings.listen
 
+    def wait_until_ready(self) -> None:
+        """Blocks until the server serves. Raises the error if it cannot start."""
+        self._ready.result()
+
+    def request_stop(self) -> None:
+        """Lets the server shut down gracefully, even while it starts. Does not block. Further calls have no effect."""
+        # Locked once and never released. A second cancellation would interrupt the shutdown.
+        if self._stop_requested.acquire(blocking=False):
+            self._task.add_done_callback(_cancel)
+
     def stop(self) -> None:
-        """Shuts the server down gracefully, even while it starts. Blocks. Further calls have no effect."""
-        if self._thread.ident is not None:
-            task = self._task.result()
-            # The loop is closed if the server has already ended.
-            with suppress(RuntimeError):
-                task.get_loop().call_soon_threadsafe(task.cancel)
-            self._thread.join()
-        self._folder.cleanup()
+        """Shuts the server down gracefully. Blocks until it has. Further calls have no effect."""
+        self.request_stop()
+        self._thread.join()
+
+    def _wait_for_the_folder(self) -> None:
+        """Waits until a server of the same folder has shut down. Raises ConfigurationError for one that goes on."""
+        if self._shares_folder:
+            return
+        for other in [each for each in _running.copy() if each.folder == self.folder and not each._shares_folder]:
+            if not other._stop_requested.locked():
+                raise ConfigurationError(
+                    f"the vault in {str(self.folder)!r} is already open in this program: it was opened at "
+                    f"{other._opened_at}; use that object, or close it first"
+                )
+            other._thread.join()
 
     def _run(self) -> None:
+        failure: BaseException | None = None
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 - the caller that waits for the start gets the error
-            if not self._ready.done():
-                self._ready.set_exception(error)
+            failure = error
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        _running.discard(self)
+        if not self._ready.done():
+            self._ready.set_exception(failure)
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
@@ -122,6 +115,25 @@ class _Serving:
         async with app.running_server(self._settings, report=_ignore_progress):
             self._ready.set_result(None)
             await asyncio.Event().wait()
+
+
+def _cancel(future: Future[asyncio.Task[None]]) -> None:
+    task = future.result()
+    # The loop is closed if the server has already ended.
+    with suppress(RuntimeError):
+        task.get_loop().call_soon_threadsafe(task.cancel)
+
+
+def _stop_all() -> None:
+    servers = list(_running)
+    for server in servers:
+        server.request_stop()
+    for server in servers:
+        server.stop()
+
+
+# Not `atexit`, which is too late: thread pools take no work by then, and a graceful shutdown needs them.
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 
 
 def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Settings:

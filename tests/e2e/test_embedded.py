@@ -1,4 +1,4 @@
-"""A vault inside a program: the ordinary server with the SDK's client, in one `with` block."""
+"""A vault inside a program: the ordinary server with the SDK's client, as one object."""
 
 import asyncio
 import stat
@@ -11,8 +11,7 @@ from typing import Any
 
 import mnemon
 import pytest
-from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.embedded import open_embedded, open_embedded_async
+from mnemon import AsyncMnemon, ConfigurationError, Mnemon
 
 from tests.support.server import START_S, clean_environment, run_command, server_process
 
@@ -20,8 +19,8 @@ ADA = ("user", "ada")
 SETTINGS: dict[str, Any] = {"embedding_model": "hashing"}
 PROGRAM = """
 import sys
-from mnemon_server.embedded import open_embedded
-with open_embedded(sys.argv[1], embedding_model="hashing") as memory:
+from mnemon import Mnemon
+with Mnemon(sys.argv[1], embedding_model="hashing") as memory:
     memory.facts.put(("user", "ada"), "seat", {"content": "Ada prefers window seats."})
     print(memory.facts.get(("user", "ada"), "seat").value["content"])
     raise SystemExit(7)
@@ -38,14 +37,14 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_service_works_and_stored_records_stay(tmp_path: Path, sockets: Path) -> None:
-    with open_embedded(tmp_path / "data", **SETTINGS) as memory:
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         memory.facts.put(ADA, "seat", {"content": "Ada prefers window seats.", "rank": 5})
         memory.index("note", "Ada dislikes early flights.")
         memory.remember("Ada lives in Turin.", user="ada")
         manage = mnemon.create_manage_memory_tool(store=memory)
         created = manage(content="Ada has a cat.", config={"user_id": "ada"})
         assert created.startswith("created memory ")
-    with open_embedded(tmp_path / "data", **SETTINGS) as memory:
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         assert memory.facts.get(ADA, "seat").value == {"content": "Ada prefers window seats.", "rank": 5}
         assert memory.get("note").content == "Ada dislikes early flights."
         assert [match.memory.content for match in memory.recall("Turin", user="ada").results] == ["Ada lives in Turin."]
@@ -54,7 +53,7 @@ def test_every_service_works_and_stored_records_stay(tmp_path: Path, sockets: Pa
 
 
 async def test_it_serves_a_program_with_an_event_loop_of_its_own(tmp_path: Path, sockets: Path) -> None:
-    async with open_embedded_async(tmp_path / "data", **SETTINGS) as memory:
+    async with AsyncMnemon(tmp_path / "data", **SETTINGS) as memory:
         stored = [memory.facts.put(ADA, f"fact-{number}", {"content": f"number {number}"}) for number in range(20)]
         await asyncio.gather(*stored)
         found = [fact async for fact in memory.facts.list(namespace=ADA)]
@@ -62,14 +61,14 @@ async def test_it_serves_a_program_with_an_event_loop_of_its_own(tmp_path: Path,
 
 
 def test_two_vaults_are_kept_apart_in_one_program(tmp_path: Path, sockets: Path) -> None:
-    with open_embedded(tmp_path / "a", **SETTINGS) as one, open_embedded(tmp_path / "b", **SETTINGS) as other:
+    with Mnemon(tmp_path / "a", **SETTINGS) as one, Mnemon(tmp_path / "b", **SETTINGS) as other:
         one.facts.put(ADA, "seat", {"content": "window"})
         with pytest.raises(mnemon.FactNotFoundError):
             other.facts.get(ADA, "seat")
 
 
 def test_other_users_cannot_reach_the_socket(tmp_path: Path, sockets: Path) -> None:
-    with open_embedded(tmp_path / "data", **SETTINGS):
+    with Mnemon(tmp_path / "data", **SETTINGS):
         [folder] = sockets.iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         [socket] = folder.iterdir()
@@ -78,28 +77,25 @@ def test_other_users_cannot_reach_the_socket(tmp_path: Path, sockets: Path) -> N
 
 def test_an_error_in_the_block_closes_the_vault_and_is_raised(tmp_path: Path, sockets: Path) -> None:
     def fail() -> None:
-        with open_embedded(tmp_path / "data", **SETTINGS) as memory:
+        with Mnemon(tmp_path / "data", **SETTINGS) as memory:
             memory.facts.put(ADA, "seat", {"content": "window"})
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with open_embedded(tmp_path / "data", **SETTINGS) as memory:
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         assert memory.facts.get(ADA, "seat").value == {"content": "window"}
 
 
 def test_a_folder_that_a_server_uses_is_refused(tmp_path: Path, sockets: Path) -> None:
     with server_process(tmp_path / "data", "--knowledge-store-backend", "local") as server:
         assert server.address()
-        with (
-            pytest.raises(ConfigurationError, match="in use by another process"),
-            open_embedded(tmp_path / "data", **SETTINGS),
-        ):
-            pytest.fail("the vault was opened")
+        with pytest.raises(ConfigurationError, match="in use by another process"):
+            Mnemon(tmp_path / "data", **SETTINGS)
 
 
 def test_a_server_is_refused_the_folder_of_an_embedded_vault(tmp_path: Path, sockets: Path) -> None:
-    with open_embedded(tmp_path / "data", **SETTINGS) as memory:
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         memory.facts.put(ADA, "seat", {"content": "window"})
         flags = ["--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--embedding-model", "hashing"]
         refused = run_command("serve", *flags, "--knowledge-store-backend", "local")
@@ -119,22 +115,118 @@ def test_a_server_is_refused_the_folder_of_an_embedded_vault(tmp_path: Path, soc
     ],
 )
 def test_an_invalid_setting_is_refused(tmp_path: Path, sockets: Path, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message), open_embedded(tmp_path / "data", **SETTINGS | settings):
-        pytest.fail("the vault was opened")
+    with pytest.raises(ConfigurationError, match=message):
+        Mnemon(tmp_path / "data", **SETTINGS | settings)
     assert not (tmp_path / "data").exists()
 
 
 def test_environment_variables_are_ignored(tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MNEMON_STREAMS_MAX", "nonsense")
     monkeypatch.setenv("MNEMON_ADDRESS", "127.0.0.1:1")
-    with open_embedded(tmp_path / "data", **SETTINGS) as memory:
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         assert list(memory.facts.list(subtree=True)) == []
 
 
-def test_the_embedded_server_logs_nothing_unasked(tmp_path: Path) -> None:
+def test_the_object_is_a_client_until_it_is_closed(tmp_path: Path, sockets: Path) -> None:
+    memory = Mnemon(tmp_path / "data", **SETTINGS)
+    assert isinstance(memory, mnemon.Client)
+    assert repr(memory) == f"<Mnemon '{tmp_path}/data' (open)>"
+    memory.index("note", "Ada dislikes early flights.")
+    memory.close()
+    memory.close()
+    assert repr(memory) == f"<Mnemon '{tmp_path}/data' (closed)>"
+    with pytest.raises(RuntimeError, match="closed"):
+        memory.get("note")
+    memory = Mnemon(tmp_path / "data", **SETTINGS)
+    assert memory.get("note").content == "Ada dislikes early flights."
+    memory.close()
+
+
+async def test_the_blocking_object_works_where_an_event_loop_runs(tmp_path: Path, sockets: Path) -> None:
+    memory = Mnemon(tmp_path / "data", **SETTINGS)
+    memory.index("note", "Ada dislikes early flights.")
+    assert [document.doc_id for document in memory.list()] == ["note"]
+    memory.close()
+
+
+async def test_the_asyncio_object_works_without_a_block(tmp_path: Path, sockets: Path) -> None:
+    memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
+    assert isinstance(memory, mnemon.AsyncClient)
+    await memory.index("note", "Ada dislikes early flights.")
+    assert repr(memory) == f"<AsyncMnemon '{tmp_path}/data' (open)>"
+    await memory.close()
+    await memory.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await memory.get("note")
+    memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
+    assert (await memory.get("note")).content == "Ada dislikes early flights."
+    await memory.close()
+
+
+async def test_the_event_loop_runs_while_a_vault_opens(tmp_path: Path, sockets: Path) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
+    before = turns
+    async with memory:
+        assert turns > before + 10
+    counting.cancel()
+
+
+async def test_a_failed_start_is_told_by_the_block_and_by_the_first_call(tmp_path: Path, sockets: Path) -> None:
+    (tmp_path / "data").write_text("a file where a folder is expected")
+    with pytest.raises(ConfigurationError, match="cannot be used: Not a directory"):
+        async with AsyncMnemon(tmp_path / "data", **SETTINGS):
+            pytest.fail("the vault was opened")
+    memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
+    with pytest.raises(ConfigurationError, match="cannot be used: Not a directory"):
+        await memory.count()
+    (tmp_path / "data").unlink()
+    await memory.close()
+    Mnemon(tmp_path / "data", **SETTINGS).close()
+
+
+async def test_a_second_opening_says_which_object_has_the_folder(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = Mnemon(tmp_path / "data", **SETTINGS)
+    message = rf"'{tmp_path}/data' is already open in this program: it was opened at {__file__}:\d+; .* close it first"
+    with pytest.raises(ConfigurationError, match=message):
+        Mnemon("data", **SETTINGS)
+    with pytest.raises(ConfigurationError, match=message):
+        AsyncMnemon("data", **SETTINGS)
+    first.index("note", "The first one goes on.")
+    first.close()
+    with Mnemon("data", **SETTINGS) as second:
+        assert second.count() == 1
+
+
+def test_a_dropped_object_gives_its_folder_back(tmp_path: Path, sockets: Path) -> None:
+    Mnemon(tmp_path / "data", **SETTINGS).index("note", "Ada dislikes early flights.")
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
+        assert memory.count() == 1
+
+
+def test_vaults_in_memory_share_no_folder(tmp_path: Path, sockets: Path) -> None:
+    settings = SETTINGS | {"knowledge_store_backend": "in_memory"}
+    with Mnemon(tmp_path, **settings) as one, Mnemon(tmp_path, **settings) as other:
+        one.index("note", "Ada dislikes early flights.")
+        assert (one.count(), other.count()) == (1, 0)
+
+
+def run_program(program: str, data: Path, sockets: Path) -> tuple[int, str, list[str]]:
+    """The exit code, standard output and the lines of standard error of a program."""
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", PROGRAM, str(tmp_path / "data")],
-        env=clean_environment(),
+        [sys.executable, "-X", "dev", "-c", program, str(data)],
+        env=clean_environment() | {"TMPDIR": str(sockets)},
         capture_output=True,
         text=True,
         timeout=START_S,
@@ -142,4 +234,54 @@ def test_the_embedded_server_logs_nothing_unasked(tmp_path: Path) -> None:
     )
     # On a busy machine, asyncio's debug mode logs slow callbacks.
     said = [line for line in done.stderr.splitlines() if not (line.startswith("Executing <") and " took " in line)]
-    assert (done.returncode, done.stdout, said) == (7, "Ada prefers window seats.\n", [])
+    return done.returncode, done.stdout, said
+
+
+def test_the_embedded_server_logs_nothing_unasked(tmp_path: Path, sockets: Path) -> None:
+    assert run_program(PROGRAM, tmp_path / "data", sockets) == (7, "Ada prefers window seats.\n", [])
+
+
+ENDS = """
+import sys
+from mnemon import Mnemon
+memory = Mnemon(sys.argv[1], embedding_model="hashing")
+memory.index("note", "Ada dislikes early flights.")
+"""
+ENDS_WHILE_IT_WATCHES = """
+import sys, threading
+from mnemon import Mnemon
+memory = Mnemon(sys.argv[1], embedding_model="hashing")
+watch = memory.watch()
+watching = threading.Event()
+def read():
+    for change in watch:
+        watching.set()
+thread = threading.Thread(target=read, daemon=True)
+thread.start()
+memory.index("note", "Ada dislikes early flights.")
+watching.wait()
+"""
+ENDS_AFTER_ITS_EVENT_LOOP = """
+import asyncio, sys
+from mnemon import AsyncMnemon
+async def main():
+    memory = AsyncMnemon(sys.argv[1], embedding_model="hashing")
+    await memory.index("note", "Ada dislikes early flights.")
+    return memory
+memory = asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [ENDS, ENDS_WHILE_IT_WATCHES, ENDS_AFTER_ITS_EVENT_LOOP])
+def test_a_program_that_ends_closes_its_vault(tmp_path: Path, sockets: Path, program: str) -> None:
+    assert run_program(program, tmp_path / "data", sockets) == (0, "", [])
+    assert list(sockets.iterdir()) == []
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
+        assert memory.get("note").content == "Ada dislikes early flights."
+
+
+def test_without_the_server_an_error_says_what_to_install(tmp_path: Path, sockets: Path) -> None:
+    program = "import sys; sys.modules['apsw'] = None; import mnemon; mnemon.Mnemon(sys.argv[1])"
+    returncode, _, said = run_program(program, tmp_path / "data", sockets)
+    assert returncode == 1
+    assert said[-1].endswith("pip install 'mnemon[server]'")

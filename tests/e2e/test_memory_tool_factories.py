@@ -10,8 +10,7 @@ from pathlib import Path
 import mnemon
 import pytest
 import pytest_asyncio
-from mnemon import AsyncClient, Client, create_manage_memory_tool, create_search_memory_tool
-from mnemon_server.embedded import open_embedded, open_embedded_async
+from mnemon import AsyncClient, AsyncMnemon, Client, Mnemon, create_manage_memory_tool, create_search_memory_tool
 
 from tests.support.repository import ROOT
 from tests.support.server import server_process
@@ -28,7 +27,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with open_embedded(tmp_path_factory.mktemp("vault"), embedding_model="hashing") as opened:
+    with Mnemon(tmp_path_factory.mktemp("vault"), embedding_model="hashing") as opened:
         yield opened
 
 
@@ -53,7 +52,7 @@ async def async_store(request: pytest.FixtureRequest, address: str, tmp_path: Pa
             await connected.facts.delete_many((), subtree=True)
             yield connected
         return
-    async with open_embedded_async(tmp_path, embedding_model="hashing") as opened:
+    async with AsyncMnemon(tmp_path, embedding_model="hashing") as opened:
         yield opened
 
 
@@ -125,7 +124,7 @@ def test_a_namespace_with_missing_keys_is_reported_with_the_known_keys(store: Cl
 
 
 def test_a_tool_cannot_do_what_the_server_does_not_permit(tmp_path: Path) -> None:
-    with open_embedded(tmp_path, embedding_model="hashing", tool_actions_permitted=("create", "update")) as store:
+    with Mnemon(tmp_path, embedding_model="hashing", tool_actions_permitted=("create", "update")) as store:
         assert store.tools.list()[0].actions_permitted == ("create", "update")
         manage = create_manage_memory_tool(store=store)
         key = id_of(manage("Ada likes tea.", config=ADA))

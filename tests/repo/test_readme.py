@@ -90,7 +90,7 @@ def blocks(document: Path) -> list[Block]:
 def python(block: Block, address: str) -> None:
     """Runs the block and compares its output, in which … stands for anything."""
     program = block.text.replace(PRINTED_ADDRESS, address)
-    if "with Client(" not in program:
+    if not re.search(r"with Client\(|Mnemon\(", program):
         program = f'from mnemon import Client, F\nmemory = Client("{address}")\n{program}'
     run = subprocess.run(
         [sys.executable, "-c", program],

@@ -5,6 +5,7 @@ from mnemon._async.client import AsyncClient
 from mnemon._async.facts import AsyncFacts
 from mnemon._async.tools import AsyncTools
 from mnemon._async.watch import AsyncWatch
+from mnemon._embedded import AsyncMnemon, Mnemon
 from mnemon._errors import (
     AbortedError,
     AlreadyExistsError,
@@ -251,6 +252,7 @@ __all__ = [
     "AsyncArchive",
     "AsyncClient",
     "AsyncFacts",
+    "AsyncMnemon",
     "AsyncTools",
     "AsyncWatch",
     "BackendUnreachableError",
@@ -355,6 +357,7 @@ __all__ = [
     "MergeStatistics",
     "MessageTooLargeError",
     "MetadataValue",
+    "Mnemon",
     "MnemonError",
     "Namespace",
     "NamespacePage",

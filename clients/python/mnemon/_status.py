@@ -112,6 +112,11 @@ def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
     )
 
 
+def error_from_start(message: str, *, reason: str) -> errors.MnemonError:
+    """The exception for a server inside this program that cannot start. `reason` is the name of the reason."""
+    return _BY_REASON.get(reason, errors.ConfigurationError)(message, reason=reason)
+
+
 def _is_dropped(code: grpc.StatusCode, text: str | None) -> bool:
     """Whether a server dropped the call as it shut down. A call that is cancelled on this side has another text."""
     return code is grpc.StatusCode.CANCELLED and text == code.name

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mnemon_server.embedded import open_embedded
+from mnemon import Mnemon
 
 OPEN_UMASK = 0o000
 
@@ -27,7 +27,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 
 def fill(data_dir: Path) -> None:
-    with open_embedded(data_dir, embedding_model="hashing", timeline_segment_max_events=10) as client:
+    with Mnemon(data_dir, embedding_model="hashing", timeline_segment_max_events=10) as client:
         client.index("d", "cats sleep")
         for number in range(12):
             client.record_event("task", f"event {number}", user="ada")
