@@ -293,7 +293,7 @@ class MemoryStore:
         return MemoryForecast(memory, self._confidence.at(memory, by), fade_time or by)
 
 
-def _hidden(show_deleted: bool) -> bool | None:  # noqa: FBT001 - what it says is what it takes
+def _hidden(show_deleted: bool) -> bool | None:  # noqa: FBT001 - its name explains the argument
     return None if show_deleted else False
 
 

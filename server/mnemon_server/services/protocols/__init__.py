@@ -1,1 +1,1 @@
-"""Reading the calls of tools that a language model wrote into its text: ABP, and VCP where ABP gives none."""
+"""Reads the tool calls that a language model wrote into its text: in ABP, or in VCP if there is no ABP call."""

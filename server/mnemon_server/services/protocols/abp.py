@@ -1,4 +1,4 @@
-"""ABP: a start marker with the tool's name, a JSON object, and an end marker.
+"""Parses ABP: a start marker with the tool's name, a JSON object, and an end marker.
 
 [[ABP_TOOL:ToolName]]
 {"action": "calculate", "parameters": {"expression": "2+2"}}
@@ -19,17 +19,17 @@ from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_j
 
 _MARKER = re.compile(r"\[\[(?:ABP_TOOL:(?:(?P<name>[^\[\]\r\n]*+)\]\])?|(?P<end>END_ABP_TOOL\]\]))")
 _BEFORE_SOUND_OBJECT = re.compile(r"\s*+(?:```\w*+\s*+)?(?=\{)")
-_GOES_ON = re.compile(r"""\s*+,\s*+["']""")
-_CLOSES_MORE = re.compile(r"\s*+[}\]]")
+_MEMBER_FOLLOWS = re.compile(r"""\s*+,\s*+["']""")
+_CLOSER_FOLLOWS = re.compile(r"\s*+[}\]]")
 
 
 class NoCallError(ValueError):
-    """The block gives no call; the message says why."""
+    """The block has no valid call; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One object of a block that has a call's shape."""
+    """An object in a block that has the shape of a call."""
 
     action: str
     parameters: Mapping[str, Any]
@@ -37,22 +37,22 @@ class _Reading:
 
 
 def has_marker(text: str) -> bool:
-    """Whether anything of ABP is in the text."""
+    """Whether the text has a marker of ABP."""
     return _MARKER.search(text) is not None
 
 
 def parse_abp(text: str, options: ParseOptions) -> Findings:
-    """All calls of `text` in its order; a block that gives none is told of, and the others still count."""
+    """All calls of `text` in order. A block without a valid call becomes a problem; the other blocks still count."""
     return _AbpParse(text, options).run()
 
 
 class _AbpParse:
-    """One text, marker by marker."""
+    """Parses one text, marker by marker."""
 
     def __init__(self, text: str, options: ParseOptions) -> None:
         self._text = text
         self._options = options
-        # Not list(...): that finds 90,000 markers in one step of the interpreter, and nobody else has a turn meanwhile.
+        # Not list(...): it would find 90,000 markers in one step of the interpreter, and block all other threads.
         self._markers = [marker for marker in _MARKER.finditer(text)]  # noqa: C416
         self._scanner = Scanner(text, [Boundary(*marker.span()) for marker in self._markers])
         self._findings = Findings(Protocol.ABP)
@@ -66,7 +66,7 @@ class _AbpParse:
             try:
                 self._read_marker(marker)
             except TooManyPiecesError as error:
-                # Where this block ends is not known either, and what a string of it says must not become a call.
+                # The end of this block is unknown, and a marker inside one of its strings must not become a call.
                 self._findings.surplus(marker.start(), str(error), (marker["name"] or "").strip())
                 break
         return self._findings
@@ -123,7 +123,7 @@ class _AbpParse:
         return self._best(candidates, marker.end(), end.start())
 
     def _sound_object(self, start: int) -> _Reading | None:
-        """Most blocks: a sound object and nothing else. The others are read piece by piece."""
+        """The call of a block that has one valid object and nothing else, as most have; None for other blocks."""
         end = self._peek()
         if end is None or not end["end"]:
             return None
@@ -135,7 +135,7 @@ class _AbpParse:
         return self._shaped(value, frozenset())
 
     def _unterminated(self, marker: re.Match[str], candidates: list[Candidate]) -> _Reading:
-        """A text that was cut off must never run, so that without its end marker only a sound object counts."""
+        """The call of a block without an end marker. The text may be cut off, so only a valid object counts."""
         self._findings.boundaries_broken = True
         begin = _BEFORE_SOUND_OBJECT.match(self._text, marker.end())
         if self._options.require_end_marker or begin is None or not candidates:
@@ -143,25 +143,25 @@ class _AbpParse:
         candidate = candidates[0]
         if candidate.start != begin.end() or not candidate.closed:
             raise NoCallError("the end marker is missing, and no complete object follows")
-        if _GOES_ON.match(self._text, candidate.end):
-            raise NoCallError("the end marker is missing, and the object goes on")
+        if _MEMBER_FOLLOWS.match(self._text, candidate.end):
+            raise NoCallError("the end marker is missing, and the object continues")
         return self._shaped(read_sound(self._text, candidate), frozenset())
 
     def _best(self, candidates: list[Candidate], start: int, end: int) -> _Reading:
-        """The last object that is sound, or else the last that can be repaired."""
+        """The last valid object, or else the last one that can be repaired."""
         reasons: list[str] = []
         places = list(zip(candidates, [start, *(candidate.end for candidate in candidates)], strict=False))
         for read in (self._sound, self._repaired):
-            for candidate, behind in reversed(places):
+            for candidate, previous_end in reversed(places):
                 try:
                     reading = read(candidate)
-                    self._check_surroundings(candidate, self._text[behind : candidate.start].rstrip())
+                    self._check_surroundings(candidate, self._text[previous_end : candidate.start].rstrip())
                 except (NoCallError, UnrepairableError, UnsafeJsonError) as error:
                     reasons.append(str(error))
                     continue
                 around = _repairs_around(self._text[start : candidate.start], self._text[candidate.end : end])
                 return replace(reading, repairs=reading.repairs | around)
-        raise NoCallError(reasons[len(candidates)] if reasons else "there is no JSON object in it")
+        raise NoCallError(reasons[len(candidates)] if reasons else "the block has no JSON object")
 
     def _sound(self, candidate: Candidate) -> _Reading:
         return self._shaped(read_sound(self._text, candidate), frozenset())
@@ -171,14 +171,14 @@ class _AbpParse:
 
     def _check_surroundings(self, candidate: Candidate, before: str) -> None:
         if self._is_value_of_a_key(before, candidate.end):
-            raise NoCallError("the object that it belongs to has no beginning")
-        if _GOES_ON.match(self._text, candidate.end):
-            raise NoCallError("the object ends before its text does")
+            raise NoCallError("the beginning of the outer object is missing")
+        if _MEMBER_FOLLOWS.match(self._text, candidate.end):
+            raise NoCallError("the object is closed too early; more members follow")
 
     def _is_value_of_a_key(self, before: str, end: int) -> bool:
-        """Whether what stands before an object is a key, and no sentence that ends with a colon."""
+        """Whether the text before an object is a key, and not a sentence that ends with a colon."""
         return before.endswith(":") and (
-            before[:-1].rstrip().endswith(('"', "'")) or _CLOSES_MORE.match(self._text, end) is not None
+            before[:-1].rstrip().endswith(('"', "'")) or _CLOSER_FOLLOWS.match(self._text, end) is not None
         )
 
     def _shaped(self, value: Any, repairs: frozenset[Repair]) -> _Reading:
@@ -187,11 +187,11 @@ class _AbpParse:
 
 
 def _envelope(value: Any, *, strict: bool) -> tuple[str, Mapping[str, Any]]:
-    """The action, empty where there is none of its own, and the parameters."""
+    """The action, which may be empty, and the parameters."""
     if not isinstance(value, dict):
-        raise NoCallError("it is JSON, but not an object")
+        raise NoCallError("the JSON must be an object")
     if strict and not ("action" in value and "parameters" in value):
-        raise NoCallError("an object with `action` and `parameters` is needed")
+        raise NoCallError("the object must have `action` and `parameters`")
     if "parameters" not in value:
         return "", value
     action, parameters = value.get("action", ""), value["parameters"]
@@ -203,7 +203,7 @@ def _envelope(value: Any, *, strict: bool) -> tuple[str, Mapping[str, Any]]:
 
 
 def _repairs_around(before: str, after: str) -> frozenset[Repair]:
-    """What had to be left out of the block on both sides of its object."""
+    """The repairs for the text that is ignored before and after the object."""
     rest = [before.strip(), after.strip()]
     bare = [re.sub(r"\A```\w*|```\Z", "", text).strip() for text in rest]
     repairs = {Repair.CODE_FENCE} if any("```" in text for text in rest) else set()

@@ -1,7 +1,7 @@
-"""Repairs JSON that a model wrote, in its punctuation only: no word is guessed, dropped or moved.
+"""Repairs the punctuation of JSON that a model wrote: no word is guessed, dropped or moved.
 
-The brackets and commas of an object go to the repair library with numbers in the place of its keys and values. So the
-library sees no text that could mislead it, and what it answers is checked against what was written, piece by piece.
+The repair library gets only the brackets and commas of an object, with numbers instead of its keys and values. So no
+text can mislead the library, and its result can be compared with the original, token by token.
 """
 
 import json
@@ -16,20 +16,20 @@ from mnemon_server.services.protocols.json_scanning import TOKENS_MAX, Candidate
 from mnemon_server.services.protocols.json_values import object_of_pairs, read_json
 
 _TOKENS_OF_REPAIR = 16
-"""What a repair counts for at least: however small the object, the library takes its time."""
+"""The least that a repair counts, in tokens: the library takes some time even for a tiny object."""
 
 Shape = list[str]
-"""Brackets, keys ("key 3") and values ("value 4") in their order."""
+"""Brackets, keys ("key 3") and values ("value 4"), in order."""
 
 
 class UnrepairableError(ValueError):
-    """It cannot be read without a guess; the message says why."""
+    """The JSON cannot be read without guessing; the message says why."""
 
 
 def read_sound(text: str, candidate: Candidate) -> Any:
-    """The value of a sound candidate of `text`; raises `UnsafeJsonError`, and `UnrepairableError` where it is not."""
+    """The value of a valid candidate. Raises `UnsafeJsonError`, or `UnrepairableError` if it is not valid JSON."""
     if not candidate.closed:
-        raise UnrepairableError("it is not complete")
+        raise UnrepairableError("the JSON is not complete")
     try:
         return read_json(text[candidate.start : candidate.end])
     except json.JSONDecodeError as error:
@@ -37,15 +37,15 @@ def read_sound(text: str, candidate: Candidate) -> Any:
 
 
 class Repairer:
-    """Repairs the objects of one text, as many as take a bounded time."""
+    """Repairs the objects of one text, within a limit on the total work."""
 
     def __init__(self) -> None:
         self._tokens_left = TOKENS_MAX
 
     def read(self, text: str, candidate: Candidate) -> tuple[Any, frozenset[Repair]]:
-        """The value of a candidate of `text` that is not sound, and what was repaired for that.
+        """The value of a candidate that is not valid JSON, and the repairs that were made.
 
-        Raises `UnrepairableError`, and `UnsafeJsonError` for what must not run however well it can be read.
+        Raises `UnrepairableError`, or `UnsafeJsonError` if the JSON is readable but not safe to run.
         """
         if candidate.closed:
             try:
@@ -57,7 +57,7 @@ class Repairer:
             raise UnrepairableError(candidate.flaw)
         self._tokens_left -= max(len(candidate.tokens), _TOKENS_OF_REPAIR)
         if self._tokens_left < 0:
-            raise UnrepairableError("too much of the text needs a repair")
+            raise UnrepairableError("too much of the text needs repair")
         return _repaired(candidate.tokens), frozenset(candidate.repairs | _comma_repairs(candidate.tokens))
 
 
@@ -73,7 +73,7 @@ def _repaired(tokens: Sequence[Token]) -> Any:
 
 
 def _skeleton(tokens: Sequence[Token]) -> tuple[str, Shape, list[Any]]:
-    """The punctuation with numbered atoms; the shape that a repair must have; the atoms."""
+    """The punctuation with numbered atoms, the shape that the repaired JSON must have, and the atoms."""
     pieces: list[str] = []
     shape: Shape = []
     atoms: list[Any] = []
@@ -81,7 +81,7 @@ def _skeleton(tokens: Sequence[Token]) -> tuple[str, Shape, list[Any]]:
         if token.mark is Mark.ATOM:
             is_key = following is not None and following.mark == ":"
             if is_key and not isinstance(token.value, str):
-                raise UnrepairableError("a key is no string")
+                raise UnrepairableError("a key is not a string")
             shape.append(f"{'key' if is_key else 'value'} {len(atoms)}")
             pieces.append(f'"{len(atoms)}"')
             atoms.append(token.value)

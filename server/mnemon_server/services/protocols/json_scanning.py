@@ -1,4 +1,4 @@
-"""Finds the JSON in a block of text in one pass: where objects begin and end, and what they are made of."""
+"""Finds JSON in a block of text in one pass: where objects begin and end, and their tokens."""
 
 import json
 import re
@@ -17,18 +17,18 @@ from mnemon_server.services.protocols.json_values import (
 )
 
 TOKENS_MAX = 16_384
-"""Of all objects of a text that need a repair: what the repair gets is bounded, whatever the length of its strings."""
+"""The most tokens in all objects of a text that need repair: it limits the work, whatever the length of the strings."""
 PIECES_MAX = 131_072
-"""Of a text that are looked at one by one: the pieces of JSON that is not sound, and each object for several."""
+"""The most pieces of a text that are scanned: an object counts as several, and a token of damaged JSON as one."""
 _PIECES_OF_CANDIDATE = 8
 PART_CHARACTERS = 1 << 16
-"""Of a text that are looked through for the next object at a time."""
-# The decoder says on which line it failed, and for that goes over the text from its beginning.
+"""How many characters are searched at once for the next object."""
+# To tell the line of an error, the decoder counts the lines from the beginning of the text, which takes time.
 _FAILURES_MAX = 256
 
 
 class TooManyPiecesError(ValueError):
-    """To go on would take a time that nobody should wait for; the message says why it would."""
+    """Scanning the text further would take too long; the message says why."""
 
 
 class Mark(Enum):
@@ -39,14 +39,14 @@ class Mark(Enum):
 
 
 class Token(NamedTuple):
-    """A piece of JSON: punctuation as it is; an atom with its value; or the closing bracket that is missing here."""
+    """A piece of JSON: a punctuation mark; an atom with its value; or a closing bracket that is missing here."""
 
     mark: Mark | str
     value: Any = None
 
 
 class Boundary(NamedTuple):
-    """Where something ends a block, unless it is part of a string."""
+    """A place that ends a block, unless it is part of a string."""
 
     start: int
     end: int
@@ -54,9 +54,9 @@ class Boundary(NamedTuple):
 
 @dataclass(slots=True)
 class Candidate:
-    """What looks like an object, or a list of objects: `text[start:end]`.
+    """A part of the text that looks like an object, or like a list of objects: `text[start:end]`.
 
-    `flaw` says why no repair may be tried; `repairs` is what its tokens showed so far.
+    `flaw` says why it cannot be repaired; `repairs` are the repairs that its tokens need.
     """
 
     start: int
@@ -67,7 +67,7 @@ class Candidate:
     flaw: str = ""
 
 
-# What begins JSON, as against a brace in a sentence.
+# The beginning of JSON, but not a brace in a sentence.
 _OPENING = re.compile(r"""\{(?=\s*+(?:["'}]|[^\W\d][\w$-]*+\s*+:|//|/\*|,))|\[(?=\s*+["'{\d-])""")
 _BRACKET = re.compile(r"[{\[]")
 _TOKEN = re.compile(
@@ -82,7 +82,7 @@ _TO_QUOTE = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
     "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
 }
-# What follows a quote that ends its string, as against one that somebody forgot to escape.
+# What follows a quote that ends its string, but not a quote that should have been escaped.
 _AFTER_STRING = re.compile(r"""\s*+(?:[,:}\]]|//|/\*|\#|```|\Z)|\s++["'{\[]""")
 _AFTER_KEY = re.compile(r"\s*+:")
 _ESCAPE = re.compile(
@@ -95,9 +95,9 @@ _OPENERS = {"}": "{", "]": "["}
 
 
 class Scanner:
-    """Walks over `text` from one boundary to the next; boundaries inside of strings do not count.
+    """Scans `text` from one boundary to the next; boundaries inside strings do not count.
 
-    `boundaries` are in the order of the text, and `index` is that of the first one that still counts.
+    `boundaries` are in the order of the text; `index` is the index of the next one.
     """
 
     def __init__(self, text: str, boundaries: Sequence[Boundary]) -> None:
@@ -113,9 +113,9 @@ class Scanner:
         return self._boundaries[self.index].start if self.index < len(self._boundaries) else len(self._text)
 
     def candidates(self, position: int) -> list[Candidate]:
-        """All that looks like JSON from `position` to the next boundary, at which `index` then stands.
+        """All candidates from `position` to the next boundary; `index` is then the index of that boundary.
 
-        Raises TooManyPiecesError once PIECES_MAX of the text have been looked at.
+        Raises TooManyPiecesError if more than PIECES_MAX of the text have been scanned.
         """
         found = []
         while (start := self._opening(position)) is not None:
@@ -126,13 +126,13 @@ class Scanner:
         return found
 
     def _opening(self, position: int) -> int | None:
-        """Where the next candidate begins. It is looked for in parts: no thread runs while an expression is at work."""
+        """The start of the next candidate. The search goes in parts, since other threads are blocked during each."""
         limit = self.limit
         while position < limit:
             end = min(position + PART_CHARACTERS, limit)
             if opening := _OPENING.search(self._text, position, end):
                 return opening.start()
-            # What tells the last opening may lie beyond the part, but not beyond the next bracket.
+            # The match of an opening in this part may reach beyond it, but not beyond the next bracket.
             bracket = _BRACKET.search(self._text, end, limit)
             if opening := _OPENING.search(self._text, position, bracket.end() if bracket else limit):
                 return opening.start()
@@ -140,13 +140,13 @@ class Scanner:
         return None
 
     def count(self, pieces: int = 1) -> None:
-        """Notes that so many pieces are looked at; raises TooManyPiecesError where those are too many."""
+        """Counts scanned pieces; raises TooManyPiecesError if there are too many."""
         self._pieces_left -= pieces
         if self._pieces_left < 0:
-            raise TooManyPiecesError(f"a text is read for {PIECES_MAX:,} pieces of JSON that is not sound")
+            raise TooManyPiecesError(f"at most {PIECES_MAX:,} pieces of damaged JSON are read")
 
     def _candidate(self, start: int) -> Candidate:
-        """Sound JSON is read at once; only what is not goes piece by piece."""
+        """The candidate at `start`. Valid JSON is read in one go; only damaged JSON is scanned piece by piece."""
         end = end_of_sound_json(self._text, start) if self._failures_left else None
         if end is None:
             self._failures_left = max(self._failures_left - 1, 0)
@@ -155,13 +155,13 @@ class Scanner:
         return Candidate(start, end, closed=True)
 
     def skip_to(self, position: int) -> None:
-        """Boundaries before `position` are part of a string."""
+        """Skips the boundaries before `position`, since they are part of a string."""
         while self.limit < position:
             self.index += 1
 
 
 class _CandidateScan:
-    """One candidate, token by token."""
+    """Scans one candidate, token by token."""
 
     def __init__(self, scanner: Scanner, text: str, start: int) -> None:
         self._scanner = scanner
@@ -197,7 +197,7 @@ class _CandidateScan:
     def _step(self) -> None:
         self._scanner.count()
         if self._candidate.flaw:
-            self._skip_what_matters_no_more()
+            self._skip_to_string_or_bracket()
         match = _TOKEN.match(self._text, self._position, self._scanner.limit)
         if match is None or match.lastgroup is None:
             if self._position < self._scanner.limit:
@@ -207,13 +207,13 @@ class _CandidateScan:
         if (handler := self._handlers.get(match.lastgroup)) is not None:
             handler(match[0])
 
-    def _skip_what_matters_no_more(self) -> None:
+    def _skip_to_string_or_bracket(self) -> None:
         match = _NEITHER_STRING_NOR_BRACKET.match(self._text, self._position, self._scanner.limit)
         if match is not None:
             self._position = match.end()
 
     def _foreign(self) -> None:
-        """What is no JSON. A backslash goes with what it escapes: a quote behind one opens no string."""
+        """Skips a character that is not JSON; a backslash with the character after it, which may be a quote."""
         character = self._text[self._position]
         self._flaw(f"unexpected {character!r} outside of a string")
         self._position = min(self._position + (2 if character == "\\" else 1), self._scanner.limit)
@@ -232,7 +232,7 @@ class _CandidateScan:
             return
         self._candidate.tokens.append(token)
         if len(self._candidate.tokens) > TOKENS_MAX:
-            self._flaw("too much of it to repair")
+            self._flaw("the JSON is too large to be repaired")
 
     def _opener(self, bracket: str) -> None:
         self._open.append(bracket)
@@ -242,10 +242,10 @@ class _CandidateScan:
             self._flaw(f"nested deeper than {JSON_DEPTH_MAX}")
 
     def _closer(self, bracket: str) -> None:
-        """Closes what it belongs to, and whatever was left open in there."""
+        """Closes the object or list that the bracket belongs to, and everything that is still open inside it."""
         opener = _OPENERS[bracket]
         if not self._count[opener]:
-            self._flaw(f"{bracket!r} closes nothing")
+            self._flaw(f"{bracket!r} has no opening bracket")
             return
         while self._open[-1] != opener:
             self._candidate.repairs.add(Repair.OPEN_BRACKETS)
@@ -277,7 +277,7 @@ class _CandidateScan:
             self._flaw("a word outside of a string")
 
     def _comment(self, opening: str) -> None:
-        """Comments end at a boundary, too: only strings hide one."""
+        """Skips a comment. A boundary ends a comment, too: only strings hide boundaries."""
         ending = "*/" if opening == "/*" else "\n"
         end = self._text.find(ending, self._position, self._scanner.limit)
         self._position = end + len(ending) if end >= 0 else self._scanner.limit
@@ -296,10 +296,10 @@ class _CandidateScan:
         self._add_string(self._text[start + 1 : end - 1])
 
     def _end_of_string(self, start: int, quote: str) -> int | None:
-        """Behind the quote that ends the string; None where a boundary comes first.
+        """The position after the quote that ends the string; None if a boundary comes first.
 
-        Beyond a boundary only the next quote is looked at, which keeps the time linear: it is part of this string if
-        it ends it, and otherwise opens one of the next block.
+        After a boundary, only the next quote is considered, which keeps the time linear. If that quote ends the string,
+        the boundary is part of the string; otherwise the quote opens a string in the next block.
         """
         limit, position = self._scanner.limit, start + 1
         while (match := _TO_QUOTE[quote].match(self._text, position)) is not None:
@@ -311,7 +311,7 @@ class _CandidateScan:
                 return None
             self._candidate.repairs.add(Repair.INNER_QUOTES)
             if position == start + 2:
-                self._flaw("quotes that enclose nothing")
+                self._flaw("an empty string is followed by more text")
         return None
 
     def _space_ends(self, position: int) -> int:
@@ -319,7 +319,7 @@ class _CandidateScan:
         return match.end() if match else position
 
     def _open_string(self, start: int) -> None:
-        """A string without its end: it ends at the boundary, or before the brackets that close all that is open."""
+        """Reads a string without a closing quote: it ends at the boundary, or before the final closing brackets."""
         limit = self._scanner.limit
         inner = self._text[start + 1 : limit].rstrip().removesuffix("```").rstrip()
         body = inner.rstrip("}] \t\r\n")
@@ -328,7 +328,7 @@ class _CandidateScan:
         may_hold_brackets = bool(closers) and ("{" in body or "[" in body)
         whole = closers in ("", self._missing_closers()) and not may_hold_brackets
         if not whole or Repair.INNER_QUOTES in self._candidate.repairs:
-            self._flaw("where an open string ends cannot be told")
+            self._flaw("a string is not closed, and its end is not clear")
         self._position = limit
         self._add_string(body if closers else inner)
         for bracket in closers:
@@ -341,7 +341,7 @@ class _CandidateScan:
         if _BARE_CONTROL.search(inner):
             self._candidate.repairs.add(Repair.CONTROL_CHARACTERS)
         try:
-            # Where there is nothing to mend in a megabyte, to find that out would stop every thread for 10 ms.
+            # Without this check, the search through a megabyte without escapes would block all threads for 10 ms.
             sound = _ESCAPE.sub(self._sound_escape, inner) if "\\" in inner or '"' in inner else inner
             self._add(Token(Mark.ATOM, read_string(sound)))
         except (UnsafeJsonError, json.JSONDecodeError) as error:

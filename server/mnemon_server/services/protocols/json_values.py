@@ -1,4 +1,4 @@
-"""Reads JSON as it may be handed to a tool: one meaning for every reader, and of bounded depth."""
+"""Reads JSON that is safe to pass to a tool: every reader understands it the same way, and its depth is limited."""
 
 import json
 import re
@@ -10,14 +10,14 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class UnsafeJsonError(ValueError):
-    """The text is JSON, or close to it, but must not be handed to a tool; the message says why."""
+    """The text is JSON, or close to it, but must not be passed to a tool; the message says why."""
 
 
 def read_json(text: str, *, control_characters: bool = False) -> Any:
-    """The value of `text`, which holds nothing else.
+    """The JSON value of the whole text.
 
-    With `control_characters`, strings may hold bare line breaks and the like. Raises `UnsafeJsonError`, and
-    `json.JSONDecodeError` where it is no JSON.
+    With `control_characters`, strings may have unescaped line breaks and other control characters. Raises
+    `UnsafeJsonError`, or `json.JSONDecodeError` if the text is not JSON.
     """
     try:
         value = (_LENIENT if control_characters else _STRICT).decode(text)
@@ -31,7 +31,7 @@ def read_json(text: str, *, control_characters: bool = False) -> Any:
 
 
 def end_of_sound_json(text: str, start: int) -> int | None:
-    """Behind the JSON value that begins at `start`; None where there is none that is sound."""
+    """The position after the JSON value that begins at `start`; None if that is not valid JSON."""
     try:
         _, end = _STRICT.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -40,14 +40,14 @@ def end_of_sound_json(text: str, start: int) -> int | None:
 
 
 def read_integer(text: str) -> int:
-    """An integer of JSON; raises `UnsafeJsonError` for one that some readers would round."""
+    """A JSON integer; raises `UnsafeJsonError` for one that some readers would round."""
     if len(text) > _INTEGER_CHARS_MAX or abs(int(text)) > INTEGER_MAX:
-        raise UnsafeJsonError("an integer is beyond 2^53, which not every reader keeps; write it as a string")
+        raise UnsafeJsonError("an integer is beyond 2^53, which some readers would round; write it as a string")
     return int(text)
 
 
 def read_fraction(text: str) -> float:
-    """A number of JSON with a fraction or an exponent; raises `UnsafeJsonError` for one that becomes infinite."""
+    """A JSON number with a fraction or an exponent; raises `UnsafeJsonError` for one that is too large for a double."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise UnsafeJsonError("a number is too large")
@@ -55,7 +55,7 @@ def read_fraction(text: str) -> float:
 
 
 def read_string(inner: str) -> str:
-    """The string between two quotes, bare control characters allowed; raises as `read_json` does."""
+    """The string between two quotes; control characters may be unescaped. Raises the errors of `read_json`."""
     value: str = json.loads(f'"{inner}"', strict=False)
     if _SURROGATE.search(value):
         raise UnsafeJsonError(_HALF_CHARACTER)
@@ -63,7 +63,7 @@ def read_string(inner: str) -> str:
 
 
 def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object from its members; raises `UnsafeJsonError` where two have the same key."""
+    """An object from its members; raises `UnsafeJsonError` if two have the same key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise UnsafeJsonError("an object has the same key twice")
@@ -71,7 +71,7 @@ def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise UnsafeJsonError(f"{name} is not a number of JSON")
+    raise UnsafeJsonError(f"{name} is not a JSON number")
 
 
 def _check_depth(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reads the calls of a model's text: without its thinking, ABP first, then VCP."""
+"""Reads the calls in a model's text: removes the thinking, then tries ABP, then VCP."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,14 +9,14 @@ from mnemon_server.services.protocols import abp, vcp
 from mnemon_server.services.protocols.thinking import VisibleText, without_thinking
 
 DEFAULT_OPTIONS = ParseOptions()
-WRITTEN_IN_JSON = "where a string of JSON is to say it, write \\u003cthink>"
+WRITTEN_IN_JSON = "to have it in a JSON string, write \\u003cthink>"
 
 
 def parse_tool_calls(text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
-    """All calls of `text`, with the reason for each block that gives none; time is linear in the text's length.
+    """All calls of `text`, and a problem for each block without one; the time is linear in the length of the text.
 
-    Where ABP gives a call, VCP blocks are ignored. A text whose boundaries are broken gives no call under
-    `strict_boundaries`, of VCP neither. Raises `InvalidArgumentError` for a text above 1 MiB.
+    If there is an ABP call, VCP blocks are ignored. With `strict_boundaries`, a text with broken boundaries has no
+    calls at all, not even of VCP. Raises `InvalidArgumentError` for a text above 1 MiB.
     """
     _check_size(text)
     visible = without_thinking(text)
@@ -50,22 +50,22 @@ def _check_size(text: str) -> None:
 
 
 def _placed(text: str, visible: VisibleText, problems: Sequence[BlockProblem]) -> tuple[BlockProblem, ...]:
-    """The problems in the order of the text as it came, each with its place there; last, thinking that never closes."""
+    """The problems with their places in the original text, in order; a thinking block that is not closed comes last."""
     moved = [replace(problem, offset=visible.offset_in_original(problem.offset)) for problem in problems]
     moved.sort(key=lambda problem: problem.offset)
     if visible.unclosed is not None:
         moved.append(_unclosed_thinking(text, visible.unclosed))
     placed = []
-    behind, line = 0, 1
+    counted, line = 0, 1
     for problem in moved:
-        line += text.count("\n", behind, problem.offset)
-        behind = problem.offset
+        line += text.count("\n", counted, problem.offset)
+        counted = problem.offset
         placed.append(replace(problem, line=line))
     return tuple(placed)
 
 
 def _unclosed_thinking(text: str, offset: int) -> BlockProblem:
     hidden = text[offset:]
-    marker = ", a marker of a call among them" if abp.has_marker(hidden) or vcp.has_marker(hidden) else ""
-    reason = f"the <think> here never closes, and hides {len(hidden):,} characters{marker}; {WRITTEN_IN_JSON}"
+    marker = ", among them a marker of a call" if abp.has_marker(hidden) or vcp.has_marker(hidden) else ""
+    reason = f"this <think> is not closed, and hides {len(hidden):,} characters{marker}; {WRITTEN_IN_JSON}"
     return BlockProblem(protocol=None, reason=reason, offset=offset)

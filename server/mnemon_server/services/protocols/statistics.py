@@ -1,4 +1,4 @@
-"""Counts what became of the texts that were read."""
+"""Counts the results of parsing texts."""
 
 import threading
 from dataclasses import replace
@@ -7,21 +7,21 @@ from mnemon_server.domain.tool_calls import Fallback, ParseOptions, ParseResult,
 
 
 class ProtocolCounters:
-    """Counts since it was made; any thread may count and read."""
+    """Counts since this object was created; any thread may count and read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._statistics = ProtocolStatistics()
 
     def count(self, result: ParseResult, options: ParseOptions) -> None:
-        """Counts one text that was read with `options`."""
+        """Counts one text that was parsed with `options`."""
         names = _counts(result, dual_mode=options.dual_mode)
         with self._lock:
             raised = {name: getattr(self._statistics, name) + 1 for name in names}
             self._statistics = replace(self._statistics, **raised)
 
     def statistics(self) -> ProtocolStatistics:
-        """The counts of this moment, which belong together."""
+        """A consistent snapshot of the counts."""
         with self._lock:
             return self._statistics
 

@@ -1,32 +1,32 @@
-"""Takes the thinking of a model out of its text."""
+"""Removes the thinking of a model from its text."""
 
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
-# Without ASCII, other letters that fold to "k" would count.
+# ASCII, since otherwise other letters that fold to "k", such as the Kelvin sign, would match.
 _TAG = re.compile(r"<(/?)think(?:ing)?(?:\s[^<>]*)?>", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleText:
-    """A text without its thinking, which still knows where each of its characters came from."""
+    """A text without its thinking, with the original position of each character."""
 
     text: str
     starts: tuple[int, ...]
     shifts: tuple[int, ...]
     unclosed: int | None = None
-    """Where, in the text as it came, the tag is that never closes and hides all that follows."""
+    """The offset in the original text of a tag that is not closed, and so hides the rest; None if all are closed."""
 
     def offset_in_original(self, offset: int) -> int:
-        """Where the character at `offset` was in the text as it came."""
+        """The offset in the original text of the character at `offset`."""
         return offset + self.shifts[bisect_right(self.starts, offset) - 1]
 
 
 def without_thinking(text: str) -> VisibleText:
-    """Removes `<think>` and `<thinking>` blocks, nested or not; one that never closes hides all that follows.
+    """Removes `<think>` and `<thinking>` blocks, nested or not; one that is not closed hides the rest of the text.
 
-    Where two words would grow together a space takes the place of the block, so that no marker comes about that way.
+    A space replaces a block between two words, so that no marker can result from joining them.
     """
     pieces: list[str] = []
     starts, shifts, length = [0], [0], 0

@@ -1,4 +1,4 @@
-"""VCP: fields between 「始」 and 「末」 in a block of its own markers.
+"""Parses VCP: fields between 「始」 and 「末」, in a block between two markers.
 
     <<<[TOOL_REQUEST]>>>
     tool_name:「始」FileOperator「末」,
@@ -33,28 +33,28 @@ _DIGITS = "0123456789"
 
 
 def has_marker(text: str) -> bool:
-    """Whether anything of VCP is in the text."""
+    """Whether the text has a marker of VCP."""
     return _MARKER.search(text) is not None
 
 
 def parse_vcp(text: str) -> Findings:
-    """All calls of `text` in its order; a block that gives none is told of, and the others still count."""
+    """All calls of `text` in order. A block without a valid call becomes a problem; the other blocks still count."""
     return _VcpParse(text).run()
 
 
 @dataclass(slots=True)
 class _Block:
-    """A block that has begun. `key` is that of the field whose value is being read."""
+    """A block that has begun. `key` is the key of the field whose value is being read."""
 
     start: int
-    behind: int
+    previous_end: int
     key: str | None = None
     value_start: int = 0
     fields: dict[str, str] = field(default_factory=dict)
 
 
 class _VcpParse:
-    """One text, token by token."""
+    """Parses one text, token by token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -96,17 +96,17 @@ class _VcpParse:
         if block.key is not None:
             if token[0] == CLOSE:
                 block.fields[block.key] = self._text[block.value_start : token.start()].strip()
-                block.key, block.behind = None, token.end()
+                block.key, block.previous_end = None, token.end()
             return
         if token[0] in (OPEN, OPEN_ESCAPE):
             block.key = self._key_before(token.start(), block)
-            block.behind = block.value_start = token.end()
+            block.previous_end = block.value_start = token.end()
             self._escapes = 1 if token[0] == OPEN_ESCAPE else 0
             if block.key == "" and not self._escapes:
                 block.key = None
 
     def _in_escape(self, token: re.Match[str]) -> None:
-        """Nothing counts until the field's own end; a pair inside of it belongs to what it quotes."""
+        """Skips tokens until the ESCAPE field ends; a nested pair of ESCAPE tokens is part of the field's text."""
         if token[0] == OPEN_ESCAPE:
             self._escapes += 1
         elif token[0] == CLOSE_ESCAPE:
@@ -116,11 +116,11 @@ class _VcpParse:
         if self._block.key:
             value = self._text[self._block.value_start : token.start()].strip()
             self._block.fields[self._block.key] = _ESCAPED_TOKEN.sub(lambda match: _ESCAPED[match[0]], value)
-        self._block.key, self._block.behind = None, token.end()
+        self._block.key, self._block.previous_end = None, token.end()
 
     def _key_before(self, position: int, block: _Block) -> str:
-        """The key of the value that begins at `position`; empty where there is none."""
-        before = self._text[block.behind : position].rstrip()
+        """The key of the value that begins at `position`; empty if it has none."""
+        before = self._text[block.previous_end : position].rstrip()
         if not before.endswith(":"):
             return ""
         match = _KEY.match(before[:-1].rstrip()[::-1])
@@ -155,7 +155,7 @@ def _flags(fields: dict[str, str]) -> CallFlags:
 
 
 def _commands(parameters: dict[str, str]) -> tuple[VcpCommand, ...]:
-    """`command1`, `command2`, … up to the first that is missing, each with the parameters of its own number."""
+    """`command1`, `command2`, … up to the first missing number, each with the parameters of the same number."""
     by_suffix: dict[str, dict[str, str]] = {}
     for key, value in parameters.items():
         name, suffix = _split_key(key)
@@ -168,7 +168,7 @@ def _commands(parameters: dict[str, str]) -> tuple[VcpCommand, ...]:
 
 
 def _split_key(key: str) -> tuple[str, str]:
-    """A key as its name and its number, the way `^(.+?)(\\d+)$` does; without a number that is empty."""
+    """Splits a key into its name and its number, like `^(.+?)(\\d+)$`; the number may be empty."""
     name = key.rstrip(_DIGITS) or key[:1]
     return name, key[len(name) :]
 

@@ -48,7 +48,7 @@ class _Plan:
     among: PassageIds | None
     """The passages that match the filter; None means all passages, or that `check` filters them later."""
     check: RecordFilter | None
-    """The filter to apply to the passages that were found; None if none is left to apply."""
+    """The filter to apply to the passages that were found; None if they are filtered already."""
     keywords: Scores | None
 
 

@@ -77,7 +77,7 @@ def remove(tx: VaultTransaction, memory_ids: Sequence[str]) -> None:
     for ids in _steps(memory_ids):
         semantic.delete_documents(among("id", ids, hidden=None), change=ChangeType.SEMANTIC_PRUNED, details=DETAILS)
         about = AnyOf(tuple(Condition(field, Operator.IN, tuple(ids)) for field in ABOUT))
-        # The changes of its statements already tell that a decision is gone.
+        # The changes of its statements already show that the decision is gone.
         decisions.delete_documents(RecordFilter(expression=about, hidden=None), change=None)
 
 

@@ -15,7 +15,7 @@ class Budget:
     """A number of slots; as a context manager, takes one for the length of the block. Belongs to one event loop."""
 
     def __init__(self, size: int, what: str) -> None:
-        """Takes the number, and what the slots are for, in the plural: errors name it."""
+        """`size` is the number of slots; `what` says what they are for, in the plural, for error messages."""
         self.size, self._what = size, what
         self.used = 0
 
@@ -46,7 +46,7 @@ class SharedBudget:
     """
 
     def __init__(self, size: int, what: str) -> None:
-        """Takes the number, and what the slots are for, in the plural: errors name it."""
+        """`size` is the number of slots; `what` says what they are for, in the plural, for error messages."""
         self._slots, self._what = Budget(size, what), what
         self._held: Counter[Hashable] = Counter()
 

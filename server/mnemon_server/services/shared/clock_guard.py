@@ -1,4 +1,4 @@
-"""Protects what a vault removes by age from a wall clock that jumped."""
+"""Prevents a vault from removing records by age after the wall clock jumped."""
 
 import asyncio
 import logging

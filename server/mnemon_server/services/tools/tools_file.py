@@ -204,7 +204,7 @@ def _allowed(entry: str) -> _Endpoint:
 
 
 def _host_and_port(text: Any) -> _Endpoint | None:
-    # A made-up scheme: in a URL of HTTP, the default port could not be told from no port.
+    # Not "http": httpx drops the default port of a scheme, so that it would look like no port.
     url = _parsed(f"endpoint://{text}") if isinstance(text, str) else None
     if url is None or url.userinfo or url.raw_path != b"/" or url.fragment or text.endswith(("/", "?", "#")):
         return None

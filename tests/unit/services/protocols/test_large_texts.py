@@ -8,7 +8,7 @@ from mnemon_server.services.protocols.parsing import parse_tool_calls
 
 START, END = "[[ABP_TOOL:t]]", "[[END_ABP_TOOL]]"
 SOUND = f'{START}{{"a": 1}}{END}'
-NOT_READ = "this one and what follows were not read"
+NOT_READ = "this block and the rest of the text were not read"
 
 
 def full(text: str, before: str = "", behind: str = "") -> str:
@@ -50,7 +50,7 @@ def test_only_the_first_blocks_of_too_many_are_read(block: str, calls: int) -> N
     result = parse_tool_calls(block * (BLOCKS_MAX + 5))
     assert len(result.calls) == calls
     assert len(result.calls) + len(result.problems) == BLOCKS_MAX + 1
-    assert told(result)[-1] == (BLOCKS_MAX * len(block), f"a text is read for 16,384 blocks; {NOT_READ}")
+    assert told(result)[-1] == (BLOCKS_MAX * len(block), f"at most 16,384 blocks are read; {NOT_READ}")
 
 
 def test_the_longest_valid_call_is_read_whatever_surrounds_it() -> None:

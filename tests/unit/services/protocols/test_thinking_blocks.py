@@ -53,7 +53,7 @@ def test_unclosed_thinking_is_reported_with_the_calls_it_hides(call: str) -> Non
     [problem] = result.problems
     start = text.index("<Thinking>")
     assert (problem.protocol, problem.offset, problem.line) == (None, start, 3)
-    assert f"hides {len(text) - start} characters, a marker of a call among them" in problem.reason
+    assert f"hides {len(text) - start} characters, among them a marker of a call" in problem.reason
 
 
 def test_unclosed_thinking_without_calls_is_reported_without_calls() -> None:
@@ -68,7 +68,7 @@ def test_a_call_with_think_tags_in_its_text_can_be_written_as_documented() -> No
     cut = parse_tool_calls('[[ABP_TOOL:t]]{"a": "the tag <think>"}[[END_ABP_TOOL]]')
     assert [problem.reason.split(",")[0] for problem in cut.problems] == [
         "the end marker is missing",
-        "the <think> here never closes",
+        "this <think> is not closed",
     ]
     assert "write \\u003cthink>" in cut.problems[-1].reason
     [call] = parse_tool_calls('[[ABP_TOOL:t]]{"a": "the tag \\u003cthink>"}[[END_ABP_TOOL]]').calls
