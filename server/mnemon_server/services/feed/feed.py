@@ -60,13 +60,13 @@ class _Step:
     head_time: datetime | None
     cursor: str = ""
     records: tuple[Record | None, ...] = ()
-    told: Any = None
+    rendered: Any = None
     """What watchers receive. Once it is rendered, `changes` and `records` are empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a watcher was told last, and when (seconds of the event loop)."""
+class _LastSent:
+    """What a watcher was sent last, and when (seconds of the event loop)."""
 
     position: int
     time: float
@@ -136,19 +136,19 @@ class ChangeFeed:
         with self._tail.followed():
             position, state = await self._offload(self._open, query.start)
             yield Started(self._cursors.write(position), heartbeat_s, state.first_time)
-            told = _Told(position, loop.time(), query.start is Edge.NOW)
+            last = _LastSent(position, loop.time(), query.start is Edge.NOW)
             while True:
                 news = self._tail.news
                 step = await self._step(position, query, render)
                 position = step.position
-                if step.told is not None:
-                    yield step.told
-                    told = _Told(position, loop.time(), told.caught_up or step.caught_up)
-                elif loop.time() >= _progress_time(told, step, heartbeat_s):
+                if step.rendered is not None:
+                    yield step.rendered
+                    last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
+                elif loop.time() >= _progress_time(last, step, heartbeat_s):
                     yield Progress(self._cursors.write(position), step.head_time, step.caught_up)
-                    told = _Told(position, loop.time(), told.caught_up or step.caught_up)
+                    last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
                 if step.caught_up:
-                    await _wait(news, _progress_time(told, step, heartbeat_s))
+                    await _wait(news, _progress_time(last, step, heartbeat_s))
 
     async def list(self, query: ListQuery) -> ChangePage:
         """One page of the log; `caught_up` if the log had no newer changes. A page may be empty and not the last.
@@ -264,8 +264,8 @@ def _rendered(step: _Step, render: Render) -> _Step:
     """The step with the rendered batch instead of its changes."""
     if not step.changes:
         return step
-    told = render(Batch(step.cursor, step.changes, step.records, step.caught_up))
-    return replace(step, changes=(), records=(), told=told)
+    rendered = render(Batch(step.cursor, step.changes, step.records, step.caught_up))
+    return replace(step, changes=(), records=(), rendered=rendered)
 
 
 def _as_it_is(batch: Batch) -> Batch:
@@ -307,13 +307,13 @@ def _check_kept(position: int, floor: int) -> None:
         raise CursorExpiredError("changes after the cursor are no longer kept; read the current state and start again")
 
 
-def _progress_time(told: _Told, step: _Step, heartbeat_s: float) -> float:
+def _progress_time(last: _LastSent, step: _Step, heartbeat_s: float) -> float:
     """When to send Progress: at once after a backlog, soon if the cursor moved, or else after the heartbeat time."""
-    if step.caught_up and not told.caught_up:
-        return told.time
-    if step.position != told.position:
-        return told.time + min(PROGRESS_S, heartbeat_s)
-    return told.time + heartbeat_s
+    if step.caught_up and not last.caught_up:
+        return last.time
+    if step.position != last.position:
+        return last.time + min(PROGRESS_S, heartbeat_s)
+    return last.time + heartbeat_s
 
 
 async def _wait(news: asyncio.Event, until: float) -> None:

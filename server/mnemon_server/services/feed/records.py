@@ -31,7 +31,7 @@ class ChangeRecords:
     def read(self, changes: Sequence[Change], bytes_max: int) -> tuple[Record | None, ...]:
         """The record of each change, or None if it no longer exists; only for as many changes as `bytes_max` allows.
 
-        Returns at least one; the rest belongs into the next message. Changes of rules, decisions and warnings have no
+        Returns at least one; the rest belongs in the next message. Changes of rules, decisions and warnings have no
         record, and pruned events no longer have one.
         """
         found: list[Record | None] = []

@@ -224,7 +224,7 @@ class IndexApplier:
         entries = [entry for change in changes if change.document for entry in _entries(change)]
         self.index.apply(entries, [change.doc_id for change in changes if change.document is None])
         self._move(IndexPosition(changes[-1].sequence, self._position.generation))
-        self._tell_watchers()
+        self._notify_watchers()
         return True
 
     def _seconds_to_erasure(self) -> float | None:
@@ -256,7 +256,7 @@ class IndexApplier:
             self._restart(state.generation)
         self._opened = True
         self._verified = False
-        self._serves()
+        self._mark_available()
         self._answer_waiters()
 
     def _restart(self, generation: str, *, emptied: bool = False) -> None:
@@ -264,9 +264,9 @@ class IndexApplier:
         self._move(IndexPosition(0, generation), emptied=emptied)
         self._opened = True
         self._verified = False
-        self._serves()
+        self._mark_available()
 
-    def _serves(self) -> None:
+    def _mark_available(self) -> None:
         self._checking, self._starting, self._failure, self._busy = False, False, "", ""
 
     def _move(self, position: IndexPosition, *, emptied: bool = False) -> None:
@@ -278,7 +278,7 @@ class IndexApplier:
         """Checks the index once after it has caught up; returns True if it was emptied, to be filled again."""
         if not self._verified and self._refill_if_incomplete():
             return True
-        self._tell_watchers()
+        self._notify_watchers()
         return False
 
     def _refill_if_incomplete(self) -> bool:
@@ -292,7 +292,7 @@ class IndexApplier:
             log.warning("the vector index holds %d of %d entries and is rebuilt", state.entry_count, stored)
             generation = self.index.reset().generation
         else:
-            self._serves()
+            self._mark_available()
             return False
         self._restart(generation)
         # Do not check again: an index that always seems incomplete must not be refilled for ever.
@@ -326,7 +326,7 @@ class IndexApplier:
             if waiter.future.set_running_or_notify_cancel():
                 waiter.future.set_exception(BackendConnectionError(problem))
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         if self._watchers and not self._reset_wanted:
             total = self._records.stats().document_count
             pending = self._records.count_changes_after(self._position.sequence)

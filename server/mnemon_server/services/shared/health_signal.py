@@ -69,42 +69,42 @@ class HealthSignal:
         self._problems = problems
         self._offload = offload
         self._look_every_s = look_every_s
-        self._told: str | None = None
-        self._untold: tuple[Problem, ...] = ()
+        self._reported: str | None = None
+        self._unreported: tuple[Problem, ...] = ()
         """Problems that could not be reported while they lasted."""
-        self._telling: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def told(self) -> frozenset[str]:
         """The kinds of problems that the log reports now; empty until it was read."""
-        return frozenset(filter(None, (self._told or "").split(",")))
+        return frozenset(filter(None, (self._reported or "").split(",")))
 
     @property
     def tells_nothing(self) -> bool:
         """Whether the log was read, and reports no problem."""
-        return self._told == ""
+        return self._reported == ""
 
     def notice(self) -> None:
         """Brings the log up to date; call it whenever the problems may have changed."""
         problems = tuple(self._problems())
-        if self._telling is None and (self._told is None or self._told != _state(problems)):
-            self._untold = problems
+        if self._task is None and (self._reported is None or self._reported != _state(problems)):
+            self._unreported = problems
             # In a context of its own, since the task does not belong to the current request.
-            self._telling = asyncio.create_task(self._tell(), context=Context())
+            self._task = asyncio.create_task(self._report(), context=Context())
 
     async def aclose(self) -> None:
         """Ends the task."""
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._task is not None:
+            self._task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._telling
+                await self._task
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         has_failed = False
         try:
             while True:
                 try:
-                    if not await self._tell_change():
+                    if not await self._report_change():
                         return
                     has_failed = False
                 except MnemonError:
@@ -113,21 +113,21 @@ class HealthSignal:
                     has_failed = True
                 await asyncio.sleep(self._look_every_s)
         finally:
-            self._telling = None
+            self._task = None
 
-    async def _tell_change(self) -> bool:
+    async def _report_change(self) -> bool:
         """Reports a change to the log, if there is one; returns whether something is wrong."""
-        if self._told is None:
-            self._told = await self._offload(self._vault.value, self._subject.state_key) or ""
-        problems = tuple(self._problems()) or self._untold
+        if self._reported is None:
+            self._reported = await self._offload(self._vault.value, self._subject.state_key) or ""
+        problems = tuple(self._problems()) or self._unreported
         state = _state(problems)
-        if state != self._told:
-            self._untold = problems
+        if state != self._reported:
+            self._unreported = problems
             await completion(self._vault.transact(lambda tx: self._note(tx, state, problems)))
-            self._told = state
+            self._reported = state
             message = joined_messages(problems) or self._subject.recovered
             log.log(logging.WARNING if state else logging.INFO, "%s: %s", self._subject.name, message)
-        self._untold = ()
+        self._unreported = ()
         return bool(state)
 
     def _note(self, tx: VaultTransaction, state: str, problems: Sequence[Problem]) -> str:

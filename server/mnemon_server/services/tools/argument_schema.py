@@ -114,7 +114,7 @@ def _schema_violations(schema: Mapping[str, Any]) -> Iterator[FieldViolation]:
     try:
         Draft202012Validator.check_schema(schema, format_checker=_FORMATS)
     except SchemaError as error:
-        for violation in _violations(_most_telling(error)):
+        for violation in _violations(_clearest(error)):
             yield FieldViolation(_joined(PARAMETERS, violation.field), violation.description)
     else:
         resource = DRAFT202012.create_resource(schema)
@@ -146,7 +146,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
         yield from _objects(item)
 
 
-def _most_telling(error: SchemaError) -> SchemaError | ValidationError:
+def _clearest(error: SchemaError) -> SchemaError | ValidationError:
     """The error with the clearest message: if no alternative of a choice matches, the one that lists names."""
     return next((each for each in error.context or () if each.validator == "enum"), error)
 

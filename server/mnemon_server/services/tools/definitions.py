@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from mnemon import _errors as client_errors
-from mnemon import _tool_definitions as told
+from mnemon import _tool_definitions as client_definitions
 from mnemon._tool_definitions import (
     ALL_ACTIONS,
     LIMIT_DEFAULT,
@@ -107,12 +107,12 @@ def _refusing(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments,
     return call
 
 
-permitted_actions = _refusing(told.permitted_actions)
-manage_definition = _refusing(told.manage_definition)
-search_definition = _refusing(told.search_definition)
-tool_schema = _refusing(told.tool_schema)
-_chosen_action = _refusing(told.chosen_action)
-_chosen_format = _refusing(told.chosen_format)
+permitted_actions = _refusing(client_definitions.permitted_actions)
+manage_definition = _refusing(client_definitions.manage_definition)
+search_definition = _refusing(client_definitions.search_definition)
+tool_schema = _refusing(client_definitions.tool_schema)
+_chosen_action = _refusing(client_definitions.chosen_action)
+_chosen_format = _refusing(client_definitions.chosen_format)
 
 
 def check_manage(action: object, content: object, id: object, permitted: Sequence[MemoryAction]) -> ManageCall:  # noqa: A002 - the argument's name in the tool
