@@ -133,7 +133,7 @@ async def test_abp_protocol_error_recovery_keeps_to_the_boundaries(connection: C
     hidden = await execute(connection, f"<thinking>{CREATE}")
     [problem] = hidden.parsed.problems
     assert (problem.protocol, problem.offset, problem.line) == (pb.TOOL_PROTOCOL_UNSPECIFIED, 0, 1)
-    assert f"hides {len(CREATE) + 10} characters, a marker of a call" in problem.reason
+    assert f"hides {len(CREATE) + 10} characters, among them a marker of a call" in problem.reason
 
     executed = await execute(connection, unfinished, options=pb.ParseOptions(require_end_marker=False))
     assert reasons(executed) == [0]

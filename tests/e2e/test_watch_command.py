@@ -107,7 +107,7 @@ def test_changes_of_facts_are_named_by_namespace_and_key(address: str) -> None:
 def test_an_error_is_one_line(address: str) -> None:
     refused = run(address, "watch", "--since", "nonsense")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("Error: cursor: must be that of an earlier answer")
+    assert refused.stderr.startswith("Error: cursor: must be an unchanged cursor from an earlier answer")
     assert run(address, "watch", "--type", "memory").returncode == 2
     assert "--full needs --json" in run(address, "watch", "--full").stderr
 
