@@ -19,7 +19,7 @@ MnemonError                             code, reason, request_id
 │   └── RuleExistsError
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
 │   ├── CircularInheritanceError        merge rules that would inherit from each other
-│   ├── ConfigurationError              such as a namespace that the configuration does not fill
+│   ├── ConfigurationError              such as an unfilled namespace, or a vault that cannot be opened
 │   ├── EmbeddingModelMismatchError
 │   ├── IncompleteArchiveError          an archive that was cut off; what was there is imported
 │   ├── InvalidOperationError           such as reinforcing what cannot be reinforced
@@ -213,7 +213,7 @@ class IncompleteArchiveError(FailedPreconditionError):
 
 
 class ConfigurationError(FailedPreconditionError):
-    """The configuration does not allow it; for example, it leaves a namespace unfilled."""
+    """The configuration does not allow it: it leaves a namespace unfilled, or `Mnemon` cannot open the vault."""
 
 
 class ToolFailedError(FailedPreconditionError):

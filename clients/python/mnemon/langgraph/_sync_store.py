@@ -12,7 +12,7 @@ from mnemon.langgraph._searching import search_steps
 
 
 class MnemonStore(BaseStore):
-    """A LangGraph store whose items are facts of a Mnemon server, or of an embedded vault.
+    """A LangGraph store whose items are facts of a Mnemon server, or of a vault inside this program.
 
         with Client("127.0.0.1:50051") as client:
             store = MnemonStore(client, index={"fields": ["text"]}, ttl={"default_ttl": 60 * 24})
