@@ -34,6 +34,9 @@ CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     # The client finds a restarted server within seconds; gRPC's default grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A connection of its own, because the server limits the calls of each connection. By default, all channels of a
+    # process to the same address share one.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 1),
     ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
 ]
@@ -125,23 +128,21 @@ class Target:
         limit = self.timeout_s if timeout is None else timeout
         return None if math.isinf(limit) else limit
 
-    def open(self, *, own: bool = False) -> grpc.Channel:
-        """A blocking channel, which connects with the first call. `own`: with connections of its own."""
+    def open(self) -> grpc.Channel:
+        """A blocking channel, which connects with the first call."""
         if self.credentials is None:
-            return grpc.insecure_channel(self.address, options=self._options(own=own))
-        return grpc.secure_channel(self.address, self.credentials, options=self._options(own=own))
+            return grpc.insecure_channel(self.address, options=self._options())
+        return grpc.secure_channel(self.address, self.credentials, options=self._options())
 
-    def open_aio(self, *, own: bool = False) -> grpc.aio.Channel:
+    def open_aio(self) -> grpc.aio.Channel:
         """A channel of the running event loop; otherwise as `open`."""
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.address, options=self._options(own=own))
-        return grpc.aio.secure_channel(self.address, self.credentials, options=self._options(own=own))
+            return grpc.aio.insecure_channel(self.address, options=self._options())
+        return grpc.aio.secure_channel(self.address, self.credentials, options=self._options())
 
-    def _options(self, *, own: bool) -> list[tuple[str, str | int]]:
+    def _options(self) -> list[tuple[str, str | int]]:
         options = list(CHANNEL_OPTIONS)
         if is_local(self.address):
             # Otherwise a proxy from the environment would also serve loopback addresses.
             options.append(("grpc.enable_http_proxy", 0))
-        if own:
-            options.append(("grpc.use_local_subchannel_pool", 1))
         return options

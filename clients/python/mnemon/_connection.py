@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -13,8 +14,8 @@ import grpc
 from google.protobuf.message import Message
 
 from mnemon import _readiness as readiness
+from mnemon._attempts import CALLS_IN_FLIGHT_MAX, Attempts
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
-from mnemon._status import error_from_call
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
@@ -38,6 +39,7 @@ class Connection:
             address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
         )
         self._channel = self._target.open()
+        self._places = threading.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
         self._watches: WeakSet[Any] = WeakSet()
         self._closed = False
@@ -75,13 +77,27 @@ class Connection:
             time.sleep(waiting.pause())
 
     def _call(
-        self, method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request, timeout: float | None
+        self,
+        method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]",
+        request: _Request,
+        timeout: float | None,
+        *,
+        repeatable: bool = True,
     ) -> _Response:
-        limit = self._target.time_limit(timeout)
+        attempts = Attempts(self._target, timeout)
+        if not self._places.acquire(timeout=attempts.time_left()):
+            raise attempts.late()
         try:
-            return method(request, timeout=limit)
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self.address, timeout=limit) from error
+            while True:
+                # The client may have been closed in the meantime.
+                self._open_channel()
+                try:
+                    return method(request, timeout=attempts.time_left())
+                except grpc.RpcError as raised:
+                    pause_s = attempts.pause_after(raised, repeatable=repeatable)
+                time.sleep(pause_s)
+        finally:
+            self._places.release()
 
     def _open_channel(self) -> grpc.Channel:
         if self._closed:
@@ -114,6 +130,7 @@ class AsyncConnection:
             address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
         )
         self._channel: grpc.aio.Channel | None = None
+        self._places = asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
         self._watches: WeakSet[Any] = WeakSet()
         self._closed = False
@@ -152,13 +169,30 @@ class AsyncConnection:
             await asyncio.sleep(waiting.pause())
 
     async def _call(
-        self, method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request, timeout: float | None
+        self,
+        method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
+        request: _Request,
+        timeout: float | None,
+        *,
+        repeatable: bool = True,
     ) -> _Response:
-        limit = self._target.time_limit(timeout)
+        attempts = Attempts(self._target, timeout)
         try:
-            return await method(request, timeout=limit)
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self.address, timeout=limit) from error
+            async with asyncio.timeout(attempts.time_left()):
+                await self._places.acquire()
+        except TimeoutError:
+            raise attempts.late() from None
+        try:
+            while True:
+                # The client may have been closed in the meantime.
+                self._open_channel()
+                try:
+                    return await method(request, timeout=attempts.time_left())
+                except grpc.aio.AioRpcError as raised:
+                    pause_s = attempts.pause_after(raised, repeatable=repeatable)
+                await asyncio.sleep(pause_s)
+        finally:
+            self._places.release()
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._closed:

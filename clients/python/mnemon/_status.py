@@ -98,6 +98,12 @@ def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None
     )
 
 
+def late(address: str, timeout: float | None) -> errors.DeadlineExceededError:
+    """The error of a call that gets no answer within its deadline, in seconds."""
+    message = _message(grpc.StatusCode.DEADLINE_EXCEEDED, "", "", address, timeout)
+    return errors.DeadlineExceededError(message)
+
+
 def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
     """The exception that the single call would have raised for one item of a stream."""
     code = _CODES_BY_NUMBER.get(item.code, grpc.StatusCode.UNKNOWN)

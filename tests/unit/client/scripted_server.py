@@ -80,9 +80,9 @@ class ScriptedStore(
 
 
 @contextmanager
-def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
-    """Serves the script on a free port. Yields the address and the servicer."""
-    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+def scripted_server(*script: Script, threads: int = 4) -> Iterator[tuple[str, ScriptedStore]]:
+    """Serves the script on a free port, to so many calls at once. Yields the address and the servicer."""
+    server = grpc.server(ThreadPoolExecutor(threads), options=[("grpc.so_reuseport", 0)])
     store = ScriptedStore(list(script))
     add_KnowledgeStoreServiceServicer_to_server(store, server)
     add_MemoryServiceServicer_to_server(store, server)

@@ -98,7 +98,7 @@ class AsyncTools:
         request = tool_requests.call(
             tool, arguments, about=about, response_format=response_format, request_id=request_id
         )
-        response = await self._connection._call(self._stub.CallTool, request, timeout)
+        response = await self._connection._call(self._stub.CallTool, request, timeout, repeatable=False)
         return tool_convert.output_from_pb(response.output)
 
     async def parse(
@@ -133,7 +133,8 @@ class AsyncTools:
         request = tool_requests.execute(
             text, options, about=about, response_format=response_format, request_id=request_id
         )
-        return tool_convert.executed_from_pb(await self._connection._call(self._stub.ExecuteText, request, timeout))
+        response = await self._connection._call(self._stub.ExecuteText, request, timeout, repeatable=False)
+        return tool_convert.executed_from_pb(response)
 
     async def stats(self, *, timeout: float | None = None) -> tools.ProtocolStats:
         """Counts the texts that were parsed since the vault was opened, by outcome."""

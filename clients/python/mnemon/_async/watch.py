@@ -108,7 +108,7 @@ class _Stream:
 
     def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._address = target.address
-        self._channel = target.open_aio(own=True)
+        self._channel = target.open_aio()
         self._call = ChangeServiceStub(self._channel).WatchChanges(request)
         self._closed = False
 

@@ -96,7 +96,7 @@ class Tools:
         request = tool_requests.call(
             tool, arguments, about=about, response_format=response_format, request_id=request_id
         )
-        response = self._connection._call(self._stub.CallTool, request, timeout)
+        response = self._connection._call(self._stub.CallTool, request, timeout, repeatable=False)
         return tool_convert.output_from_pb(response.output)
 
     def parse(
@@ -131,7 +131,8 @@ class Tools:
         request = tool_requests.execute(
             text, options, about=about, response_format=response_format, request_id=request_id
         )
-        return tool_convert.executed_from_pb(self._connection._call(self._stub.ExecuteText, request, timeout))
+        response = self._connection._call(self._stub.ExecuteText, request, timeout, repeatable=False)
+        return tool_convert.executed_from_pb(response)
 
     def stats(self, *, timeout: float | None = None) -> tools.ProtocolStats:
         """Counts the texts that were parsed since the vault was opened, by outcome."""

@@ -112,7 +112,7 @@ class _Stream:
 
     def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._address = target.address
-        self._channel = target.open(own=True)
+        self._channel = target.open()
         self._call = ChangeServiceStub(self._channel).WatchChanges(request)
         self._closed = threading.Event()
         self._waiting_until: float | None = None

@@ -9,14 +9,12 @@ from langgraph.store.base import IndexConfig, Op, Result, SearchOp, TTLConfig
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from mnemon._async.client import AsyncClient
-from mnemon._errors import ResourceExhaustedError
 from mnemon.langgraph._batches import Batch, Gets, IndexFields, Listing, index_of, raise_first_error
 from mnemon.langgraph._searching import Call, search_steps
 
 CALLS_MAX = 32
-"""Calls of a store in flight at the same time. The others wait, so that the server does not refuse them."""
-ROOM_PAUSE_S, ROOM_WAIT_S = 0.1, 30.0
-"""How long to retry calls that the server refuses because other clients have many in flight."""
+"""Calls of a store in flight at the same time. The others wait here, because the client would count their wait against
+their deadlines, and would not limit the streams of puts."""
 
 
 class AsyncMnemonStore(AsyncBatchedBaseStore):
@@ -78,17 +76,9 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
             results[position] = end.value
 
     async def _call(self, call: Call) -> Any:
-        """Makes a call when few enough are in flight, and retries it while the server has no room."""
-        deadline = asyncio.get_running_loop().time() + ROOM_WAIT_S
+        """Makes a call when few enough are in flight."""
         async with self._in_flight:
-            while True:
-                try:
-                    return await call(self.client.facts)
-                except ResourceExhaustedError as error:
-                    if error.reason != "TOO_MANY_REQUESTS" or asyncio.get_running_loop().time() > deadline:
-                        raise
-                    wait_s = error.retry_after
-                await asyncio.sleep(wait_s or ROOM_PAUSE_S)
+            return await call(self.client.facts)
 
     async def _list(self, listing: Listing, results: list[Result]) -> None:
         found: list[tuple[str, ...]] = []
