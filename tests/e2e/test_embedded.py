@@ -280,6 +280,19 @@ def test_a_program_that_ends_closes_its_vault(tmp_path: Path, sockets: Path, pro
         assert memory.get("note").content == "Ada dislikes early flights."
 
 
+def test_a_vault_can_be_closed_while_it_opens(tmp_path: Path, sockets: Path) -> None:
+    program = """
+import asyncio, sys
+from mnemon import AsyncMnemon
+async def main():
+    await AsyncMnemon(sys.argv[1], embedding_model="hashing").close()
+    async with AsyncMnemon(sys.argv[1], embedding_model="hashing") as memory:
+        print(await memory.count())
+asyncio.run(main())
+"""
+    assert run_program(program, tmp_path / "data", sockets) == (0, "0\n", [])
+
+
 def test_without_the_server_an_error_says_what_to_install(tmp_path: Path, sockets: Path) -> None:
     program = "import sys; sys.modules['apsw'] = None; import mnemon; mnemon.Mnemon(sys.argv[1])"
     returncode, _, said = run_program(program, tmp_path / "data", sockets)

@@ -158,7 +158,7 @@ class GrpcServer:
         _require_fast_protobuf()
         self._server = self._build()
         self._address = self._bind(self._server)
-        await self._server.start()
+        await _start(self._server)
         return self
 
     async def __aexit__(
@@ -277,6 +277,18 @@ class GrpcServer:
         if self._address.socket_path:
             Path(self._address.socket_path).chmod(0o600)
         return self._address.at_port(port)
+
+
+async def _start(server: aio.Server) -> None:
+    """Starts the server. If it is cancelled meanwhile, it stops it again."""
+    # A cancellation must not reach gRPC, which would neither start nor stop then.
+    starting = asyncio.create_task(server.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await starting
+        await server.stop(None)
+        raise
 
 
 def _require_fast_protobuf() -> None:
