@@ -23,10 +23,13 @@ from mnemon_server.domain.collections import FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
-from mnemon_server.domain.facts import record_id
+from mnemon_server.domain.facts import FactRenewal, record_id
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.services.facts.store import FactStore
 
 from tests.support.archive_stores import (
     CREATED,
@@ -249,10 +252,15 @@ async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: Arc
         assert [event.record_id for event in opened.changes()] == ["before", "after"]
 
 
-async def test_a_ttl_written_as_a_whole_number_by_a_tool_is_kept(tmp_path: Path) -> None:
-    async with open_archive("in_memory", tmp_path) as opened:
-        assert created(await opened.take(fact(ttl_s=60, expire_time=LATER)))
+@pytest.mark.parametrize("engine", ["in_memory", "sqlite"])
+async def test_a_ttl_written_as_a_whole_number_by_a_tool_is_kept_and_renewed(tmp_path: Path, engine: str) -> None:
+    async with open_archive(engine, tmp_path) as opened, EmbeddingBatcher(HashingEmbedder(DIMENSION)) as batcher:
+        assert created(await opened.take(fact(ttl_s=60, expire_time=opened.clock.time + timedelta(seconds=30))))
         assert opened.stored(FACTS, record_id(ACME, "k")).fields["ttl_s"] == 60.0
+        facts = FactStore(opened.vault, batcher, clock=opened.clock)
+        [renewal] = (await facts.renew([(ACME, "k")])).results
+        await facts.aclose()
+        assert renewal == FactRenewal(opened.clock.time + timedelta(seconds=60))
 
 
 async def test_a_decision_with_values_of_wrong_types_is_refused(tmp_path: Path) -> None:
