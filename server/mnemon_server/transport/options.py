@@ -15,8 +15,8 @@ MARGIN_BYTES = 1 << 20
 """How far a request may exceed our own limit, whose error says more than the runtime's. The runtime refuses a larger
 one once it has read its length, before any of its bytes."""
 STREAMS_PER_CONNECTION_MAX = 512
-"""As many as single calls in work by default. Beyond it, the runtime refuses streams without a reason; our own limits,
-which give one and say when to come again, should be reached first."""
+"""The default limit of concurrent single calls. Beyond it, the runtime refuses streams without a reason. Our own
+limits give one and say when to try again, and should be reached first."""
 REQUESTS_PER_READ_MAX = 4
 WINDOW_BYTES = 64 << 10
 """What a connection may send into a stream that is not read. A message that is being read may be sent as a whole."""

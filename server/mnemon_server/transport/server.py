@@ -141,7 +141,7 @@ class GrpcServer:
 
     @property
     def open_streams(self) -> int:
-        """Streams in work, except for those of the health service."""
+        """Open streams, except for those of the health service."""
         return self._streams.open_count
 
     @property
@@ -183,7 +183,7 @@ class GrpcServer:
         self._readiness = asyncio.create_task(watching)
 
     async def shut_down(self) -> None:
-        """Shuts down gracefully: NOT_SERVING, time for clients to leave, streams ended, calls in work finished."""
+        """Shuts down gracefully: NOT_SERVING, time for clients to leave, streams ended, calls in progress finished."""
         _log.info("shutting down", open_streams=self._streams.open_count)
         self._stop_readiness()
         self._health.shut_down()

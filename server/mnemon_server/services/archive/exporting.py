@@ -224,7 +224,7 @@ def _within(namespace: tuple[str, ...]) -> Callable[[tuple[str, ...]], bool]:
 
 
 def _that_fits(kind: RecordKind, document: Document) -> Document:
-    """The document; if it does not fit into one message, without what an import can make anew."""
+    """The document; if it does not fit into one message, without what an import can recompute."""
     if _message_bytes(document) <= RECORD_BYTES_MAX:
         return document
     if kind is RecordKind.FACT:

@@ -1,4 +1,4 @@
-"""What an archived record must be before it is stored: each kind is read as its service reads it, and written anew.
+"""What an archived record must be before it is stored: each kind is read as its service reads it, and rebuilt.
 
 So a field that follows from others is right, wherever the archive came from, and no service gets a record that it
 cannot read.

@@ -1,4 +1,4 @@
-"""The passages of imported records: as they come if the same model made their vectors, otherwise made anew."""
+"""The passages of imported records: unchanged if the same model made their vectors, otherwise recomputed."""
 
 from collections.abc import Iterator, Sequence
 

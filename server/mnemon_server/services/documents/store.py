@@ -209,7 +209,7 @@ class DocumentStore:
         return receipt
 
     async def rebuild_index(self) -> AsyncIterator[RebuildProgress]:
-        """Builds the vector index anew; it goes on when the caller leaves.
+        """Rebuilds the vector index; it continues after the caller leaves.
 
         Raises:
             InvalidOperationError: the backend has no vector index.

@@ -150,7 +150,7 @@ class ChangeTail:
             return
         news = await self._offload(self._log.read, self._head, limit=CHANGES_MAX, where=EVERYTHING)
         if not news.caught_up or news.floor > self._head:
-            # Followers read so many changes from the log themselves, page by page: this part could end within a commit.
+            # Followers read this many changes from the log themselves, page by page: this part may end within a commit.
             # And if changes were dropped before they were read, followers must learn of that from the log.
             self._reset(await self._offload(self._log.state))
         elif news.changes:

@@ -104,7 +104,7 @@ def read_names(request: pb.BatchGetFactsRequest) -> Names:
 
 
 def read_renewal(request: pb.RenewFactsRequest) -> Names:
-    """The namespace and key of each fact whose ttl is to begin anew."""
+    """The namespace and key of each fact whose ttl is to restart."""
     reader = Reader()
     names = _names(reader, request)
     reader.finish(chain(names_violations(names), request_id_violations(request.request_id)))

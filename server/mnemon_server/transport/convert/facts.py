@@ -180,7 +180,7 @@ def namespaces_to_pb(page: NamespacePage, next_page_token: str) -> pb.ListNamesp
 
 
 def renewals_to_pb(receipt: RenewalReceipt) -> pb.RenewFactsResponse:
-    """The outcome of each fact whose ttl was to begin anew."""
+    """The outcome of each fact whose ttl was to restart."""
     message = pb.RenewFactsResponse(replayed=receipt.replayed)
     for result in receipt.results:
         if isinstance(result, FactRenewal):

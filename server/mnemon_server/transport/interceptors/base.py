@@ -26,7 +26,7 @@ _METHODS_MAX = 1000
 
 @dataclass(slots=True)
 class Call:
-    """What is known of the call in work."""
+    """What is known about the call in progress."""
 
     request_id: str
     reason: str = ""

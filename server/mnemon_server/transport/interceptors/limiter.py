@@ -1,4 +1,4 @@
-"""Limits the calls in work at once: further ones are refused with a hint, rather than queued without bound."""
+"""Limits concurrent calls: further ones are refused with a hint, rather than queued without bound."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ class StreamWriter(MethodInterceptor):
 
     @property
     def open_count(self) -> int:
-        """Streams in work, except for those that only wait for the client to read the last message."""
+        """Open streams, except for those that only wait for the client to read the last message."""
         return len(self._open)
 
     def is_ending(self) -> bool:

@@ -1,4 +1,4 @@
-"""Bulk streams: several requests in work at once, answered in order; an item that is wrong fails alone."""
+"""Bulk streams: several concurrent requests, answered in order; an invalid item fails alone."""
 
 import asyncio
 from collections import deque
@@ -12,7 +12,7 @@ from mnemon_server.transport.incidents import report
 from mnemon_server.transport.status import Failure
 
 REQUESTS_AHEAD, BYTES_AHEAD = 4, 4 << 20
-"""How much of one stream is in work at once: enough to fill the embedder's batches while answers travel."""
+"""How much of one stream is in progress at once: enough to fill the embedder's batches while answers travel."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -30,8 +30,8 @@ class _Begun(Generic[Response]):
 class ReadAhead(Generic[Request, Response]):
     """Works on several requests at once, so that batches stay full while answers travel.
 
-    A request that shares a key with one in work waits: changes of one record keep their order. The stream is read only
-    as fast as the answers are taken.
+    A request that shares a key with one in progress waits: changes of one record keep their order. The stream is read
+    only as fast as the answers are taken.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class ReadAhead(Generic[Request, Response]):
             work: answers a request.
             keys: the records that a request changes.
             weight: how much a request is.
-            ahead: requests in work at once.
-            weight_max: weight in work at once; a heavier request is worked on alone.
+            ahead: requests in progress at once.
+            weight_max: weight in progress at once; a heavier request is processed alone.
         """
         self._work, self._keys, self._weight = work, keys, weight
         self._ahead, self._weight_max = ahead, weight_max

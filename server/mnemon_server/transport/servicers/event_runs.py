@@ -1,4 +1,4 @@
-"""Runs of events from a stream: recorded in the order in which they come, with several runs in work at once."""
+"""Runs of events from a stream: recorded in order of arrival, with several runs in progress at once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

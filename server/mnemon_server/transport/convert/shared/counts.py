@@ -35,7 +35,7 @@ LARGE_BYTES = 16 << 10
 VECTOR_MAX = 65_536
 """Numbers of a vector: more than those of any model."""
 FIELDS_MAX, PASSAGES_MAX = 64, 16_384
-"""Of a record of an archive. Its collection has fewer fields, and no message has room for so many passages' vectors."""
+"""Of a record of an archive. Its collection has fewer fields, and the vectors of more passages fit into no message."""
 
 _BY_NAME: Mapping[str, int] = {
     **dict.fromkeys(("metadata", "filters", "set_metadata", "remove_metadata"), METADATA_KEYS_MAX),
