@@ -1,8 +1,10 @@
 """Text removed from an open vault, or replaced in it, soon leaves all of its files."""
 
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -153,4 +155,30 @@ def test_text_removed_before_a_kill_is_erased_after_the_start(tmp_path: Path) ->
     assert (files_with(tmp_path, "amberword"), files_with(tmp_path, "cedarword")) == ([], [])
     assert files_with(tmp_path, "birchword")
     assert [one.content for one in vault.collection(DOCUMENTS).get_documents(["b"]) if isinstance(one, Document)]
+    vault.close()
+
+
+def test_removed_events_count_as_pending_until_their_file_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletion, counts, reopened = Path.unlink, queue.Queue[int](), threading.Event()
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001 - as Path.unlink
+        if path.suffix == ".segment" and "cedarword" in path.read_text(errors="ignore"):
+            assert reopened.wait(60)
+            counts.put(vault.timeline.status().removal_pending_count)
+        deletion(path, missing_ok=missing_ok)
+
+    # After a restart, records.db itself holds no removed text that would be counted, too.
+    first = open_vault(tmp_path / "d", 3600)
+    append(first.timeline, happening("e", content="cedarword"), happening("f"))
+    wait_until(lambda: any(name.endswith(".segment") for name in files_with(tmp_path, "cedarword")))
+    first.timeline.prune(get(first.timeline, "e"), PruneReason.REQUESTED).result()
+    first.close()
+    monkeypatch.setattr(Path, "unlink", unlink)
+    vault = open_vault(tmp_path / "d")
+    reopened.set()
+    assert counts.get(timeout=60) == 1
+    wait_until(lambda: pending(vault) == 0)
+    assert files_with(tmp_path, "cedarword") == []
     vault.close()

@@ -48,8 +48,11 @@ def status(
         latest=latest,
         index_bytes=index.nbytes,
         loaded_segment_count=maintenance.loaded_segment_count,
-        # Each of the three may still contain the same removed events, so the largest count applies.
-        removal_pending_count=max(stored.removal_pending_count, texts.removed_count, connections.removals.events),
+        # Each of them may still contain the same removed events, so the largest count applies. The files come after
+        # records.db, which forgets removed events just before the files are deleted.
+        removal_pending_count=max(
+            stored.removal_pending_count, maintenance.erasing_count, texts.removed_count, connections.removals.events
+        ),
         lost=stored.lost,
         scrub_time=None if stored.scrub_time_us is None else from_microseconds(stored.scrub_time_us),
         text_pending_count=texts.pending_count if is_warm else 0,

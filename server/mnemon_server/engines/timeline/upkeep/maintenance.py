@@ -62,6 +62,11 @@ class MaintenanceTasks:
 
     # For any thread
 
+    @property
+    def erasing_count(self) -> int:
+        """See SegmentStore."""
+        return self._store.erasing_count
+
     def note_appended(self, byte_count: int) -> bool:
         """Must be called after events were committed; returns whether the maintenance thread must be woken."""
         # Concurrent calls may lose part of the sum. Then the next write happens a little later or sooner, which is

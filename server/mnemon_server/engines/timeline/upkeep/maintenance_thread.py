@@ -76,6 +76,11 @@ class MaintenanceThread:
         """The number of segments in the index so far."""
         return self.tasks.loaded_count
 
+    @property
+    def erasing_count(self) -> int:
+        """See SegmentStore."""
+        return self.tasks.erasing_count
+
     def failure(self) -> str | None:
         """The current problem with the files, as a sentence; None if there is none."""
         return self.tasks.health.failure()

@@ -62,6 +62,12 @@ class SegmentStore:
         self.readers = ReaderCache(files, manifest.epoch)
         self._unsettled: Swap | None = None
 
+    @property
+    def erasing_count(self) -> int:
+        """The number of removed events in files that records.db no longer refers to, but that still exist."""
+        swap = self._unsettled
+        return sum(map(len, swap.erased.values())) if swap else 0
+
     def find(self, segment_id: int) -> SegmentRow | None:
         """The current row of a segment; None if it does not exist."""
         return next((row for row in self.manifest.segments() if row.segment_id == segment_id), None)
