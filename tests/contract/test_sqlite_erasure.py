@@ -53,8 +53,15 @@ def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
 
 def files_with(folder: Path, text: str) -> list[str]:
     """The files that hold a text, or the unit vector that it was indexed with."""
-    found = [path for path in folder.rglob("*") if path.is_file()]
-    return sorted(path.name for path in found if text.encode() in path.read_bytes())
+
+    def holds(path: Path) -> bool:
+        try:
+            return text.encode() in path.read_bytes()
+        except FileNotFoundError:
+            # A journal of SQLite, which was deleted meanwhile.
+            return False
+
+    return sorted(path.name for path in folder.rglob("*") if path.is_file() and holds(path))
 
 
 def pending(vault: SQLiteVault) -> int:
