@@ -131,8 +131,9 @@ class BridgedStores:
 
         async def is_settled() -> bool:
             nonlocal found
-            found = await bridge.status()
+            # In this order: a bridge that finds a gap moves its position first and closes the gap afterwards.
             at_rest = bridge.keep_after() == self.vault.changes.state().head
+            found = await bridge.status()
             return at_rest and not found.queue_depth and not found.message
 
         await eventually(is_settled)
