@@ -185,6 +185,18 @@ class VaultTransactionsContract(VaultSuite):
         assert seen == [["s0", "s1", "s2"], ["s2", "new"], ["s0"], ["s2", "new"], 3, [2, None, 1]]
         assert listed(engine) == ["s2", "new"]
 
+    def test_a_list_in_a_transaction_can_leave_out_the_texts(self, vault: Vault) -> None:
+        seen = []
+
+        def program(tx: VaultTransaction) -> None:
+            documents = tx.collection(DOCUMENTS)
+            documents.put_document(write("d", "zebra", metadata={"n": 1}))
+            [(_, document)] = documents.list_documents(RecordFilter(), limit=2, fields_only=True)
+            seen.append((document.doc_id, document.content, document.metadata, document.passages))
+
+        run(vault, program)
+        assert seen == [("d", "", {}, ())]
+
     def test_related_documents_in_a_transaction_include_its_own_writes(
         self, vault: Vault, engine: RecordEngine
     ) -> None:

@@ -248,6 +248,28 @@ async def test_watchers_get_each_change_and_the_fact(connection: Connection) -> 
     assert "aisle" not in json.dumps(MessageToDict(changes[3]))
 
 
+@pytest.mark.parametrize("view", [changes_pb2.CHANGE_VIEW_BASIC, changes_pb2.CHANGE_VIEW_FULL])
+async def test_watchers_get_the_name_of_each_fact_that_a_filter_removed(connection: Connection, view: Any) -> None:
+    facts, below = connection.facts, (*ADA, "travel")
+    for namespace, key in ((ADA, "seat"), (ADA, "tea"), (below, "seat"), (BOB, "tea")):
+        await put(facts, namespace, key, {"content": "window"})
+    watch = connection.changes.WatchChanges(changes_pb2.WatchChangesRequest(view=view))
+    assert (await watch.read()).HasField("started")
+    everything_of_ada = pb.FactFilter(namespace=ADA, subtree=True)
+    assert (await facts.DeleteFacts(pb.DeleteFactsRequest(filter=everything_of_ada))).deleted_count == 3
+    changes: list[changes_pb2.Change] = []
+    while len(changes) < 3:
+        changes += (await watch.read()).batch.changes
+    watch.cancel()
+    requested = changes_pb2.FACT_DELETION_REASON_REQUESTED
+    assert [change.fact_change for change in changes] == [
+        changes_pb2.FactChange(namespace=namespace, key=key, reason=requested)
+        for namespace, key in ((ADA, "seat"), (ADA, "tea"), (below, "seat"))
+    ]
+    assert len({change.commit_id for change in changes}) == 1
+    assert not any(change.HasField("fact") for change in changes)
+
+
 async def test_the_log_names_facts_without_their_values(connection: Connection) -> None:
     await put(connection.facts, ADA, "seat", {"content": "window"})
     listed = changes_pb2.ListChangesRequest(filter={"types": [changes_pb2.CHANGE_TYPE_FACT_CREATED]})

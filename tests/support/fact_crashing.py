@@ -152,13 +152,10 @@ class FactTrial(KillTrial):
 
     def check_changes(self, stub: changes_pb2_grpc.ChangeServiceStub) -> None:
         """The log holds each acknowledged change once, the changes of each fact in order, and nothing else."""
-        names: dict[str, Name] = {}
         logged: dict[Name, list[Change]] = defaultdict(list)
         for change in all_changes(stub):
             kind = changes_pb2.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_")
-            if change.fact_change.key:
-                names[change.record_id] = _name(change.fact_change)
-            logged[names[change.record_id]].append((kind, change.revision, change.request_id))
+            logged[_name(change.fact_change)].append((kind, change.revision, change.request_id))
         assert logged == {name: changes for worker in self.workers for name, changes in worker.history.items()}
 
 

@@ -486,8 +486,8 @@ async def test_a_dry_run_counts_and_removes_nothing(facts: OpenedFacts) -> None:
     assert await facts.keys() == ["b"]
     deleted = facts.changes()[-2:]
     assert [json.loads(change.details) for change in deleted] == [
-        {"namespace": ["org", "acme"], "key": "", "reason": "requested"}
-    ] * 2
+        {"namespace": ["org", "acme"], "key": key, "reason": "requested"} for key in ("a", "c")
+    ]
     assert deleted[0].commit == deleted[1].commit
     subtree = FactFilter(namespace=Namespace(("org",)), subtree=True)
     assert (await facts.store.delete_many(subtree)).deleted_count == 2

@@ -190,10 +190,10 @@ def test_a_reconciliation_is_reported_with_its_records_and_action() -> None:
 
 
 def test_a_fact_is_reported_with_its_place_and_the_reason_for_its_removal() -> None:
-    said = {"namespace": ["user", "ada"], "key": "", "reason": "expired"}
+    said = {"namespace": ["user", "ada"], "key": "seat", "reason": "expired"}
     message = details_of(ChangeType.FACT_DELETED, json.dumps(said))
     assert message.fact_change == pb.FactChange(
-        namespace=["user", "ada"], key="", reason=pb.FACT_DELETION_REASON_EXPIRED
+        namespace=["user", "ada"], key="seat", reason=pb.FACT_DELETION_REASON_EXPIRED
     )
 
 

@@ -157,7 +157,6 @@ class FactChange(JsonValue):
 
     namespace: Namespace
     key: str
-    """Empty if many facts were removed at once; then the namespace is that of the request."""
     reason: FactDeletionReason | None = None
     """Of a fact that was removed."""
 

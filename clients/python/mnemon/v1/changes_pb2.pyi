@@ -621,7 +621,7 @@ class FactChange(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """Its key; empty if many facts were removed at once. The namespace is then the one in the request."""
+    """Its key."""
     reason: Global___FactDeletionReason.ValueType
     """For memory:fact:deleted."""
     @_builtins.property

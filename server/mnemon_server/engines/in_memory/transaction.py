@@ -13,7 +13,7 @@ from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly
 
 
 class InMemoryTransaction:
@@ -79,10 +79,19 @@ class InMemoryRecordTransaction:
         return self._records.get_documents(doc_ids, vectors=vectors)
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        vectors: bool = False,
+        descending: bool = False,
+        fields_only: FieldsOnly = False,
     ) -> list[tuple[int, Document]]:
         """See RecordTransaction."""
-        return self._records.list_documents(where, after=after, limit=limit, vectors=vectors, descending=descending)
+        return self._records.list_documents(
+            where, after=after, limit=limit, vectors=vectors, descending=descending, fields_only=fields_only
+        )
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordTransaction."""

@@ -238,7 +238,14 @@ class RecordTransaction(Protocol):
         """See RecordEngine."""
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        vectors: bool = False,
+        descending: bool = False,
+        fields_only: FieldsOnly = False,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
 

@@ -13,7 +13,7 @@ from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -113,11 +113,25 @@ class SQLiteRecordTransaction:
         return self._table.by_ids(self._connection, doc_ids, vectors=vectors)
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        vectors: bool = False,
+        descending: bool = False,
+        fields_only: FieldsOnly = False,
     ) -> list[tuple[int, Document]]:
         """See RecordTransaction."""
-        page = self._table.page
-        return page(self._connection, where, after=after, limit=limit, vectors=vectors, descending=descending)
+        return self._table.page(
+            self._connection,
+            where,
+            after=after,
+            limit=limit,
+            vectors=vectors,
+            descending=descending,
+            fields_only=fields_only,
+        )
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordTransaction."""

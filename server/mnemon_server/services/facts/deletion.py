@@ -4,18 +4,22 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.errors import FactNotFoundError
 from mnemon_server.domain.facts import FactFilter, record_id
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
+from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.stored_form import has_expired, is_fact
-from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, details, remove
+from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, remove
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.writes import request_key
+
+_PAGE = 1_000
+_NAME = frozenset({"namespace", "fact_key"})
 
 
 class FactDeletion:
@@ -60,11 +64,9 @@ class FactDeletion:
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
-            about = details(namespace, "", REQUESTED)
-            deleted = records.delete_documents(living(where, tx.now), change=ChangeType.FACT_DELETED, details=about)
-            about = details(namespace, "", EXPIRED)
-            records.delete_documents(expired(tx.now, where), change=ChangeType.FACT_DELETED, details=about)
-            return json.dumps(deleted.deleted_count)
+            deleted = _remove_matching(records, living(where, tx.now), REQUESTED)
+            _remove_matching(records, expired(tx.now, where), EXPIRED)
+            return json.dumps(deleted)
 
         identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))
         receipt = await completion(self._vault.transact(program, request=identity))
@@ -81,3 +83,13 @@ class FactDeletion:
             return json.dumps(len(ended))
 
         return int(json.loads((await completion(self._vault.transact(program))).answer))
+
+
+def _remove_matching(records: RecordTransaction, where: RecordFilter, reason: str) -> int:
+    """Removes the matching facts and returns their number. Reads only their names, so that a damaged value can go."""
+    deleted = after = 0
+    while found := records.list_documents(where, after=after, limit=_PAGE, fields_only=_NAME):
+        for after, document in found:  # noqa: B007 - the last position is where the next page begins
+            remove(records, document, reason)
+        deleted += len(found)
+    return deleted
