@@ -120,6 +120,21 @@ async def test_readers_that_leave_during_a_message_are_not_logged_as_an_incident
     assert {line["code"] for line in lines if line.get("method") == path("flood")} == {"CANCELLED"}
 
 
+async def test_a_write_that_the_runtime_refuses_is_an_incident_and_no_cancellation(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging(log_format="json", level="info")
+    handlers = Misbehaving()
+    async with bare_server(handlers, stream_write_timeout_s=0.5) as connection:
+        stream = method(connection.channel, "write_during_a_write")(b"700000")
+        await until(lambda: handlers.cleaned_up == 1)
+        messages, error = await stream_end(stream)
+    assert ([len(message) for message in messages], error.code()) == ([700_000], grpc.StatusCode.INTERNAL)
+    assert reason(error) == "INTERNAL"
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    assert len([line for line in lines if line["event"] == "incident"]) == 1
+
+
 async def test_a_stream_may_be_longer_than_the_default_deadline() -> None:
     async with bare_server(Misbehaving(), default_deadline_s=0.05) as connection:
         stream = method(connection.channel, "echo_stream")()

@@ -11,6 +11,7 @@ from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.transport.interceptors.base import request_bytes
 
 EXCEPTION_TEXT = "path/of/a/file/of/the/server"
+_STREAMS = ("flood", "idle", "raise_midway", "write_during_a_write")
 
 
 class Held:
@@ -34,7 +35,7 @@ class Misbehaving(grpc.GenericRpcHandler):
         if service != "test.Misbehaving":
             return None
         behaviour = getattr(self, name)
-        if name in ("flood", "idle", "raise_midway"):
+        if name in _STREAMS:
             return grpc.unary_stream_rpc_method_handler(behaviour)
         if name in ("echo_stream", "deaf"):
             return grpc.stream_stream_rpc_method_handler(behaviour)
@@ -102,6 +103,16 @@ class Misbehaving(grpc.GenericRpcHandler):
         yield b"first"
         raise ValueError(EXCEPTION_TEXT)
 
+    async def write_during_a_write(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
+        """Yields a message before the client has read another, as large as requested. The runtime refuses that."""
+        writing = asyncio.ensure_future(context.write(bytes(int(request))))
+        await asyncio.sleep(0)
+        try:
+            yield b"second"
+        finally:
+            self.cleaned_up += 1
+            await writing
+
     async def deaf(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> AsyncIterator[bytes]:
         """Reads none of its requests."""
         self.opened += 1
@@ -121,6 +132,6 @@ def path(name: str) -> str:
 
 def method(channel: aio.Channel, name: str) -> Callable[..., Any]:
     """The client's side of one method."""
-    if name in ("flood", "idle", "raise_midway"):
+    if name in _STREAMS:
         return channel.unary_stream(path(name))
     return channel.stream_stream(path(name)) if name == "echo_stream" else channel.unary_unary(path(name))

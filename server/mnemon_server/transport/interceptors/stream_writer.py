@@ -83,5 +83,7 @@ class StreamWriter(MethodInterceptor):
                         f"a message was left unread for {self._write_timeout_s:g} s; read faster, or ask for less"
                     ) from None
                 except aio.InternalError:
-                    # The client has left, and the runtime has yet to say so.
-                    raise asyncio.CancelledError from None
+                    # A write fails if the call has ended. The runtime then also cancels this task, usually later. If it
+                    # does not, the client still waits for the stream, and the failure is an error of the server.
+                    await asyncio.sleep(self._write_timeout_s)
+                    raise
