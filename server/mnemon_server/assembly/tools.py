@@ -8,10 +8,9 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.tools import OperatorTool
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.tools.forwarding import HttpEndpoint, ToolEndpoint
+from mnemon_server.services.tools.endpoints import ToolEndpoint
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner
-from mnemon_server.services.tools.tools_file import read_tools_file
 from mnemon_server.transport.tool_provider import GrpcEndpoint
 
 
@@ -24,6 +23,9 @@ async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
     """
     tools: tuple[OperatorTool, ...] = ()
     if settings.tools_file is not None:
+        # Imports httpx, a tenth of a second that servers without such tools do not wait for.
+        from mnemon_server.services.tools.tools_file import read_tools_file
+
         tools = await asyncio.to_thread(read_tools_file, settings.tools_file, settings.tool_endpoints_allowed)
     registry = ToolRegistry(((tool, _endpoint(tool)) for tool in tools), calls_max=settings.tool_calls_max)
     try:
@@ -44,4 +46,8 @@ def make_tools(settings: Settings, facts: FactStore, registry: ToolRegistry, off
 
 
 def _endpoint(tool: OperatorTool) -> ToolEndpoint:
-    return HttpEndpoint(tool) if tool.http else GrpcEndpoint(tool)
+    if not tool.http:
+        return GrpcEndpoint(tool)
+    from mnemon_server.services.tools.http_endpoint import HttpEndpoint
+
+    return HttpEndpoint(tool)

@@ -41,7 +41,7 @@ class GrpcEndpoint:
         self._provider = tool_provider_pb2_grpc.ToolProviderServiceStub(self._channel)
 
     async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
-        """See `ToolEndpoint` of services/tools/forwarding.py."""
+        """See `ToolEndpoint` of services/tools/endpoints.py."""
         request = pb.ProvideToolRequest(tool=name, namespace=namespace, request_id=request_id)
         fill_object(request.arguments, arguments)
         try:

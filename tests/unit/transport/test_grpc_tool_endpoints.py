@@ -10,7 +10,7 @@ import pytest
 from mnemon.v1 import tool_provider_pb2 as pb
 from mnemon_server.domain.errors import MnemonError, ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
-from mnemon_server.services.tools.forwarding import ToolEndpoint
+from mnemon_server.services.tools.endpoints import ToolEndpoint
 from mnemon_server.transport.tool_provider import RECONNECT_MS_MAX, GrpcEndpoint
 
 from tests.support.server import eventually

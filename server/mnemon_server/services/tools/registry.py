@@ -10,7 +10,7 @@ from mnemon_server.domain.tools import ListedTool, OperatorTool, ToolKind, Unoff
 from mnemon_server.services.shared.budget import Budget
 from mnemon_server.services.tools.argument_schema import ArgumentSchema, UnsupportedSchemaError
 from mnemon_server.services.tools.definitions import MANAGE_MEMORY, SEARCH_MEMORY
-from mnemon_server.services.tools.forwarding import ToolEndpoint
+from mnemon_server.services.tools.endpoints import ToolEndpoint
 
 MEMORY_TOOLS = (MANAGE_MEMORY, SEARCH_MEMORY)
 CALLS_IN_FLIGHT_MAX = 64

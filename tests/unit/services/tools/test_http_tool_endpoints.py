@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mnemon_server.domain.errors import MnemonError, ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
-from mnemon_server.services.tools.forwarding import HttpEndpoint
+from mnemon_server.services.tools.http_endpoint import HttpEndpoint
 
 from tests.support.tool_endpoints import Answer, ToolServer, saying, tool_server
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.tools import OperatorTool
-from mnemon_server.services.tools.forwarding import HttpEndpoint
+from mnemon_server.services.tools.http_endpoint import HttpEndpoint
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.tools_file import FILE_BYTES_MAX, TOOLS_MAX, read_tools_file
 

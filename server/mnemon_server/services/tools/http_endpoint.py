@@ -1,11 +1,11 @@
-"""Forwards calls to the operator's endpoints: the interface of an endpoint, and the one for HTTP."""
+"""Forwards calls over HTTP to the endpoints of an operator."""
 
 import asyncio
 import json
 import ssl
 from collections.abc import Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -14,31 +14,6 @@ from mnemon_server.domain.errors import ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
 
 REQUEST_ID_HEADER, NAMESPACE_HEADER = "Idempotency-Key", "Mnemon-Namespace"
-
-
-class ToolEndpoint(Protocol):
-    """The endpoint that runs an operator's tool; calls may run concurrently."""
-
-    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
-        """Calls a tool, and returns its answer: at most 1 MiB of UTF-8.
-
-        Args:
-            name: the name of the tool.
-            arguments: JSON values that satisfy the tool's schema.
-            namespace: the namespace of the context; empty if it has none.
-            request_id: the id of the request; empty if it has none.
-
-        Raises:
-            ToolUnreachableError: the endpoint cannot be reached, or does not answer within its timeout.
-            ToolFailedError: it answers with an error, or with an invalid answer.
-
-        Neither error message contains the endpoint's answer.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Closes its connections. No call may be in flight."""
-        ...
 
 
 class HttpEndpoint:
@@ -64,7 +39,7 @@ class HttpEndpoint:
         )
 
     async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
-        """See `ToolEndpoint`."""
+        """See `ToolEndpoint` of endpoints.py."""
         body = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
         headers = _headers(namespace, request_id)
         try:
