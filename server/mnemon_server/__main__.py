@@ -34,7 +34,7 @@ def _run() -> None:
         package = (error.name or "").partition(".")[0]
         if package in ("", "mnemon", "mnemon_server"):
             raise
-        sys.exit(f"mnemon-server needs the package {package!r}, which is not installed: pip install 'mnemon[server]'")
+        sys.exit(f"mnemon-server needs the package {package!r}, which is not installed: pip install mnemon-server")
 
 
 if __name__ == "__main__":

@@ -297,4 +297,4 @@ def test_without_the_server_an_error_says_what_to_install(tmp_path: Path, socket
     program = "import sys; sys.modules['apsw'] = None; import mnemon; mnemon.Mnemon(sys.argv[1])"
     returncode, _, said = run_program(program, tmp_path / "data", sockets)
     assert returncode == 1
-    assert said[-1].endswith("pip install 'mnemon[server]'")
+    assert said[-1].endswith("pip install mnemon-server")

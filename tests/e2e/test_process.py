@@ -236,7 +236,7 @@ def test_without_the_servers_packages_the_command_says_what_to_install(tmp_path:
     failed = run_command("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), PYTHONPATH=path)
     assert failed.returncode == 1
     assert failed.stderr.strip() == (
-        f"mnemon-server needs the package {package!r}, which is not installed: pip install 'mnemon[server]'"
+        f"mnemon-server needs the package {package!r}, which is not installed: pip install mnemon-server"
     )
 
 

@@ -246,4 +246,4 @@ def test_without_pyyaml_the_command_says_what_to_install(
     done = run(address, "rules", "load", path)
 
     assert done.returncode == 1
-    assert "pip install 'mnemon[cli]'" in done.stderr
+    assert "pip install 'mnemon-client[cli]'" in done.stderr

@@ -192,7 +192,7 @@ async def test_the_log_never_holds_what_users_wrote(capfd: pytest.CaptureFixture
 
 
 def test_trap_11_stubs_import_on_the_oldest_runtimes_that_are_declared() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())["project"]
     oldest = {}
     for text in project["dependencies"]:
         requirement = Requirement(text)

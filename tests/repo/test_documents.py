@@ -12,6 +12,8 @@ DOCUMENTS = tracked_files("*.md")
 TARGET = re.compile(r"^([a-z][a-z0-9-]*):", re.MULTILINE)
 MAKE_COMMAND = re.compile(r"(?:^|`)[ ]*make ([a-z][a-z0-9-]*)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+HOME = "https://github.com/mnemon-ai/mnemon/blob/main/"
+"""How READMEs that packages take along link to files, since only pages here can do so by relative paths."""
 
 
 def _targets() -> set[str]:
@@ -33,8 +35,8 @@ def test_every_make_command_in_a_document_is_a_target(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_id)
 def test_every_link_to_a_file_has_a_target(document: Path) -> None:
-    links = [link for link in LINK.findall(_read(document)) if "://" not in link]
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    links = [link.replace(HOME, f"{ROOT}/") for link in LINK.findall(_read(document))]
+    assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
 
 
 def test_the_first_screen_starts_and_tests_the_server() -> None:

@@ -71,15 +71,15 @@ def test_without_its_extra_the_command_says_which_one_to_install(missing: str) -
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert "pip install 'mnemon[cli]'" in done.stderr
+    assert "pip install 'mnemon-client[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("missing", "script", "extra"),
     [
-        ("mcp", "sys.argv = ['mnemon', 'mcp']; from mnemon.__main__ import main; main()", "mnemon[mcp]"),
-        ("langgraph", "import mnemon.langgraph", "mnemon[langgraph]"),
+        ("mcp", "sys.argv = ['mnemon', 'mcp']; from mnemon.__main__ import main; main()", "mnemon-client[mcp]"),
+        ("langgraph", "import mnemon.langgraph", "mnemon-client[langgraph]"),
     ],
 )
 def test_without_its_extra_an_integration_says_which_one_to_install(missing: str, script: str, extra: str) -> None:

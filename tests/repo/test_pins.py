@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,14 @@ def _names(requirements: list[object]) -> set[str]:
     return {re.sub(r"[-_.]+", "-", re.split(r"[<>=!~;\[ ]", text)[0]).lower() for text in texts}
 
 
-@pytest.fixture
-def project() -> dict[str, dict[str, object]]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+def _project(folder: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+
+
+CLIENT, SERVER = (_project(folder)["project"] for folder in ("clients/python", "server"))
+GROUPS = _project(".")["dependency-groups"]
+OURS = {"mnemon-client"}
+"""Published from this repository."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,9 +43,8 @@ def test_no_other_file_pins_anything() -> None:
     assert sorted(file.stem for file in (ROOT / "requirements").iterdir()) == NAMES
 
 
-def test_the_servers_dependencies_are_pinned(project: dict[str, dict[str, object]]) -> None:
-    asked = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["server"]
-    assert _names(asked) - _pins("server").keys() == set()
+def test_the_servers_dependencies_are_pinned() -> None:
+    assert _names(CLIENT["dependencies"] + SERVER["dependencies"]) - _pins("server").keys() == OURS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,15 +54,15 @@ def test_torch_and_its_drivers_are_pinned_nowhere(name: str) -> None:
     assert name == "reference" or not {"sentence-transformers", "transformers"} & _pins(name).keys()
 
 
-def test_the_dependencies_of_the_make_targets_are_pinned(project: dict[str, dict[str, object]]) -> None:
-    groups = project["dependency-groups"]
-    extras = project["project"]["optional-dependencies"]
-    dev = groups["dev"] + groups["test"] + groups["lint"] + groups["buf"] + extras["langgraph"] + extras["mcp"]
+def test_the_dependencies_of_the_make_targets_are_pinned() -> None:
+    extras = [each for extra in CLIENT["optional-dependencies"].values() for each in extra]
+    dev = GROUPS["dev"] + GROUPS["test"] + GROUPS["lint"] + GROUPS["buf"] + extras
     assert _names(dev) - _pins("dev").keys() == set()
-    assert _names(groups["test"] + extras["sentence-transformers"]) - _pins("reference").keys() == set()
-    assert _names(groups["generate"] + groups["buf"]) - _pins("generate").keys() == set()
+    transformers = SERVER["optional-dependencies"]["sentence-transformers"]
+    assert _names(GROUPS["test"] + transformers) - _pins("reference").keys() == set()
+    assert _names(GROUPS["generate"] + GROUPS["buf"]) - _pins("generate").keys() == set()
     for name in ("build", "fuzz", "lock", "weights"):
-        assert _names(groups[name]) - _pins(name).keys() == set()
+        assert _names(GROUPS[name]) - _pins(name).keys() == set()
 
 
 @pytest.mark.parametrize("name", ["dev", "reference"])

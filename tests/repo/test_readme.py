@@ -27,6 +27,8 @@ README, CLIENT_README = ROOT / "README.md", ROOT / "clients" / "python" / "READM
 SHOWN_ELSEWHERE = {
     "make serve": "runs until it is stopped",
     "make test": "runs this",
+    "pip install mnemon-server": "tests/e2e/test_packages.py",
+    "pip install 'mnemon-client[cli]'": "tests/e2e/test_packages.py",
     "mnemon mcp --transport http --user ada": "runs until it is stopped: tests/e2e/test_mcp_server.py",
 }
 SHOWN = {

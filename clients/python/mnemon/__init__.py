@@ -238,6 +238,8 @@ from mnemon._values.tools import (
     VcpCommand,
 )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AbortedError",
     "AckLevel",

@@ -10,7 +10,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("click", "rich"):
             raise
-        sys.exit("the mnemon command needs click and rich; install them with: pip install 'mnemon[cli]'")
+        sys.exit("the mnemon command needs click and rich; install them with: pip install 'mnemon-client[cli]'")
     mnemon(prog_name="mnemon")
 
 

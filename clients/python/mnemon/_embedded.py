@@ -108,7 +108,7 @@ def _start(data_dir: str | PathLike[str], settings: Mapping[str, Any]) -> "Embed
         from mnemon_server.embedded import EmbeddedServer
     except ImportError as error:
         raise ImportError(
-            f"a vault inside a program needs the server ({error}): pip install 'mnemon[server]'", name=error.name
+            f"a vault inside a program needs the server ({error}): pip install mnemon-server", name=error.name
         ) from error
     program = sys._getframe(2)
     with _client_errors():

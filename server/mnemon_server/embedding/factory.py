@@ -30,7 +30,7 @@ def open_embedder(
     Args:
         model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, runs on ONNX Runtime. `hashing`
             has no notion of meaning and is only for tests and trials. Any other name is a sentence-transformers model,
-            which needs the extra `mnemon[sentence-transformers]`.
+            which needs the extra `mnemon-server[sentence-transformers]`.
         precision: of the default model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed package.
         cache_dir: a folder of this program, where built graphs are kept.

@@ -15,7 +15,7 @@ from mnemon_server.embedding.passages import Token, cut_passages
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-EXTRA = "mnemon[sentence-transformers]"
+EXTRA = "mnemon-server[sentence-transformers]"
 _SEQUENCE_MAX_DEFAULT = 512
 _BATCH_TEXTS = 32
 

@@ -1,1 +1,1 @@
-"""The command line over the client; needs the extra `mnemon[cli]`."""
+"""The command line over the client; needs the extra `mnemon-client[cli]`."""

@@ -1,10 +1,10 @@
 """The command that serves the Model Context Protocol."""
 
 import asyncio
-from importlib.metadata import version
 
 import click
 
+from mnemon import __version__
 from mnemon._cli.facts.options import labels
 from mnemon._cli.session import Session
 from mnemon._errors import ConfigurationError
@@ -76,11 +76,11 @@ def serve_mcp(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn", "pydantic"):
             raise
-        raise click.ClickException("mnemon mcp needs mcp; install it with: pip install 'mnemon[mcp]'") from error
+        raise click.ClickException("mnemon mcp needs mcp; install it with: pip install 'mnemon-client[mcp]'") from error
 
     async def serve() -> None:
         async with session.asyncio_client() as client:
-            server = mcp_server(client, identity, version("mnemon"))
+            server = mcp_server(client, identity, __version__)
             if transport == "stdio":
                 await serve_stdio(server)
             else:

@@ -1,11 +1,13 @@
-"""LangGraph and LangChain on Mnemon: a store, and the two memory tools; installed with `mnemon[langgraph]`."""
+"""LangGraph and LangChain on Mnemon: a store, and the two memory tools; installed with `mnemon-client[langgraph]`."""
 
 try:
     import langgraph.store.base  # noqa: F401 - whether it is there
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("langgraph", "langchain_core"):
         raise
-    raise ImportError("mnemon.langgraph needs langgraph; install it with: pip install 'mnemon[langgraph]'") from error
+    raise ImportError(
+        "mnemon.langgraph needs langgraph; install it with: pip install 'mnemon-client[langgraph]'"
+    ) from error
 
 from mnemon.langgraph._async_store import AsyncMnemonStore
 from mnemon.langgraph._batches import IndexFields

@@ -63,5 +63,5 @@ def _from_yaml(content: bytes) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "yaml":
             raise
-        raise ValueError("YAML needs pyyaml; install it with: pip install 'mnemon[cli]'") from error
+        raise ValueError("YAML needs pyyaml; install it with: pip install 'mnemon-client[cli]'") from error
     return parsed(content)
