@@ -78,7 +78,7 @@ async def test_every_invalid_field_is_named_at_once(connection: Connection) -> N
     merge = pb.MergeMemoriesRequest(first=by_id(NOBODY), second=given("a"), request_id="r" * 129)
     assert "request_id" in violations(await failure_of(conflicts.MergeMemories(merge)))
     preview = pb.PreviewResolutionRequest(memory=statement("a", embedding=[1.0]))
-    assert violations(await failure_of(conflicts.PreviewResolution(preview))) == {"embedding"}
+    assert violations(await failure_of(conflicts.PreviewResolution(preview))) == {"memory.embedding"}
     assert violations(await failure_of(conflicts.UnmergeMemory(pb.UnmergeMemoryRequest())))
     page = pb.ListDecisionsRequest(page_size=-1)
     assert violations(await failure_of(conflicts.ListDecisions(page))) == {"page_size"}

@@ -1,7 +1,7 @@
 """The conflict service: finds, arbitrates, merges, previews and takes back conflicts, and lists the decisions."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -139,12 +139,10 @@ class ConflictStore:
         similarity = compare(new, known).similarity
         return Arbitrated(arbitrate(new, known, resolved.arbitration, similarity=similarity), resolved.name)
 
-    async def preview(
-        self, memory: SemanticMemory, embedding: Sequence[float] | None = None, *, rule: str = ""
-    ) -> SavedSemantic:
+    async def preview(self, memory: SemanticMemory, *, rule: str = "") -> SavedSemantic:
         """The answer that saving a statement with RESOLVE would get; changes nothing.
 
-        A statement that would be stored has no id, and nothing has a receipt.
+        A statement that would be stored has no id, and nothing has a receipt. Embeds a statement that has no embedding.
 
         Raises:
             RuleNotFoundError, InvalidArgumentError, EmbeddingError.
@@ -152,12 +150,11 @@ class ConflictStore:
         refuse(
             [
                 *statement_violations(memory),
-                *vector_violations(embedding, self._dimension, "embedding"),
+                *vector_violations(memory.embedding, self._dimension, "memory.embedding"),
                 *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
             ]
         )
-        given = replace(memory, memory_id="", embedding=None if embedding is None else tuple(embedding))
-        [embedded] = await self._statements.embedded([given])
+        [embedded] = await self._statements.embedded([replace(memory, memory_id="")])
         plan = await self._offload(self._plan, embedded, rule)
         return preview_plan(plan)
 

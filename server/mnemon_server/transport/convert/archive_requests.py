@@ -23,6 +23,7 @@ from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.validation import scope_violations
 from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
 from mnemon_server.transport.convert.episodic_requests import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
@@ -51,6 +52,7 @@ def read_export(request: pb.ExportRecordsRequest) -> ExportSelection:
         exact_namespace=message.exact_namespace,
         scope=scope_of(message),
     )
+    reader.violations.extend(scope_violations(selection.scope, "selection.scope"))
     reader.finish()
     return selection
 

@@ -51,7 +51,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     ) -> pb.PreviewResolutionResponse:
         memory = requests.read_preview(request)
         async with self.vault(context) as vault:
-            saved = await vault.conflicts.preview(memory, memory.embedding, rule=request.rule)
+            saved = await vault.conflicts.preview(memory, rule=request.rule)
         return convert.preview_to_pb(saved)
 
     async def UnmergeMemory(  # noqa: N802

@@ -274,8 +274,8 @@ async def test_a_preview_equals_the_later_save_and_changes_nothing(conflicts: Op
         }
         known = {document.doc_id: document for document in conflicts.documents()}
         before = conflicts.vault.changes.state()
-        memory = SemanticMemory("", content, scope=ADA, **fields)
-        preview = await conflicts.store.preview(memory, vector.tolist())
+        memory = SemanticMemory("", content, scope=ADA, embedding=tuple(vector.tolist()), **fields)
+        preview = await conflicts.store.preview(memory)
         assert conflicts.vault.changes.state() == before
         assert {document.doc_id: document for document in conflicts.documents()} == known
         saved = await conflicts.save(content, vector=vector, **fields)
@@ -359,7 +359,7 @@ async def test_errors_in_the_input_are_named_by_field(conflicts: OpenedConflicts
         (store.merge(known, known), ["second.memory_id"]),
         (store.merge(given("x"), given("y"), merge={"importance_boost": 2}), ["merge.importance_boost"]),
         (store.preview(SemanticMemory("", "", scope=ADA)), ["memory.content"]),
-        (store.preview(SemanticMemory("", "x", scope=ADA), [0.0] * 64), ["embedding"]),
+        (store.preview(SemanticMemory("", "x", scope=ADA, embedding=(0.0,) * 64)), ["memory.embedding"]),
         (store.list_decisions(memory_id="a\nb", limit=1), ["memory_id"]),
     ]
     for call, fields in calls:
