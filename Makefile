@@ -34,7 +34,7 @@ help: ## List the targets.
 
 .PHONY: serve
 serve: $(SERVER)/.stamp ## Serve on 127.0.0.1:50051 out of ./data; ARGS="--help" lists the flags.
-	@$(SERVER)/bin/mnemon-server serve $(ARGS)
+	@$(SERVER)/bin/mnemon-server serve --data-dir "$${MNEMON_DATA_DIR:-data}" $(ARGS)
 
 .PHONY: image
 image: ## Build the container image mnemon:latest.

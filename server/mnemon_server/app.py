@@ -1,10 +1,8 @@
 """Assembles the server. Everything that holds resources is closed in reverse order."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import cast
 
 import grpc
@@ -12,6 +10,7 @@ import grpc
 from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
+from mnemon_server.config.folders import user_cache_folder
 from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -80,12 +79,6 @@ async def open_document_store(settings: Settings, *, report: Report) -> AsyncIte
     """The knowledge store for these settings, with its engines."""
     async with open_vaults(settings, report=report) as vaults, vaults.use(DEFAULT_TENANT) as vault:
         yield vault.documents
-
-
-def user_cache_folder() -> Path:
-    """The user's folder of converted models, which all servers of the user share."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "mnemon"
 
 
 def open_configured_embedder(settings: Settings, report: Report) -> Embedder:

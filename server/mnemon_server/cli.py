@@ -14,6 +14,7 @@ from mnemon_server import __version__
 from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
+from mnemon_server.config.folders import user_cache_folder
 from mnemon_server.config.settings import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
 from mnemon_server.config.values import Setting, Texts
 from mnemon_server.domain.errors import MnemonError
@@ -88,7 +89,6 @@ def serve(loaded: LoadedSettings) -> None:
 @_configured
 def prepare(loaded: LoadedSettings) -> None:
     """Prepare the embedding model ahead of time, so that serve starts at once; print its identity."""
-    from mnemon_server.app import user_cache_folder
     from mnemon_server.embedding.factory import prepare_model
 
     settings = loaded.settings

@@ -211,6 +211,14 @@ def test_check_config_prints_every_value_with_its_origin(tmp_path: Path) -> None
     assert "MNEMON_TYPO is set but is not a setting" in plain.stderr
 
 
+def test_data_belongs_to_the_user_and_not_to_the_current_folder(tmp_path: Path) -> None:
+    printed = run_command("check-config", "--json", HOME=str(tmp_path), XDG_DATA_HOME="")
+    rows = {row["name"]: row for row in json.loads(printed.stdout)}
+    folder = Path(rows["data_dir"]["value"])
+    assert (folder.name, rows["data_dir"]["origin"]) == ("mnemon", "default")
+    assert folder.is_relative_to(tmp_path)
+
+
 def test_check_config_fails_on_a_wrong_value() -> None:
     failed = run_command("check-config", MNEMON_CHROMA_PORT="many")
     assert failed.returncode == 1

@@ -1,6 +1,8 @@
 """The documents name only what exists."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,16 @@ def test_the_first_screen_starts_and_tests_the_server() -> None:
 def test_every_target_is_explained_by_make_help() -> None:
     explained = set(re.findall(r"^([a-z][a-z0-9-]*):.*## ", _read(ROOT / "Makefile"), re.MULTILINE))
     assert explained == _targets()
+
+
+@pytest.mark.parametrize(("given", "folder"), [("", "data"), ("kept", "kept")])
+def test_make_serve_keeps_its_data_where_the_readme_says(given: str, folder: str) -> None:
+    printed = subprocess.run(["make", "--just-print", "serve"], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = printed.stdout.splitlines()[-1].replace(".venv/server/bin/mnemon-server", "echo")
+    environment = {"PATH": os.environ["PATH"], "MNEMON_DATA_DIR": given}
+    done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=True)  # noqa: S602
+    assert done.stdout.split() == ["serve", "--data-dir", folder]
+    assert "data goes to ./data" in _read(ROOT / "README.md")
 
 
 def test_the_changelog_begins_with_the_version_of_the_server() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.config.address import Address
+from mnemon_server.config.folders import user_data_folder
 from mnemon_server.config.values import VARIABLE_PREFIX, Setting, Texts, parse_value
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.namespaces import NamespaceTemplate
@@ -59,7 +60,10 @@ class Settings:
     tls_client_ca: Path | None = field(
         default=None, metadata=_row("PEM file with authorities; clients need a certificate from one.")
     )
-    data_dir: Path = field(default=Path("data"), metadata=_row("Folder for all data."))
+    data_dir: Path = field(
+        default_factory=user_data_folder,
+        metadata=_row("Folder for all data; by default `mnemon` in the user's data folder."),
+    )
     knowledge_store_backend: str = field(
         default="chromadb",
         metadata=_row(
@@ -352,7 +356,9 @@ def _rows() -> Iterator[Setting]:
     for row, hint in zip(dataclasses.fields(Settings), typing.get_type_hints(Settings).values(), strict=True):
         optional = isinstance(hint, types.UnionType)
         kind = typing.get_args(hint)[0] if optional else hint
-        yield Setting(name=row.name, type=kind, optional=optional, default=row.default, **row.metadata)
+        # Some defaults depend on the user; their texts say how.
+        default = None if row.default is dataclasses.MISSING else row.default
+        yield Setting(name=row.name, type=kind, optional=optional, default=default, **row.metadata)
 
 
 SETTINGS: Mapping[str, Setting] = {row.name: row for row in _rows()}
