@@ -3,6 +3,7 @@
 Native code may crash when it reads damaged files. In a separate process, it cannot crash the server.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -132,7 +133,9 @@ def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Entry point of the process, which imports this module without collections of garbage."""
+    gc.freeze()
+    gc.enable()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     # The parent ends this process by closing the pipe. A signal to the whole process group must not interrupt a write.
     os.umask(0o077)
@@ -152,7 +155,3 @@ def _take_standard_streams() -> tuple[BinaryIO, BinaryIO]:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     return os.fdopen(inbound, "rb"), os.fdopen(outbound, "wb")
-
-
-if __name__ == "__main__":
-    main()
