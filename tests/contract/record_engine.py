@@ -238,6 +238,58 @@ class RecordEngineContract(VaultSuite):
         clock.now += timedelta(hours=24)
         assert not engine.put_document(write("e", request=key("r"), seed=1)).result().replayed
 
+    def test_documents_that_are_put_together_end_as_those_put_one_by_one(self, engine: RecordEngine) -> None:
+        first = engine.put_document(write("known", "zebra")).result()
+        sent = engine.put_document(write("sent", "one", seed=1, request=key("sent"))).result()
+
+        writes = [
+            write("a", "lion", seed=2, metadata={"n": 1}, request=key("a")),
+            write("known", "zebra"),
+            write("known", "tiger", seed=3),
+            write("b", "lion cub", parts=2, seed=4),
+            write("missing", expected_revision=3),
+            write("a", "lion", seed=2, metadata={"n": 1}, request=key("a")),
+            write("b", "bear", seed=6),
+            write("other", request=key("a", b"other")),
+            write("sent", "one", seed=1, request=key("sent")),
+            write("a", expected_revision=0),
+            write("c", "lion", seed=7, expected_revision=0),
+        ]
+        results = engine.put_documents(writes).result()
+
+        created, unchanged, replaced, part, stale, again, later, reused, replayed, taken, last = results
+        assert [error.__class__ for error in (stale, reused, taken)] == [
+            RevisionMismatchError,
+            RequestIdReusedError,
+            RevisionMismatchError,
+        ]
+        assert again == replace(created, replayed=True)
+        assert replayed == replace(sent, replayed=True)
+        assert unchanged.sequence == first.sequence
+        outcomes = [
+            (receipt.outcome, receipt.revision) for receipt in (created, unchanged, replaced, part, later, last)
+        ]
+        assert outcomes == [
+            (WriteOutcome.CREATED, 1),
+            (WriteOutcome.UNCHANGED, 1),
+            (WriteOutcome.REPLACED, 2),
+            (WriteOutcome.CREATED, 1),
+            (WriteOutcome.REPLACED, 2),
+            (WriteOutcome.CREATED, 1),
+        ]
+        assert created.sequence < replaced.sequence < part.sequence < later.sequence < last.sequence
+        assert listed(engine) == ["known", "sent", "a", "b", "c"]
+        assert found_by_word(engine, "lion").keys() == {"a", "c"}
+        assert found_by_word(engine, "bear").keys() == {"b"}
+        assert engine.count_documents(RecordFilter({"n": 1})) == 1
+        assert engine.scan_vectors(unit_vector(7)).scores.max() == pytest.approx(1.0, abs=1e-6)
+        assert engine.stats().document_count == 5 == len(engine.scan_vectors(unit_vector(0)).passage_ids)
+        changes = engine.changes_after(sent.sequence, limit=9)
+        assert [change.doc_id for change in changes] == ["a", "known", "b", "c"]
+
+    def test_no_documents_can_be_put_together(self, engine: RecordEngine) -> None:
+        assert engine.put_documents([]).result() == []
+
     def test_filters_compare_type_and_value_and_combine_with_and(self, engine: RecordEngine) -> None:
         values: dict[str, Any] = {"int": 1, "float": 1.0, "bool": True, "text": "1", "long": "x" * 300}
         for i, (name, value) in enumerate(values.items()):

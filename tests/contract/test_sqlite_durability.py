@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import apsw
 import pytest
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import (
     ConfigurationError,
     EmbeddingModelMismatchError,
@@ -277,6 +279,35 @@ def test_a_failing_write_does_not_undo_others_of_its_transaction(tmp_path: Path)
     assert sum(future.exception() is not None for future in futures) == 50
     check_consistent(vault)
     vault.close()
+
+
+def test_a_document_that_cannot_be_stored_does_not_undo_those_put_with_it(tmp_path: Path) -> None:
+    with closing(open_vault(tmp_path)) as vault:
+        records = vault.collection(DOCUMENTS)
+        unpaired = replace(write("bad", "zebra"), document=Document("bad", "\ud800"))
+        writes = [write("a", "lion", request=key("a")), unpaired, write("c", "tiger", seed=2)]
+
+        first, failed, last = records.put_documents(writes).result()
+
+        assert isinstance(failed, UnicodeEncodeError)
+        assert isinstance(first, WriteReceipt)
+        assert isinstance(last, WriteReceipt)
+        assert listed(records) == ["a", "c"]
+        assert records.put_document(writes[0]).result() == replace(first, replayed=True)
+        check_consistent(vault)
+
+
+def test_documents_put_together_share_a_sync_and_are_each_a_commit(tmp_path: Path, vfs: FaultyVFS) -> None:
+    with closing(open_vault(tmp_path, vfs=vfs.name)) as vault:
+        records = vault.collection(DOCUMENTS)
+        syncs = vfs.syncs
+        receipts = records.put_documents([write(f"d{i}", seed=i, request=key(f"r{i}")) for i in range(50)]).result()
+        changes = vault.changes.read(0, limit=100, where=ChangeFilter()).changes
+
+        assert vfs.syncs - syncs < 10
+        assert [change.commit for change in changes] == [receipt.sequence for receipt in receipts]
+        assert [change.request_id for change in changes] == [f"r{i}" for i in range(50)]
+        check_consistent(vault)
 
 
 def test_concurrent_writes_share_a_sync(tmp_path: Path, vfs: FaultyVFS) -> None:

@@ -84,7 +84,7 @@ def test_text_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path:
 
     records.delete_document("a").result()
     rewritten = partial(replace, content="other")
-    other = [replace(part, end=5) for part in write("b", seed=4).passages]
+    other = [part._replace(end=5) for part in write("b", seed=4).passages]
     news = ChangeType.KNOWLEDGE_INDEXED
     records.update_document(DocumentUpdate(doc_id="b", update=rewritten, passages=other, change=news)).result()
     records.delete_documents(RecordFilter(scope=Scope(user=elder))).result()

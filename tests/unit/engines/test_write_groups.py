@@ -30,7 +30,9 @@ class Group:
             after_rollback=self._count_rollback,
         )
 
-    def run(self, *operations: Callable[[apsw.Connection], Any]) -> list[Future[Any]]:
+    def run(
+        self, *operations: Callable[[apsw.Connection], Any] | list[Callable[[apsw.Connection], Any]]
+    ) -> list[Future[Any]]:
         """Runs the operations as one group and waits for all of them."""
         gate, entered = threading.Event(), threading.Event()
 
@@ -40,12 +42,18 @@ class Group:
 
         first = self._writer.submit(hold)
         assert entered.wait(TIMEOUT_S)
-        futures = [self._writer.submit(operation) for operation in operations]
+        futures = [self._submit(operation) for operation in operations]
         gate.set()
         first.result(TIMEOUT_S)
         for future in futures:
             future.exception(TIMEOUT_S)
         return futures
+
+    def _submit(self, operation: Callable[[apsw.Connection], Any] | list[Callable[[apsw.Connection], Any]]) -> Any:
+        """Submits an operation, or several as the parts of one."""
+        if not isinstance(operation, list):
+            return self._writer.submit(operation)
+        return self._writer.submit(lambda connection: [part(connection) for part in operation], operation)
 
     def stored(self) -> list[int]:
         """The numbers that another connection sees."""
@@ -123,3 +131,20 @@ def test_an_operation_refused_before_writing_repeats_no_other(group: Group) -> N
     assert stored.result() == 5
     assert isinstance(failed.exception(), InvalidOperationError)
     assert (len(runs), group.rollbacks, group.stored()) == (1, 0, [5])
+
+
+def test_parts_of_an_operation_that_fails_run_one_by_one(group: Group) -> None:
+    error = InvalidOperationError("no")
+
+    before, parts, after = group.run(adding(1), [adding(2), adding(3, error), adding(4)], adding(5))
+
+    assert (before.result(), after.result()) == (1, 5)
+    assert parts.result() == [2, error, 4]
+    assert group.stored() == [1, 2, 4, 5]
+
+
+def test_parts_of_an_operation_that_succeeds_run_once(group: Group) -> None:
+    [parts] = group.run([adding(1), adding(2)])
+
+    assert parts.result() == [1, 2]
+    assert (group.rollbacks, group.stored()) == (0, [1, 2])

@@ -53,6 +53,18 @@ class InMemoryCollection:
         """See RecordEngine."""
         return self._call(write.request, lambda call: self.state.put(call, write))
 
+    def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
+        """See RecordEngine."""
+        results: list[WriteReceipt | Exception] = []
+        for write in writes:
+            try:
+                results.append(self.put_document(write).result())
+            except Exception as error:  # noqa: BLE001 - it is the result of this write
+                results.append(error)
+        together: Future[list[WriteReceipt | Exception]] = Future()
+        together.set_result(results)
+        return together
+
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
         """See RecordEngine."""
         return self._call(update.request, lambda call: self.state.update(call, update))

@@ -53,6 +53,13 @@ class RecordEngine(Protocol):
         `sequence` is that of the last change. After a deletion, revisions of the same id start anew.
         """
 
+    def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
+        """Stores documents as as many calls of `put_document` would, in their order, but faster.
+
+        The result has the receipt of each, or the exception that its own future would raise: a write that fails does
+        not affect the others.
+        """
+
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
         """Changes the document as `update` says; outcome MISSING, with revision 0, if it does not exist.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,7 @@ class VectorUsage:
     """False while the vault opens, until its graph is loaded or built, if there is to be one."""
 
 
-@dataclass(frozen=True, slots=True)
-class PassageInput:
+class PassageInput(NamedTuple):
     """A passage to store: code points `start` to `end` of the content, and its vector of unit length."""
 
     start: int

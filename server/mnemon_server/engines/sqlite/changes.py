@@ -1,5 +1,7 @@
 """The order of a collection's changes, and how far each index has applied them."""
 
+from collections.abc import Sequence
+
 import apsw
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +34,10 @@ def remember_deletion(connection: apsw.Connection, tables: Tables, doc_id: str, 
     connection.execute(f"INSERT OR REPLACE INTO {tables.deletions} (sequence, id) VALUES (?, ?)", (sequence, doc_id))
 
 
-def forget_deletion(connection: apsw.Connection, tables: Tables, doc_id: str) -> None:
-    """Drops the deletion record of a document that was created again."""
-    connection.execute(f"DELETE FROM {tables.deletions} WHERE id = ?", (doc_id,))
+def forget_deletions(connection: apsw.Connection, tables: Tables, doc_ids: Sequence[str]) -> None:
+    """Drops the deletion records of documents that are created again."""
+    statement = f"DELETE FROM {tables.deletions} WHERE id IN (SELECT value FROM carray(?))"
+    connection.execute(statement, (apsw.carray(tuple(doc_ids)),))
 
 
 def after(connection: apsw.Connection, table: DocumentTable, sequence: int, limit: int) -> list[DocumentChange]:

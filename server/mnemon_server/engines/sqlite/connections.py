@@ -110,9 +110,11 @@ class Connections:
         self._followers = [self.removals, *followers]
         self._open()
 
-    def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
-        """Runs `operation` in the next transaction. The future gets its result once that is durable."""
-        return self._writer.submit(operation)
+    def submit(
+        self, operation: Callable[[apsw.Connection], T], parts: Sequence[Callable[[apsw.Connection], Any]] = ()
+    ) -> Future[T]:
+        """Runs `operation` in the next transaction; see Writer.submit."""
+        return self._writer.submit(operation, parts)
 
     def lend(self) -> AbstractContextManager[apsw.Connection]:
         """A reading connection, within a transaction."""

@@ -15,7 +15,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps
 from mnemon_server.engines.sqlite import changes
-from mnemon_server.engines.sqlite.documents import DocumentTable, Found, PassageChanges
+from mnemon_server.engines.sqlite.documents import DocumentTable, Found, NewDocument, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 
 
@@ -68,16 +68,43 @@ class DocumentWrites:
         """See RecordEngine.put_document."""
         found = self._table.find(connection, write.document.doc_id)
         _check_revision(write.document.doc_id, found, write.expected_revision)
+        if found is None:
+            [receipt] = self.create(connection, effects, [(write, digest)])
+            return receipt
         content = _Content(
             write.document, digest, write.passages, write.change, write.details, write.changed, write.stamps
         )
-        if found is None:
-            return self._create(connection, effects, content, write.passages)
         if found.digest != digest:
             return self._replace(connection, effects, content, found, self._load(connection, found))
         if write.stamps is not None and not _has_times(old := self._load(connection, found), write.stamps):
             return self._replace(connection, effects, replace(content, passages=None), found, old)
         return _receipt(effects, write.document.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
+
+    def create(
+        self, connection: apsw.Connection, effects: Effects, writes: Sequence[tuple[DocumentWrite, bytes]]
+    ) -> list[WriteReceipt]:
+        """Stores documents that do not exist, each with its digest."""
+        next_sequence, operation, table = self._journal.next_sequence, effects.operation, self._table
+        new = [
+            NewDocument(write.document, write.passages, digest, next_sequence(), operation.now)
+            for write, digest in writes
+        ]
+        if self.followed:
+            changes.forget_deletions(connection, table.tables, [write.document.doc_id for write, _ in writes])
+        effects.passages.add(table.insert(connection, new))
+        effects.documents_added += len(new)
+        effects.sequence = new[-1].sequence
+        time = from_microseconds(operation.now)
+        receipts = []
+        for (write, _), (document, _, _, sequence, _) in zip(writes, new, strict=True):
+            doc_id, revision = document.doc_id, 1
+            if write.stamps is not None:
+                revision = max(revision, write.stamps.revision)
+                table.set_stamps(connection, doc_id, write.stamps, revision)
+            scope, details = scope_values(document.scope), write.details
+            operation.add(sequence, write.change, doc_id, revision, scope, details=details, request=write.request)
+            receipts.append(WriteReceipt(doc_id, WriteOutcome.CREATED, revision, time, sequence=sequence))
+        return receipts
 
     def update(self, connection: apsw.Connection, effects: Effects, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
@@ -126,24 +153,6 @@ class DocumentWrites:
     def _load(self, connection: apsw.Connection, found: Found) -> Document:
         [(_, _, document)] = self._table.select(connection, "d.position = ?", (found.position,), vectors=False)
         return document
-
-    def _create(
-        self, connection: apsw.Connection, effects: Effects, content: _Content, passages: Sequence[PassageInput]
-    ) -> WriteReceipt:
-        document, sequence, operation = content.document, self._journal.next_sequence(), effects.operation
-        if self.followed:
-            changes.forget_deletion(connection, self._table.tables, document.doc_id)
-        added = self._table.insert(
-            connection, document, passages, digest=content.digest, sequence=sequence, time=operation.now
-        )
-        revision, scope = content.revision_after(0), scope_values(document.scope)
-        self._stamp(connection, content, revision)
-        if content.change is not None:
-            operation.add(sequence, content.change, document.doc_id, revision, scope, details=content.details)
-        effects.passages.add(added)
-        effects.documents_added += 1
-        effects.sequence = sequence
-        return _receipt(effects, document.doc_id, WriteOutcome.CREATED, revision, sequence)
 
     def _replace(
         self, connection: apsw.Connection, effects: Effects, content: _Content, found: Found, old: Document

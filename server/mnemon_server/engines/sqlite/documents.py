@@ -16,11 +16,11 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS, decode_metadata, encode_
 from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import INT64_MAX, FilterValue, Scope
-from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageIds, PassageInput, RecordStamps, Vector
+from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageInput, RecordStamps, Vector
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
-from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows, metadata_types
+from mnemon_server.engines.sqlite.filters import metadata_rows, metadata_types
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
@@ -52,6 +52,16 @@ class Found(NamedTuple):
     scope: tuple[str, ...]
 
 
+class NewDocument(NamedTuple):
+    """A document that does not exist so far. `time` is in microseconds."""
+
+    document: Document
+    passages: Sequence[PassageInput]
+    digest: bytes
+    sequence: int
+    time: int
+
+
 @dataclass(slots=True)
 class PassageChanges:
     """Passages that were added to the searches, with their vectors, and those that were removed."""
@@ -80,9 +90,10 @@ class DocumentTable:
             "SELECT position, revision, sequence, digest, hidden, user, household, persona, agent, project"
             f" FROM {tables.documents} WHERE id = ?"
         )
+        self._existing = f"SELECT id FROM {tables.documents} WHERE id IN (SELECT value FROM carray(?))"
         self._insert = (
-            f"INSERT INTO {tables.documents} ({columns}, revision, sequence, create_time, update_time)"
-            f" VALUES ({', '.join('?' * (10 + len(own)))}, 1, ?, ?, ?)"
+            f"INSERT INTO {tables.documents} (position, {columns}, revision, sequence, create_time, update_time)"
+            f" VALUES ({', '.join('?' * (11 + len(own)))}, 1, ?, ?, ?)"
         )
         self._update = (
             f"UPDATE {tables.documents} SET ({columns}) = ({', '.join('?' * (10 + len(own)))}),"
@@ -90,7 +101,7 @@ class DocumentTable:
         )
         self._stamp = f"UPDATE {tables.documents} SET create_time = ?, update_time = ?, revision = ? WHERE id = ?"
         self._insert_passage = (
-            f"INSERT INTO {tables.passages} (position, ordinal, start, stop, vector) VALUES (?, ?, ?, ?, ?)"
+            f"INSERT INTO {tables.passages} (id, position, ordinal, start, stop, vector) VALUES (?, ?, ?, ?, ?, ?)"
         )
         self._insert_metadata = (
             f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES (?, ?, ?, ?)"
@@ -131,24 +142,27 @@ class DocumentTable:
             raise RecordDamagedError(self.tables.collection.name, doc_id) from error
         return _found(row) if row else None
 
-    def insert(
-        self,
-        connection: apsw.Connection,
-        document: Document,
-        passages: Sequence[PassageInput],
-        *,
-        digest: bytes,
-        sequence: int,
-        time: int,
-    ) -> PassageChanges:
-        """Adds a document."""
-        metadata = encode_metadata(document.metadata)
-        connection.execute(self._insert, (*self._values(document, metadata, digest), sequence, time, time))
-        position = connection.last_insert_rowid()
-        self._add_metadata(connection, position, document)
+    def existing(self, connection: apsw.Connection, doc_ids: Sequence[str]) -> set[str]:
+        """Those of the ids that a document has."""
+        if not doc_ids:
+            return set()
+        try:
+            return {row[0] for row in fetch(connection, self._existing, (apsw.carray(tuple(doc_ids)),))}
+        except (UnicodeDecodeError, apsw.CorruptError) as error:
+            raise RecordDamagedError(self.tables.collection.name) from error
+
+    def insert(self, connection: apsw.Connection, new: Sequence[NewDocument]) -> PassageChanges:
+        """Adds documents, in their order."""
+        placed = list(enumerate(new, _next_id(connection, self.tables.documents)))
+        rows = (
+            (position, *self._values(document, encode_metadata(document.metadata), digest), sequence, time, time)
+            for position, (document, _, digest, sequence, time) in placed
+        )
+        connection.executemany(self._insert, rows)
+        self._add_metadata(connection, [(position, each.document) for position, each in placed])
         if self.related is not None:
-            self.related.insert(connection, position, document)
-        return self._add_passages(connection, position, document, passages)
+            self.related.insert(connection, [(position, each.document) for position, each in placed])
+        return self._add_passages(connection, [(position, each.document, each.passages) for position, each in placed])
 
     def replace(
         self,
@@ -171,7 +185,7 @@ class DocumentTable:
         connection.execute(self._update, (*values, int(time is not None), sequence, time, found.position))
         if metadata != encode_metadata(old.metadata):
             self._delete_rows(connection, self.tables.metadata, found.position)
-            self._add_metadata(connection, found.position, new)
+            self._add_metadata(connection, [(found.position, new)])
         if self.related is not None:
             self.related.replace(connection, found.position, old, new)
         if passages is not None:
@@ -196,7 +210,7 @@ class DocumentTable:
         """
         removed = [] if old.hidden else self._hide_passages(connection, position, old.content)
         self._delete_rows(connection, self.tables.passages, position)
-        changes = self._add_passages(connection, position, new, passages)
+        changes = self._add_passages(connection, [(position, new, passages)])
         changes.removed = removed
         return changes
 
@@ -204,13 +218,6 @@ class DocumentTable:
         """Sets the times and the revision of an imported document."""
         times = to_microseconds(stamps.create_time), to_microseconds(stamps.update_time)
         connection.execute(self._stamp, (*times, revision, doc_id))
-
-    def set_sequence(self, connection: apsw.Connection, position: int, sequence: int) -> None:
-        """Marks a document as changed, for the indexes that are fed from the collection."""
-        connection.execute(
-            f"UPDATE {self.tables.documents} SET sequence = ? WHERE position = ?",
-            (sequence, position),
-        )
 
     def delete(self, connection: apsw.Connection, found: Found) -> PassageChanges:
         """Removes a document."""
@@ -240,25 +247,34 @@ class DocumentTable:
             *(ENCODERS[item.type](document.fields.get(item.name)) for item in self._fields),
         )
 
-    def _add_metadata(self, connection: apsw.Connection, position: int, document: Document) -> None:
-        if document.metadata:
-            rows = [(key, *row, position) for key, value in document.metadata.items() for row in metadata_rows(value)]
+    def _add_metadata(self, connection: apsw.Connection, placed: Sequence[tuple[int, Document]]) -> None:
+        """Adds the metadata of documents, each with its position."""
+        rows = [
+            (key, *row, position)
+            for position, document in placed
+            for key, value in document.metadata.items()
+            for row in metadata_rows(value)
+        ]
+        if rows:
             connection.executemany(self._insert_metadata, rows)
 
     def _add_passages(
-        self, connection: apsw.Connection, position: int, document: Document, passages: Sequence[PassageInput]
+        self, connection: apsw.Connection, placed: Sequence[tuple[int, Document, Sequence[PassageInput]]]
     ) -> PassageChanges:
-        changes = PassageChanges()
-        for ordinal, passage in enumerate(passages):
-            vector = passage.vector.astype(VECTOR_TYPE).tobytes()
-            connection.execute(self._insert_passage, (position, ordinal, passage.start, passage.end, vector))
-            if not document.hidden:
-                passage_id = connection.last_insert_rowid()
-                if self.tables.collection.words:
-                    text = document.content[passage.start : passage.end]
-                    keyword_index.insert(connection, self.tables.keywords, passage_id, text)
-                changes.added.append(passage_id)
-                changes.vectors.append(passage.vector)
+        """Adds the passages of documents, each with its position."""
+        changes, rows, texts = PassageChanges(), [], {}
+        passage_id = _next_id(connection, self.tables.passages) - 1
+        for position, document, passages in placed:
+            for ordinal, (start, end, vector) in enumerate(passages):
+                passage_id += 1
+                rows.append((passage_id, position, ordinal, start, end, vector.astype(VECTOR_TYPE, copy=False)))
+                if not document.hidden:
+                    texts[passage_id] = document.content[start:end]
+                    changes.vectors.append(vector)
+        connection.executemany(self._insert_passage, rows)
+        changes.added += texts
+        if texts and self.tables.collection.words:
+            keyword_index.insert(connection, self.tables.keywords, texts)
         return changes
 
     def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> list[int]:
@@ -397,31 +413,6 @@ class DocumentTable:
         except (UnicodeDecodeError, apsw.CorruptError) as error:
             raise self._damage(connection, condition, parameters, vectors=False) from error
 
-    def matching_passages(self, connection: apsw.Connection, where: RecordFilter) -> PassageIds:
-        """The ids of the passages of matching documents, ascending. Hidden documents have no passages."""
-        condition, parameters = prepare_filter(connection, self.tables, where)
-        names = self.tables
-        # The join order is fixed, because without statistics the planner may start with the passages. Fetching many ids
-        # as one text takes a third of the time of fetching them as rows.
-        ids = connection.execute(
-            f"SELECT group_concat(p.id) FROM {names.documents} AS d CROSS JOIN {names.passages} AS p"
-            f" ON p.position = d.position WHERE {condition} AND d.hidden = 0",
-            parameters,
-        ).get
-        return np.sort(np.fromstring(ids or "", np.int64, sep=","))
-
-    def filter_passages(self, connection: apsw.Connection, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
-        """The given passages whose documents match, in the given order."""
-        condition, parameters = compile_filter(self.tables, where, each=True)
-        names = self.tables
-        rows = fetch(
-            connection,
-            f"SELECT p.id FROM carray(?) AS wanted CROSS JOIN {names.passages} AS p ON p.id = wanted.value"
-            f" CROSS JOIN {names.documents} AS d ON d.position = p.position WHERE {condition} AND d.hidden = 0",
-            (id_array(passage_ids), *parameters),
-        )
-        return np.fromiter((row[0] for row in rows), np.int64)
-
     def _read(
         self,
         connection: apsw.Connection,
@@ -490,6 +481,11 @@ def _vector(stored: bytes) -> tuple[float, ...]:
     if not np.dot(vector, vector) <= NORM_MAX**2:
         raise ValueError("the vector is longer than any stored vector can be")
     return tuple(vector.tolist())
+
+
+def _next_id(connection: apsw.Connection, table: str) -> int:
+    """The id that the next row of a table gets; ids are never reused."""
+    return int(connection.execute("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = ?", (table,)).get)
 
 
 def _found(row: Sequence[Any]) -> Found:

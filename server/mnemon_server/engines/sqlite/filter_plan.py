@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+import numpy as np
 
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator, RecordFilter
+from mnemon_server.engines.promises.values import PassageIds
 from mnemon_server.engines.sqlite.filters import compile_filter
+from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -31,6 +34,33 @@ def prepare_filter(
     chosen = _most_selective(connection, tables, where)
     is_few = chosen is not None
     return compile_filter(tables, where, each=is_few, chosen=chosen, ranges=is_few or not by_position)
+
+
+def matching_passages(connection: apsw.Connection, tables: Tables, where: RecordFilter) -> PassageIds:
+    """The ids of the passages of matching documents, ascending. Hidden documents have no passages."""
+    condition, parameters = prepare_filter(connection, tables, where)
+    # The join order is fixed, because without statistics the planner may start with the passages. Fetching many ids
+    # as one text takes a third of the time of fetching them as rows.
+    ids = connection.execute(
+        f"SELECT group_concat(p.id) FROM {tables.documents} AS d CROSS JOIN {tables.passages} AS p"
+        f" ON p.position = d.position WHERE {condition} AND d.hidden = 0",
+        parameters,
+    ).get
+    return np.sort(np.fromstring(ids or "", np.int64, sep=","))
+
+
+def filter_passages(
+    connection: apsw.Connection, tables: Tables, passage_ids: PassageIds, where: RecordFilter
+) -> PassageIds:
+    """The given passages whose documents match, in the given order."""
+    condition, parameters = compile_filter(tables, where, each=True)
+    rows = fetch(
+        connection,
+        f"SELECT p.id FROM carray(?) AS wanted CROSS JOIN {tables.passages} AS p ON p.id = wanted.value"
+        f" CROSS JOIN {tables.documents} AS d ON d.position = p.position WHERE {condition} AND d.hidden = 0",
+        (id_array(passage_ids), *parameters),
+    )
+    return np.fromiter((row[0] for row in rows), np.int64)
 
 
 def _most_selective(connection: apsw.Connection, tables: Tables, where: RecordFilter) -> str | None:

@@ -77,6 +77,8 @@ class Operation:
     time: int
     """The commit time, which never decreases."""
     request: RequestKey | None
+    apart: bool = False
+    """Whether each change is a commit of its own, because the writes come from many calls."""
     rows: list[ChangeRow] = field(default_factory=list)
     sequence: int = 0
     """Position of the newest change of the call; 0 if it changed nothing."""
@@ -90,11 +92,13 @@ class Operation:
         scope: tuple[str, ...],
         changed: tuple[str, ...] = (),
         details: str = "",
+        request: RequestKey | None = None,
     ) -> None:
-        """Adds one change."""
+        """Adds one change. `request` is that of the write, unless the call itself has one."""
         self.sequence = sequence
-        first = self.rows[0][0] if self.rows else sequence
-        request_id = self.request.request_id if self.request else ""
+        first = self.rows[0][0] if self.rows and not self.apart else sequence
+        asked = self.request or request
+        request_id = asked.request_id if asked else ""
         names = json.dumps(changed, ensure_ascii=False) if changed else ""
         self.rows.append(
             (sequence, first, self.time, change.value, record_id, revision, *scope, request_id, names, details)
@@ -120,12 +124,12 @@ class Journal:
         """The time of the clock, in microseconds."""
         return to_microseconds(self._clock())
 
-    def begin(self, request: RequestKey | None) -> Operation:
+    def begin(self, request: RequestKey | None, *, apart: bool = False) -> Operation:
         """Starts a call that may make changes. Its commit time is never before the previous one, whatever the clock
         does.
         """
         now = self.now()
-        return Operation(now, max(now, self._running.head_time), request)
+        return Operation(now, max(now, self._running.head_time), request, apart)
 
     @property
     def head(self) -> int:

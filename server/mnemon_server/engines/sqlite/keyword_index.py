@@ -13,7 +13,7 @@ The form with texts stores them itself, and adds or removes many passages in one
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -50,8 +50,7 @@ class KeywordTables:
         """`collection` is the name of a collection, a constant of the program."""
         self.index = f"{collection}_fts"
         self.terms = f"{collection}_terms"
-        self.insert = f"INSERT INTO {self.index}(rowid, text) VALUES(?, ?)"
-        self.insert_many = f"INSERT INTO {self.index}(rowid, text) SELECT value ->> 0, value ->> 1 FROM json_each(?)"
+        self.insert = f"INSERT INTO {self.index}(rowid, text) SELECT value ->> 0, value ->> 1 FROM json_each(?)"
         self.delete = f"INSERT INTO {self.index}({self.index}, rowid, text) VALUES('delete', ?, ?)"
         self.delete_many = f"DELETE FROM {self.index} WHERE rowid IN (SELECT value FROM carray(?))"
         self.optimize = f"INSERT INTO {self.index}({self.index}) VALUES('optimize')"
@@ -92,21 +91,17 @@ def create_terms(tables: KeywordTables) -> str:
     return f"CREATE VIRTUAL TABLE {tables.terms} USING fts5vocab('{tables.index}', 'instance')"
 
 
-def insert(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
-    """Adds a passage."""
-    connection.execute(tables.insert, _row(connection, passage_id, text))
+def insert(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
+    """Adds passages."""
+    # A single statement releases the interpreter lock for its whole duration.
+    words_of = _tokenizer(connection)
+    rows = [_row(words_of, passage_id, text) for passage_id, text in texts.items()]
+    connection.execute(tables.insert, (json.dumps(rows, ensure_ascii=False),))
 
 
 def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
     """Removes a passage. The text must be the one that was inserted; otherwise the index is damaged."""
-    connection.execute(tables.delete, _row(connection, passage_id, text))
-
-
-def insert_many(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
-    """Adds passages to an index with texts."""
-    # A single statement releases the interpreter lock for its whole duration.
-    rows = [_row(connection, passage_id, text) for passage_id, text in texts.items()]
-    connection.execute(tables.insert_many, (json.dumps(rows, ensure_ascii=False),))
+    connection.execute(tables.delete, _row(_tokenizer(connection), passage_id, text))
 
 
 def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
@@ -157,8 +152,9 @@ def search_parts(
     passages only, so passages outside the search do not affect scores. Neighbours are adjacent passages among the
     searched ones, see `keyword_context`.
     """
-    own_words = Counter(_words(connection, analyze(query)))
-    terms = list(dict.fromkeys(_words(connection, " ".join(query_terms(query)))))
+    words_of = _tokenizer(connection)
+    own_words = Counter(words_of(analyze(query)))
+    terms = list(dict.fromkeys(words_of(" ".join(query_terms(query)))))
     found = [_read(connection, tables, terms) for tables in parts]
     of_terms = zip(*(rows for _, rows in found), strict=True)
     occurrences = _occurrences([",".join(filter(None, rows)) for rows in of_terms], among)
@@ -226,9 +222,9 @@ def _saturate(counts: NDArray[np.int64], rows: PassageIds | np.int64, mean_lengt
     return saturated
 
 
-def _row(connection: apsw.Connection, passage_id: int, text: str) -> tuple[int, str]:
+def _row(words_of: Callable[[str], list[str]], passage_id: int, text: str) -> tuple[int, str]:
     analyzed = analyze(text)
-    return _row_id(passage_id, len(_words(connection, analyzed))), analyzed
+    return _row_id(passage_id, len(words_of(analyzed))), analyzed
 
 
 def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:
@@ -240,10 +236,17 @@ def _row_id(passage_id: int, length: int) -> int:
     return passage_id << _LENGTH_BITS | min(round(_LENGTH_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
 
 
-def _words(connection: apsw.Connection, text: str) -> list[str]:
+def _tokenizer(connection: apsw.Connection) -> Callable[[str], list[str]]:
+    """A function that splits a text into words."""
     tokenize = connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
-    words = tokenize(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
-    return cast("list[str]", words)
+
+    def words_of(text: str) -> list[str]:
+        words = tokenize(
+            text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+        )
+        return cast("list[str]", words)
+
+    return words_of
 
 
 def _totals(of_parts: Sequence[bytes]) -> tuple[int, float]:

@@ -1,10 +1,11 @@
 """The write operations of one collection, which run on the writer's thread within its transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import apsw
 
 from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
@@ -47,6 +48,58 @@ class Mutations:
         return self._once(
             connection, write.request, lambda effects: self.writes.put(connection, effects, write, digest)
         )
+
+    def put_each(
+        self, connection: apsw.Connection, writes: Sequence[DocumentWrite], digests: Sequence[bytes]
+    ) -> list[WriteReceipt | Exception]:
+        """See RecordEngine.put_documents. Consecutive new documents are written together.
+
+        Raises an exception if a write fails after it has written.
+        """
+        asked = [write.request for write in writes if write.request is not None]
+        answered = {*requests.stored_answers(connection, asked, self._journal.now())}
+        existing = self.table.existing(connection, [write.document.doc_id for write in writes])
+        results: list[WriteReceipt | Exception] = []
+        new: list[tuple[DocumentWrite, bytes]] = []
+        for write, digest in zip(writes, digests, strict=True):
+            request_id = write.request.request_id if write.request else ""
+            is_new = write.document.doc_id not in existing and not write.expected_revision
+            if is_new and request_id not in answered:
+                new.append((write, digest))
+            else:
+                results += self._create(connection, new)
+                new = []
+                results.append(self._attempt(connection, write, digest))
+            existing.add(write.document.doc_id)
+            if request_id:
+                answered.add(request_id)
+        return results + self._create(connection, new)
+
+    def _create(self, connection: apsw.Connection, new: Sequence[tuple[DocumentWrite, bytes]]) -> list[WriteReceipt]:
+        """Stores documents that do not exist, each as a call of its own."""
+        if not new:
+            return []
+        operation = self._journal.begin(None, apart=True)
+        effects = self.begin(operation)
+        receipts = self.writes.create(connection, effects, new)
+        answers = [
+            (write.request, requests.receipt_to_answer(receipt))
+            for (write, _), receipt in zip(new, receipts, strict=True)
+            if write.request is not None
+        ]
+        requests.store_answers(connection, answers, operation.now)
+        self.stage(effects)
+        self._journal.stage(operation)
+        return receipts
+
+    def _attempt(self, connection: apsw.Connection, write: DocumentWrite, digest: bytes) -> WriteReceipt | Exception:
+        written = connection.total_changes()
+        try:
+            return self.put(connection, write, digest)
+        except MnemonError as error:
+            if connection.total_changes() != written:
+                raise
+            return error
 
     def update(self, connection: apsw.Connection, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""

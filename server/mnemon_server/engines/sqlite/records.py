@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 
 import apsw
 import numpy as np
@@ -33,6 +34,7 @@ from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.excerpts import read_excerpts
+from mnemon_server.engines.sqlite.filter_plan import filter_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.ranking.settings import RankingSettings
@@ -67,6 +69,14 @@ class SQLiteCollection:
         """See RecordEngine."""
         digest = document_digest(write.document)
         return self._connections.submit(lambda connection: self._mutations.put(connection, write, digest))
+
+    def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
+        """See RecordEngine."""
+        put, digests = self._mutations.put, [document_digest(write.document) for write in writes]
+        return self._connections.submit(
+            lambda connection: self._mutations.put_each(connection, writes, digests),
+            [partial(put, write=write, digest=digest) for write, digest in zip(writes, digests, strict=True)],
+        )
 
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
         """See RecordEngine."""
@@ -161,12 +171,12 @@ class SQLiteCollection:
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return self._table.matching_passages(connection, where)
+            return matching_passages(connection, self._tables, where)
 
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return self._table.filter_passages(connection, passage_ids, where)
+            return filter_passages(connection, self._tables, passage_ids, where)
 
     def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """See RecordEngine."""

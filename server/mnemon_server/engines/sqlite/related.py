@@ -1,7 +1,7 @@
 """Related documents of a user, found by a table of terms and by indexes of times and numbers."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -108,9 +108,9 @@ class RelatedTable:
 
     # Writing
 
-    def insert(self, connection: apsw.Connection, position: int, document: Document) -> None:
-        """Adds a document."""
-        connection.executemany(self._insert, self._rows(position, document))
+    def insert(self, connection: apsw.Connection, placed: Sequence[tuple[int, Document]]) -> None:
+        """Adds documents, each with its position."""
+        connection.executemany(self._insert, (row for each in placed for row in self._rows(*each)))
 
     def replace(self, connection: apsw.Connection, position: int, old: Document, new: Document) -> None:
         """Updates the data of a document that replaced another."""

@@ -3,7 +3,7 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from mnemon_server.engines.sqlite.schema import close_quietly
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
 GROUP_MAX = 512
+"""The number of writes from which on a transaction takes no further operation."""
 _FULL = "no space is left on the disk; free some, then send the write again"
 _FAILED = "the disk failed while writing; nothing more is written until the records have been reopened"
 
@@ -27,6 +28,7 @@ Operation = Callable[[apsw.Connection], Any]
 @dataclass(slots=True)
 class _Job:
     operation: Operation
+    parts: Sequence[Operation] = ()
     future: "Future[Any]" = field(default_factory=Future)
     result: Any = None
     error: BaseException | None = None
@@ -67,9 +69,13 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="records-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Operation) -> "Future[Any]":
-        """Runs `operation` in the next transaction. The future gets its result once that is durable."""
-        job = _Job(operation)
+    def submit(self, operation: Operation, parts: Sequence[Operation] = ()) -> "Future[Any]":
+        """Runs `operation` in the next transaction. The future gets its result once that is durable.
+
+        If an operation that does the work of many `parts` fails, they run instead, one by one: the result is then a
+        list with the result or the exception of each.
+        """
+        job = _Job(operation, parts)
         with self._closing:
             if self._closed:
                 job.future.set_exception(StorageFailedError(self.failure or "the records are closed"))
@@ -109,8 +115,8 @@ class Writer:
             return []
         if first is None:
             return None
-        jobs = [first]
-        while len(jobs) < GROUP_MAX:
+        jobs, count = [first], len(first.parts) or 1
+        while count < GROUP_MAX:
             try:
                 job = self._queue.get_nowait()
             except queue.Empty:
@@ -119,6 +125,7 @@ class Writer:
                 self._queue.put(None)
                 break
             jobs.append(job)
+            count += len(job.parts) or 1
         return jobs
 
     def _commit(self, jobs: list[_Job]) -> None:
@@ -141,22 +148,31 @@ class Writer:
             self._after_commit()
 
     def _perform_together(self, jobs: list[_Job]) -> bool:
-        """Returns whether every operation succeeded, or failed before it had written."""
+        """Returns whether every operation succeeded, or failed as a whole before it had written."""
         for job in jobs:
             written = self._connection.total_changes()
             self._perform(job)
-            if job.error is not None and self._connection.total_changes() != written:
+            if job.error is not None and (job.parts or self._connection.total_changes() != written):
                 return False
         return True
 
     def _perform_apart(self, jobs: list[_Job]) -> None:
         """Runs each operation in its own savepoint, so that a failure reverts only its own writes."""
         for job in jobs:
-            self._connection.execute("SAVEPOINT job")
-            self._perform(job)
-            if job.error is not None:
-                self._connection.execute("ROLLBACK TO job")
-            self._connection.execute("RELEASE job")
+            if not job.parts:
+                self._perform_alone(job)
+                continue
+            parts = [_Job(part) for part in job.parts]
+            for part in parts:
+                self._perform_alone(part)
+            job.error, job.result = None, [part.result if part.error is None else part.error for part in parts]
+
+    def _perform_alone(self, job: _Job) -> None:
+        self._connection.execute("SAVEPOINT job")
+        self._perform(job)
+        if job.error is not None:
+            self._connection.execute("ROLLBACK TO job")
+        self._connection.execute("RELEASE job")
 
     def _perform(self, job: _Job) -> None:
         """Stores the operation's result or exception. A failure of the disk ends the transaction instead."""

@@ -7,7 +7,6 @@ To move to another backend, configure it: the records stay, and the index is bui
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import Future
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -59,12 +58,12 @@ from mnemon_server.services.search.index_applier import IndexApplier, status_of_
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.intake import settled, take_in
+from mnemon_server.services.shared.intake import put_all, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.removals import removal_counts
-from mnemon_server.services.shared.writes import acknowledge, request_key
+from mnemon_server.services.shared.writes import acknowledge, acknowledge_each, request_key
 
 log = logging.getLogger(__name__)
 
@@ -263,28 +262,9 @@ class DocumentStore:
             passages = await embed_passages(self._embedder, [request.document.content for request in requests])
         except MnemonError as error:
             return [error] * len(requests)
-        futures = [self._put(request, parts) for request, parts in zip(requests, passages, strict=True)]
-        results = (self._written(request, future) for request, future in zip(requests, futures, strict=True))
-        return [await settled(result, "document") for result in results]
-
-    def _put(self, request: IndexRequest, passages: Sequence[PassageInput]) -> Future[WriteReceipt]:
-        document = normalised(request.document)
-        key = request_key(request.request_id, "index", document_digest(document), request.expected_revision)
-        return self._records.put_document(
-            DocumentWrite(
-                document=document, passages=passages, request=key, expected_revision=request.expected_revision
-            )
-        )
-
-    async def _written(self, request: IndexRequest, future: Future[WriteReceipt]) -> WriteReceipt:
-        try:
-            receipt = await completion(future)
-        except RevisionMismatchError as error:
-            if error.actual:
-                raise
-            raise DocumentNotFoundError(error.resource_id) from error
-        await acknowledge(self._applier, request.ack, receipt.sequence)
-        return receipt
+        writes = [_write(request, parts) for request, parts in zip(requests, passages, strict=True)]
+        results = [_as_not_found(result) for result in await put_all(self._records, writes, "document")]
+        return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 
     # Reading, on a reader's thread
 
@@ -349,6 +329,22 @@ class DocumentStore:
             dimension=self._model.dimension,
             **figures,
         )
+
+
+def _write(request: IndexRequest, passages: Sequence[PassageInput]) -> DocumentWrite:
+    document = normalised(request.document)
+    key = None
+    if request.request_id:
+        key = request_key(request.request_id, "index", document_digest(document), request.expected_revision)
+    return DocumentWrite(document=document, passages=passages, request=key, expected_revision=request.expected_revision)
+
+
+def _as_not_found(result: WriteReceipt | MnemonError) -> WriteReceipt | MnemonError:
+    if not isinstance(result, RevisionMismatchError) or result.actual:
+        return result
+    error = DocumentNotFoundError(result.resource_id)
+    error.__cause__ = result
+    return error
 
 
 async def _next_progress(queue: asyncio.Queue[RebuildProgress], applier: IndexApplier) -> RebuildProgress:

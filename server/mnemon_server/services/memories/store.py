@@ -38,7 +38,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.memories.changes import Changed, MemoryChanges
 from mnemon_server.services.memories.checks import bound_violations
-from mnemon_server.services.memories.creation import MemoryCreation
+from mnemon_server.services.memories.creation import MemoryCreation, created_memory
 from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter
 from mnemon_server.services.memories.search import MemorySearch
 from mnemon_server.services.memories.status import read_status, unhealthy
@@ -180,13 +180,12 @@ class MemoryStore:
         [result] = await self._creation.create([request])
         if isinstance(result, MnemonError):
             raise result
-        memory = await self._reads.get(result.receipt.id) if result.memory is None else result.memory
-        return MemoryReceipt(result.receipt, memory)
+        memory = await self._reads.get(result.id) if result.replayed else created_memory(request.memory, result)
+        return MemoryReceipt(result, memory)
 
     async def create_many(self, requests: Sequence[CreateMemory]) -> builtins.list[WriteReceipt | MnemonError]:
         """Stores memories in their order, with one result each; an invalid one does not affect the others."""
-        results = await self._creation.create(requests)
-        return [result if isinstance(result, MnemonError) else result.receipt for result in results]
+        return await self._creation.create(requests)
 
     async def update(self, request: UpdateMemory) -> MemoryReceipt:
         """Changes what the request says. MemoryNotFoundError if the memory does not exist, or is deleted."""

@@ -15,8 +15,19 @@ from mnemon_server.domain.validation import normalised_metadata
 
 def to_document(memory: Memory) -> Document:
     """The stored document of a memory: everything but its confidence."""
+    return _document(memory, memory.memory_id, memory.reinforce_time, memory.delete_time)
+
+
+def new_document(memory: Memory, memory_id: str) -> Document:
+    """The document of a memory that is stored under this id, and has been neither reinforced nor deleted."""
+    return _document(memory, memory_id, None, None)
+
+
+def _document(
+    memory: Memory, memory_id: str, reinforce_time: datetime | None, delete_time: datetime | None
+) -> Document:
     return Document(
-        memory.memory_id,
+        memory_id,
         memory.content,
         normalised_metadata(memory.metadata),
         scope=memory.scope,
@@ -24,10 +35,10 @@ def to_document(memory: Memory) -> Document:
             **{name: getattr(memory, name) for name in TAGS},
             "global": memory.is_global,
             "decay_policy": memory.decay_policy.value,
-            "reinforce_time": memory.reinforce_time,
-            "delete_time": memory.delete_time,
+            "reinforce_time": reinforce_time,
+            "delete_time": delete_time,
         },
-        hidden=memory.delete_time is not None,
+        hidden=delete_time is not None,
     )
 
 

@@ -4,7 +4,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mnemon_server.domain.errors import FieldViolation, IndexingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentWrite
+from mnemon_server.services.shared.engine_futures import completion
 
+T = TypeVar("T")
 Request = TypeVar("Request")
 Stored = TypeVar("Stored")
 
@@ -41,13 +46,31 @@ def problem(violations: Iterable[FieldViolation]) -> InvalidArgumentError | None
     return InvalidArgumentError(found) if found else None
 
 
+async def put_all(
+    records: RecordEngine, writes: Sequence[DocumentWrite | MnemonError], what: str
+) -> list[WriteReceipt | MnemonError]:
+    """Stores documents in their order; see RecordEngine.put_documents. An error instead of a write is its result."""
+    sound = [write for write in writes if not isinstance(write, MnemonError)]
+    try:
+        results = await completion(records.put_documents(sound))
+    except Exception as error:  # noqa: BLE001 - it becomes the result of each item
+        results = [error] * len(sound)
+    stored = iter(results)
+    return [write if isinstance(write, MnemonError) else _as_known(next(stored), what) for write in writes]
+
+
 async def settled(storing: Awaitable[Stored], what: str) -> Stored | MnemonError:
     """The result of storing an item, or its error: an error that is raised would lose the receipts of other items."""
     try:
         return await storing
-    except MnemonError as error:
-        return error
     except Exception as error:  # noqa: BLE001 - it becomes the result of this item
-        failure = IndexingError(f"the {what} could not be stored")
-        failure.__cause__ = error
-        return failure
+        return _as_known(error, what)
+
+
+def _as_known(result: T | Exception, what: str) -> T | MnemonError:
+    """The result; an unexpected exception becomes an IndexingError."""
+    if isinstance(result, MnemonError) or not isinstance(result, Exception):
+        return result
+    failure = IndexingError(f"the {what} could not be stored")
+    failure.__cause__ = result
+    return failure

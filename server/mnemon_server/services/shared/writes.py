@@ -1,11 +1,11 @@
 """Helpers for all writes: request keys, actions that run once, and acknowledgement."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from mnemon_server.domain.encoding import request_digest
-from mnemon_server.domain.errors import BackendConnectionError
-from mnemon_server.domain.records import AckLevel, RequestKey
+from mnemon_server.domain.errors import BackendConnectionError, MnemonError
+from mnemon_server.domain.records import AckLevel, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.engine_futures import completion
@@ -53,3 +53,18 @@ async def acknowledge(applier: IndexApplier | None, ack: AckLevel, sequence: int
             raise BackendConnectionError(
                 f"the change is stored, but not yet in the vector database: {error}"
             ) from error
+
+
+async def acknowledge_each(
+    applier: IndexApplier | None, levels: Sequence[AckLevel], results: Sequence[WriteReceipt | MnemonError]
+) -> list[WriteReceipt | MnemonError]:
+    """The results of several changes, once each may be acknowledged at its level; an error if one cannot be."""
+    acknowledged: list[WriteReceipt | MnemonError] = []
+    for level, result in zip(levels, results, strict=True):
+        try:
+            if not isinstance(result, MnemonError):
+                await acknowledge(applier, level, result.sequence)
+            acknowledged.append(result)
+        except MnemonError as error:
+            acknowledged.append(error)
+    return acknowledged

@@ -65,6 +65,7 @@ def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iter
 def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed, sequence: int) -> Iterator[int]:
     """Embeds one collection. Yields the position of each change; positions start after `sequence`."""
     after = 0
+    mark = f"UPDATE {table.tables.documents} SET sequence = ? WHERE position = ?"  # noqa: S608 - a constant
     while rows := table.select(
         connection, "d.position > ? ORDER BY d.position LIMIT ?", (after, BATCH_DOCUMENTS), vectors=False
     ):
@@ -73,7 +74,7 @@ def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed,
         for (position, _, document), passages in zip(embedded, new, strict=True):
             sequence += 1
             table.replace_passages(connection, position, document, document, passages)
-            table.set_sequence(connection, position, sequence)
+            connection.execute(mark, (sequence, position))
             changes.set_last_sequence(connection, table.tables, sequence)
             yield sequence
         after = rows[-1][0]

@@ -136,7 +136,7 @@ class TextFile:
                 number = min(texts) // PART_SEQUENCES
                 if not self._has_part(number):
                     self._create_part(number)
-                keyword_index.insert_many(self._connection, tables_of(number), texts)
+                keyword_index.insert(self._connection, tables_of(number), texts)
                 self._connection.execute(
                     "UPDATE part SET event_count = event_count + ? WHERE number = ?", (len(texts), number)
                 )
