@@ -1,6 +1,5 @@
 """Texts that wait for the model, and the selection of the next batch."""
 
-import time
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -13,17 +12,14 @@ URGENT_TEXTS_MAX = 8
 COUNTED_AT_ONCE = 64
 """Number of texts to tokenise at a time. Counting thousands at once would delay queries and idle the other workers."""
 
-_CODE_POINTS_PER_TOKEN = 4
-
 
 class Item(Generic[Waiter]):
     """A text, and the waiters for its vector, each with the row of its result array."""
 
-    __slots__ = ("arrival", "key", "sequence", "text", "tokens", "urgent", "waiters")
+    __slots__ = ("key", "sequence", "text", "tokens", "urgent", "waiters")
 
     def __init__(self, key: bytes, text: str, sequence: int) -> None:
         self.key, self.text, self.sequence = key, text, sequence
-        self.arrival = time.monotonic()
         self.tokens = 0
         self.urgent = False
         self.waiters: list[tuple[Waiter, int]] = []
@@ -78,14 +74,6 @@ class BatchQueue(Generic[Waiter]):
     def is_empty(self) -> bool:
         """True if there is no text to count or to embed."""
         return not (self._urgent or self._uncounted or self._counted)
-
-    def gathering_left_s(self, wait_s: float) -> float:
-        """Seconds for which the next batch should still wait for more texts; 0 or less if it should start now."""
-        if self._urgent or self._counted or not self._uncounted:
-            return 0.0
-        if sum(len(item.text) for item in self._uncounted.values()) // _CODE_POINTS_PER_TOKEN >= self._batch_tokens_max:
-            return 0.0
-        return next(iter(self._uncounted.values())).arrival + wait_s - time.monotonic()
 
     def take_uncounted(self) -> list[Item[Waiter]]:
         """The texts to count next, for `add_counted`; empty while an urgent text waits."""

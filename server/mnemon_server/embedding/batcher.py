@@ -15,7 +15,6 @@ from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector,
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
 from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
-WAIT_S = 0.002
 BATCH_TOKENS_MAX = 256
 """Maximum tokens in a bulk batch. That is one run of the model, about 50 ms on one core; an urgent text may have to
 wait that long.
@@ -47,13 +46,13 @@ class _Call:
 class EmbeddingBatcher:
     """Combines the texts of concurrent calls into batches for one embedder, which it does not own.
 
-    The number of worker threads equals the embedder's parallelism, and each takes a batch as soon as it is free.
-    Splitting has its own thread; the event loop never computes. Calls may come from several event loops, and from
-    threads without one. Use it as an async context manager, or call `close`.
+    The number of worker threads equals the embedder's parallelism. A free worker takes what is waiting at once, so
+    texts form batches only while all workers are busy. Splitting has its own thread; the event loop never computes.
+    Calls may come from several event loops, and from threads without one. Use it as an async context manager, or call
+    `close`.
 
     Args:
         embedder: makes the vectors.
-        wait_s: how long a bulk text waits for further texts to share its batch, in seconds.
         batch_tokens_max: maximum tokens of a batch, padding included.
         cache_entries_max: number of cached vectors of earlier texts; 0 disables the cache.
         waiting_texts_max: maximum number of waiting texts. A call that would exceed it is refused. Urgent texts have a
@@ -64,13 +63,11 @@ class EmbeddingBatcher:
         self,
         embedder: Embedder,
         *,
-        wait_s: float = WAIT_S,
         batch_tokens_max: int = BATCH_TOKENS_MAX,
         cache_entries_max: int = CACHE_ENTRIES_MAX,
         waiting_texts_max: int = WAITING_TEXTS_MAX,
     ) -> None:
         self._embedder = embedder
-        self._wait_s = wait_s
         self._waiting_texts_max = waiting_texts_max
         # Guards all attributes below.
         self._changed = threading.Condition()
@@ -104,7 +101,7 @@ class EmbeddingBatcher:
 
         Args:
             texts: texts to embed. Pass passages rather than documents, because the model ignores text beyond its limit.
-            urgent: for searches: goes ahead of all other texts, and does not wait to fill a batch.
+            urgent: for searches: goes ahead of all other texts.
 
         Raises:
             EmbeddingError: the model failed on the batch of one of these texts.
@@ -161,6 +158,8 @@ class EmbeddingBatcher:
         """
         if self._closed:
             raise _closed_error()
+        if all(self._surely_fits(text) for text in texts):
+            return [[Span(0, len(text))] for text in texts]
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._splitter, lambda: [self._embedder.split(text) for text in texts])
 
@@ -205,6 +204,10 @@ class EmbeddingBatcher:
         call.missing = len(missing)
         call.items = [self._queue.add(key, text, call, row, urgent=urgent) for row, key, text in missing]
         self._changed.notify()
+
+    def _surely_fits(self, text: str) -> bool:
+        """Whether a text is one passage even if each of its characters is a token."""
+        return len(text) < self.model.tokens_max and text.isascii()
 
     def _cached(self, text: str) -> Vector | None:
         if self._closed:
@@ -253,14 +256,8 @@ class EmbeddingBatcher:
     def _wait_for_texts(self) -> bool:
         """Returns True when a batch is ready, False when the batcher is closed."""
         with self._changed:
-            while not self._closed:
-                if self._queue.is_empty():
-                    self._changed.wait()
-                elif (left := self._queue.gathering_left_s(self._wait_s)) > 0:
-                    self._changed.wait(left)
-                else:
-                    return True
-        return False
+            self._changed.wait_for(lambda: self._closed or not self._queue.is_empty())
+            return not self._closed
 
     def _count_texts(self) -> None:
         with self._changed:

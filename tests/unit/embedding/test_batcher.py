@@ -12,8 +12,6 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 
 from tests.support.gated_embedder import DEADLINE_S, GatedEmbedder, occupied, until
 
-LONG_WAIT_S = 60
-
 
 @pytest.fixture
 def embedder() -> GatedEmbedder:
@@ -28,8 +26,11 @@ async def start(*calls: asyncio.Task[Vectors]) -> None:
 
 async def test_concurrent_calls_share_batches_and_get_their_own_vectors(embedder: GatedEmbedder) -> None:
     texts = [f"text number {number}" for number in range(40)]
-    async with EmbeddingBatcher(embedder, wait_s=0.2) as batcher:
-        answers = await asyncio.gather(*(batcher.embed([text, text.upper()]) for text in texts))
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
+        calls = [asyncio.create_task(batcher.embed([text, text.upper()])) for text in texts]
+        await start(*calls)
+        embedder.gate.set()
+        answers = await asyncio.gather(*calls)
     for text, vectors in zip(texts, answers, strict=True):
         np.testing.assert_array_equal(vectors, HashingEmbedder().embed([text, text.upper()]))
     assert len(embedder.batches) < 10
@@ -94,21 +95,11 @@ async def test_a_bulk_text_that_becomes_urgent_moves_ahead_and_is_embedded_once(
     np.testing.assert_array_equal(vectors[10], vector)
 
 
-async def test_an_urgent_text_does_not_wait_for_a_full_batch(embedder: GatedEmbedder) -> None:
-    async with EmbeddingBatcher(embedder, wait_s=LONG_WAIT_S) as batcher, asyncio.timeout(DEADLINE_S):
-        gathering = asyncio.create_task(batcher.embed(["in no hurry"]))
-        await start(gathering)
-        await batcher.embed(["query"], urgent=True)
-        assert embedder.batches == [["query"]]
-        gathering.cancel()
-
-
-async def test_bulk_texts_do_not_wait_once_they_fill_a_batch(embedder: GatedEmbedder) -> None:
-    async with (
-        EmbeddingBatcher(embedder, wait_s=LONG_WAIT_S, batch_tokens_max=50) as batcher,
-        asyncio.timeout(DEADLINE_S),
-    ):
-        await batcher.embed([f"a text of six words {number}" for number in range(30)])
+async def test_a_text_does_not_wait_for_others_while_a_core_is_idle() -> None:
+    embedder = GatedEmbedder(parallelism=2)
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
+        await asyncio.wait_for(batcher.embed(["free to go"]), DEADLINE_S)
+    assert embedder.batches == [["occupied"], ["free to go"]]
 
 
 async def test_the_oldest_text_is_not_starved_by_better_fitting_ones(embedder: GatedEmbedder) -> None:
@@ -230,6 +221,13 @@ async def test_splitting_runs_while_the_model_works(embedder: GatedEmbedder) -> 
     assert [len(passages) for passages in spans] == [1, len(HashingEmbedder().split("word " * 500))]
     assert len(spans[1]) > 2
     assert threading.get_ident() not in embedder.threads
+
+
+@pytest.mark.parametrize("text", ["", "a memory of everyday length", "x" * 300, "猫" * 300, "naïve"])
+async def test_a_text_is_split_as_the_embedder_splits_it(embedder: GatedEmbedder, text: str) -> None:
+    async with EmbeddingBatcher(embedder) as batcher:
+        assert await batcher.split([text, "word " * 500]) == [embedder.split(text), embedder.split("word " * 500)]
+        assert await batcher.split([text]) == [embedder.split(text)]
 
 
 async def test_closing_cancels_waiting_texts_and_refuses_new_ones(embedder: GatedEmbedder) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon_server.domain.errors import EmbeddingError
-from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.base import Embedder, Span
 from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.token_cache import TokenCache
 
@@ -96,6 +96,11 @@ def test_passages_cover_a_long_text_and_are_read_whole(int8_embedder: Embedder, 
 def test_passages_cover_any_text(int8_embedder: Embedder, text: str) -> None:
     passages = covered(int8_embedder, text)
     assert all(tokens_of(int8_embedder, passage) <= 254 for passage in passages)
+
+
+@pytest.mark.parametrize("text", ["!?" * 126, "x" * 253, "a " * 126])
+def test_fewer_characters_than_tokens_are_one_passage(int8_embedder: Embedder, text: str) -> None:
+    assert int8_embedder.split(text) == [Span(0, len(text))]
 
 
 def test_neighbouring_passages_share_about_32_tokens(int8_embedder: Embedder) -> None:
