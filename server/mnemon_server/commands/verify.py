@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, *, as_json: bool) -> None:
-    """Read every record and every segment in FOLDER (default: data_dir); exit code 1 if anything is damaged.
+    """Read every record and every segment in FOLDER (default: data_dir).
+
+    The exit code is 1 if anything is damaged, and 2 if FOLDER could not be read to the end.
 
     Nothing is changed. A server may be running. It is delayed no more than by a search, except that SQLite cannot
     shorten its write-ahead log while it checks a large table.

@@ -73,7 +73,7 @@ def _sentence(error: MnemonError) -> str:
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULT_TIMEOUT_S,
     show_default=True,
-    help="Seconds that a call may take.",
+    help="Maximum duration of a call, in seconds.",
 )
 @click.option("--tls", is_flag=True, help="Use TLS with the system's root certificates.")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Use TLS with the roots of this PEM file.")

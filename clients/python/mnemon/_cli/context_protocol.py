@@ -20,11 +20,21 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
     type=click.Choice(["stdio", "http"]),
     default="stdio",
     show_default=True,
-    help="Over stdin and stdout, or streamable HTTP.",
+    help="Use stdin and stdout, or streamable HTTP.",
 )
-@click.option("--host", type=click.Choice(_LOOPBACK), default=_LOOPBACK[0], show_default=True, help="For http.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8765, show_default=True, help="For http; 0: any that is free."
+    "--host",
+    type=click.Choice(_LOOPBACK),
+    default=_LOOPBACK[0],
+    show_default=True,
+    help="The address to listen on, for http.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8765,
+    show_default=True,
+    help="The port to listen on, for http; 0 for any free port.",
 )
 @click.option("--namespace", default="", metavar="LABEL.LABEL", help="Where memories are kept, such as team.recipes.")
 @click.option("--user", default="", help="Whose memories, documents and events are meant.")
@@ -54,7 +64,7 @@ def serve_mcp(
 ) -> None:
     """Serve the memory tools, a search of the documents and the timeline to clients of the Model Context Protocol.
 
-    Memories are stored in --namespace, else in that of --org, --user and --agent, else in the server's own. Without
+    Memories are stored in --namespace, otherwise in that of --org, --user and --agent, or in the server's own. Without
     --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools.
     """
     identity = Identity(

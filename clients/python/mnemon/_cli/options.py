@@ -13,9 +13,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _SCOPE_HELP = {
     "user": "The end user.",
-    "household": "The group of users that shares the documents.",
+    "household": "The group of users that shares the records.",
     "persona": "The persona that an agent speaks as.",
-    "agent": "The agent that wrote the documents.",
+    "agent": "The agent that wrote the records.",
     "project": "The project or workspace.",
 }
 
@@ -69,7 +69,9 @@ def as_mapping(
 
 def filter_option(noun: str) -> Callable[[_Command], _Command]:
     """`--filter key=value`, repeatable; the command gets `filters`."""
-    text = f'Only {noun} with this metadata; repeatable. true, false and numbers are typed, "quotes" force text.'
+    text = (
+        f'Only {noun} with this metadata; repeatable. true, false and numbers keep their type; "quotes" make it text.'
+    )
     return click.option(
         "--filter", "filters", type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text
     )
@@ -77,7 +79,7 @@ def filter_option(noun: str) -> Callable[[_Command], _Command]:
 
 def meta_option(noun: str) -> Callable[[_Command], _Command]:
     """`--meta key=value`, repeatable; the command gets `metadata`."""
-    text = f'Metadata for every {noun}; repeatable. true, false and numbers are typed, "quotes" force text.'
+    text = f'Metadata for every {noun}; repeatable. true, false and numbers keep their type; "quotes" make it text.'
     return click.option(
         "--meta", "metadata", type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text
     )

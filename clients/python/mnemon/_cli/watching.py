@@ -42,11 +42,11 @@ def _which_options(since: str) -> Callable[[Callable[..., None]], Callable[..., 
             "types",
             type=click.Choice([str(each) for each in TYPES_TO_PB]),
             multiple=True,
-            help="Only these; repeatable.",
+            help="Only changes of this type; repeatable.",
         ),
-        click.option("--id", "ids", multiple=True, help="Only the record of this id; repeatable."),
+        click.option("--id", "ids", multiple=True, help="Only changes of the record with this id; repeatable."),
         scope_options,
-        click.option("--full", is_flag=True, help="With the records, as they are now; needs --json."),
+        click.option("--full", is_flag=True, help="Include the records as they are now; needs --json."),
         json_option,
         click.pass_obj,
     )
@@ -93,7 +93,7 @@ def show_changes(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Show the changes that the server still keeps, and end."""
+    """Show the changes that the server still keeps, and exit."""
     _check_room(full=full, as_json=as_json)
     for change in session.client.changes(_place(since), types=types, scope=scope, ids=ids, full=full):
         click.echo(change.to_json() if as_json else _line(change))

@@ -21,11 +21,11 @@ from mnemon._values.documents import (
 from mnemon._values.filters import FilterLike
 
 TAGS = {
-    "type": 'What kind of memory it is, such as "preference".',
+    "type": 'The kind of memory, such as "preference".',
     "user": "The end user.",
     "household": "The group of users that shares it.",
     "persona": "The persona that an agent speaks as.",
-    "agent": "The agent that was told.",
+    "agent": "The agent that wrote it.",
     "project": "The project or workspace.",
     "personality": "The personality that it belongs to.",
 }

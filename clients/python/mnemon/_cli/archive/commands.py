@@ -25,10 +25,20 @@ from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, 
 @click.command("export")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
-    "--kind", "kinds", type=click.Choice([each.value for each in RecordKind]), multiple=True, help="Only these."
+    "--kind",
+    "kinds",
+    type=click.Choice([each.value for each in RecordKind]),
+    multiple=True,
+    help="Only records of this kind; repeatable.",
 )
-@click.option("--facts-namespace", "namespace", type=labels, default=None, help="Only facts of it and below: user.ada")
-@click.option("--exact", is_flag=True, help="Not of those below.")
+@click.option(
+    "--facts-namespace",
+    "namespace",
+    type=labels,
+    default=None,
+    help="Only facts of this namespace and those below it, such as user.ada.",
+)
+@click.option("--exact", is_flag=True, help="With --facts-namespace: leave out the namespaces below it.")
 @click.option("--no-vectors", is_flag=True, help="Omit the vectors; an import computes them again.")
 @scope_options
 @click.pass_obj
@@ -44,7 +54,7 @@ def export_archive(
 ) -> None:
     """Write the contents of the vault to FILE as JSON lines, including vectors; - is standard output.
 
-    The file appears when it is complete, and only its owner may read it.
+    The file appears once it is complete, and only its owner can read it.
     """
     archive = session.client.archive.export(
         kinds=kinds,
@@ -85,16 +95,16 @@ def _write_line(file: TextIO, line: dict[str, Any]) -> None:
 
 @click.command("import")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--from", "system", type=click.Choice(list(SYSTEMS)), help="Another system's export, as facts.")
+@click.option("--from", "system", type=click.Choice(list(SYSTEMS)), help="Read another system's export as facts.")
 @map_option
-@click.option("--namespace", "template", type=labels, help="Where those facts go: user.{user_id}")
-@click.option("--embeddings", is_flag=True, help="Take the vectors of that export: the same model made them.")
+@click.option("--namespace", "template", type=labels, help="The namespace of those facts, such as user.{user_id}.")
+@click.option("--embeddings", is_flag=True, help="Use the vectors of that export, if the same model computed them.")
 @click.option(
     "--on-conflict",
     type=click.Choice([each.value for each in ImportConflict]),
-    help="What happens to a record whose id is in use.  [default: newer; for another system's export replace]",
+    help="What happens to a record whose id is in use.  [default: newer; replace for another system's export]",
 )
-@click.option("--embed-anew", is_flag=True, help="Compute all vectors with the server's model.")
+@click.option("--embed-anew", is_flag=True, help="Compute all vectors anew with the server's model.")
 @click.option("--bridge-events", is_flag=True, help="Let the bridge handle imported events as if they were new.")
 @json_option
 @click.pass_obj

@@ -42,6 +42,6 @@ def map_option(command: _Command) -> _Command:
         metavar="PART=FIELD",
         multiple=True,
         callback=_as_mapping,
-        help="Any system's export, as facts: content=memory,key=id,created_at=time; any other part is a key of the"
+        help="Read any system's export as facts: content=memory,key=id,created_at=time; any other part is a key of the"
         " value, and *=metadata spreads an object over them. Fields of fields are joined by dots; repeatable.",
     )(command)

@@ -16,7 +16,7 @@ from mnemon._errors import DocumentNotFoundError
 @click.argument("doc_ids", nargs=-1, metavar="[DOC_ID]...")
 @which_options
 @click.option("--dry-run", is_flag=True, help="Only count what the filter matches.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def delete(

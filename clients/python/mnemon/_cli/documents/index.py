@@ -28,7 +28,7 @@ from mnemon._values import documents as values
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
 @click.option("--glob", "globs", multiple=True, help="Only files of folders that match; repeatable. * crosses folders.")
-@click.option("--hidden", is_flag=True, help="Also files and folders whose names begin with a dot.")
+@click.option("--hidden", is_flag=True, help="Include files and folders whose names begin with a dot.")
 @click.option("--jsonl", is_flag=True, help="Read every input as JSON lines, whatever its name.")
 @click.option("--id-prefix", default="", help="Put this before every document id.")
 @meta_option("document")
@@ -40,7 +40,7 @@ from mnemon._values import documents as values
     show_default=True,
     help="When a document counts as stored: on disk, or also in the vector database.",
 )
-@click.option("--allow-skipped", is_flag=True, help="Exit with 0 although files that are not text were skipped.")
+@click.option("--allow-skipped", is_flag=True, help="Exit with code 0 even if files that are not text were skipped.")
 @click.option("--verbose", "-v", is_flag=True, help="Name every file that is skipped.")
 @json_option
 @click.pass_obj

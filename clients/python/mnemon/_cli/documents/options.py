@@ -32,12 +32,12 @@ def which_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=comparison,
         metavar="COMPARISON",
         multiple=True,
-        help="Only documents of which this holds: metadata.year>=2020, agent!=claude, content~tea; repeatable.",
+        help="Only documents for which this is true: metadata.year>=2020, agent!=claude, content~tea; repeatable.",
     )
     return filter_option("documents")(where(scope_options(with_which)))
 
 
 def lenient_option(command: Command) -> Command:
     """`--lenient`; the command gets `lenient`."""
-    text = "Leave out a --filter that no document could meet, and say so, instead of failing."
+    text = "Ignore a --filter that no document can match, and say so, instead of failing."
     return click.option("--lenient", is_flag=True, help=text)(command)

@@ -23,7 +23,9 @@ _PAGE_SIZE_MAX = 1000
 
 @click.command()
 @click.argument("query")
-@click.option("--top-k", "-k", type=click.IntRange(1, 100), default=5, show_default=True, help="Most results to show.")
+@click.option(
+    "--top-k", "-k", type=click.IntRange(1, 100), default=5, show_default=True, help="Maximum number of results."
+)
 @which_options
 @lenient_option
 @click.option(
@@ -31,7 +33,7 @@ _PAGE_SIZE_MAX = 1000
     type=click.Choice([each.value for each in values.SearchMode]),
     default=values.SearchMode.HYBRID.value,
     show_default=True,
-    help="By meaning, by word, or both.",
+    help="Search by meaning, by word, or both.",
 )
 @click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
 @json_option
@@ -75,11 +77,13 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
 @click.command("list")
 @which_options
 @lenient_option
-@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @json_option
 @click.pass_obj
 def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenient: bool, as_json: bool) -> None:
-    """List documents in the order of their first indexing."""
+    """List documents in the order in which they were first indexed."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = session.client.list(page_size=page_size_of(limit), strict=not lenient, **which)

@@ -22,7 +22,7 @@ from mnemon._values import documents as values
     metavar="KEY=VALUE",
     multiple=True,
     callback=as_mapping,
-    help='Metadata to set; repeatable. true, false and numbers are typed, "quotes" force text.',
+    help='Metadata to set; repeatable. true, false and numbers keep their type; "quotes" make it text.',
 )
 @click.option("--unset", "remove_metadata", metavar="KEY", multiple=True, help="Metadata to remove; repeatable.")
 @scope_options

@@ -69,9 +69,9 @@ def which_facts_options(command: _Command) -> _Command:
         metavar="COMPARISON",
         multiple=True,
         callback=_as_where,
-        help="Only facts of which this holds: category=drinks, score>=3; repeatable.",
+        help="Only facts for which this is true: category=drinks, score>=3; repeatable.",
     )(command)
-    return click.option("--below", "subtree", is_flag=True, help="The namespaces below it, too.")(command)
+    return click.option("--below", "subtree", is_flag=True, help="Include the namespaces below it.")(command)
 
 
 def namespace_argument(*, required: bool) -> Callable[[_Command], _Command]:

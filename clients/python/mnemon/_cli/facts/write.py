@@ -45,22 +45,24 @@ def _ttl(text: str) -> timedelta:
 @facts.command()
 @namespace_argument(required=False)
 @click.argument("value", required=False, type=_value)
-@click.option("--key", help="Its key; without one, or with an empty one, the server chooses.")
+@click.option("--key", help="The key; if it is missing or empty, the server chooses one.")
 @click.option(
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Store what this file of JSON lines holds; - is standard input.",
+    help="Store the contents of this file of JSON lines; - is standard input.",
 )
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in fact_values.PutMode]),
     default=fact_values.PutMode.UPSERT.value,
     show_default=True,
-    help="What must exist before: anything, no fact, or a fact.",
+    help="Whether a fact with this key may, must not, or must exist.",
 )
-@click.option("--index", "index", multiple=True, metavar="PATH", help="Search this part of the value; repeatable.")
-@click.option("--no-index", is_flag=True, help="Search nothing of it.")
+@click.option(
+    "--index", "index", multiple=True, metavar="PATH", help="Make this part of the value searchable; repeatable."
+)
+@click.option("--no-index", is_flag=True, help="Make no part of the value searchable.")
 @click.option("--ttl", type=_ttl, metavar="AGE", help="How long it lives: 12h, 30d.")
 @meta_option("fact")
 @json_option
@@ -117,7 +119,7 @@ def _put_file(
 @facts.command()
 @namespace_argument(required=True)
 @click.argument("key")
-@click.option("--versions", is_flag=True, help="With its earlier versions.")
+@click.option("--versions", is_flag=True, help="Include its earlier versions.")
 @click.option("--renew", "renew_ttl", is_flag=True, help="Restart its ttl.")
 @json_option
 @click.pass_obj
@@ -144,14 +146,14 @@ def get(
 @click.argument("query")
 @namespace_argument(required=False)
 @which_facts_options
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Most results to show.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="How many of the best to skip.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of results.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="How many of the best results to skip.")
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in values.SearchMode]),
     default=values.SearchMode.HYBRID.value,
     show_default=True,
-    help="By meaning, by word, or both.",
+    help="Search by meaning, by word, or both.",
 )
 @click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
 @json_option
@@ -159,7 +161,7 @@ def get(
 def search(
     session: Session, /, query: str, namespace: fact_values.Namespace, *, subtree: bool, as_json: bool, **how: Any
 ) -> None:
-    """Find the facts of NAMESPACE most relevant to QUERY; without NAMESPACE those of all."""
+    """Find the facts most relevant to QUERY, in NAMESPACE or in all namespaces."""
     answer = session.client.facts.search(query, namespace=namespace, subtree=subtree or not namespace, **how)
     note_cut(truncated=answer.truncated)
     if as_json:
@@ -171,8 +173,10 @@ def search(
 @facts.command("list")
 @namespace_argument(required=False)
 @which_facts_options
-@click.option("--versions", is_flag=True, help="With their earlier versions, in JSON.")
-@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option("--versions", is_flag=True, help="Include their earlier versions, in JSON.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @json_option
 @click.pass_obj
 def list_facts(
@@ -185,7 +189,7 @@ def list_facts(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List the facts of NAMESPACE in the order in which they were first stored; without NAMESPACE those of all."""
+    """List the facts of NAMESPACE, or of all namespaces, in the order in which they were first stored."""
     found = session.client.facts.list(
         namespace,
         subtree=subtree or not namespace,
@@ -202,10 +206,22 @@ def list_facts(
 
 
 @facts.command()
-@click.option("--prefix", type=labels, metavar="LABELS", help="First labels; * stands for any one.")
-@click.option("--suffix", type=labels, metavar="LABELS", help="Last labels, likewise.")
-@click.option("--depth", "max_depth", type=click.IntRange(min=0), default=0, help="Cut them to so many labels.")
-@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option(
+    "--prefix", type=labels, metavar="LABELS", help="Only namespaces that begin with these labels; * is any label."
+)
+@click.option(
+    "--suffix", type=labels, metavar="LABELS", help="Only namespaces that end with these labels; * is any label."
+)
+@click.option(
+    "--depth",
+    "max_depth",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Show at most this many labels of each namespace.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @json_option
 @click.pass_obj
 def namespaces(
@@ -235,7 +251,7 @@ def namespaces(
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @which_facts_options
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def delete(

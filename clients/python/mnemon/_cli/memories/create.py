@@ -26,7 +26,7 @@ _SAID = ("content", *TAGS, "is_global", "decay", "metadata")
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Store what this file of JSON lines holds; - is standard input.",
+    help="Store the contents of this file of JSON lines; - is standard input.",
 )
 @memory_options
 @meta_option("memory")

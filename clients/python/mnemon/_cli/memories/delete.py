@@ -30,9 +30,9 @@ def reinforce(session: Session, memory_ids: tuple[str, ...], *, as_json: bool) -
     "--purge", is_flag=True, help="Remove permanently, including forgotten memories; options can select them."
 )
 @which_options
-@click.option("--deleted", "only_deleted", is_flag=True, help="With --purge: only what is forgotten already.")
+@click.option("--deleted", "only_deleted", is_flag=True, help="With --purge: only memories that are already forgotten.")
 @click.option("--dry-run", is_flag=True, help="With --purge: only count.")
-@click.option("--yes", "-y", is_flag=True, help="With --purge: do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="With --purge: do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def forget(
@@ -47,7 +47,7 @@ def forget(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget memories: nothing finds them any more. --undo restores them; --purge removes them permanently."""
+    """Forget memories, so that no search finds them. --undo restores them; --purge removes them permanently."""
     if undo and purge:
         raise click.UsageError("--undo and --purge contradict each other; choose one")
     if not purge and (which or only_deleted or dry_run or yes):

@@ -88,7 +88,7 @@ def memory_options(command: Command) -> Command:
         given = {name: kwargs.pop(name) for name in (*TAGS, "decay", "is_global")}
         return command(*args, fields={name: value for name, value in given.items() if value}, **kwargs)
 
-    with_fields = click.option("--global", "is_global", is_flag=True, help="It holds beyond its project and agent.")(
+    with_fields = click.option("--global", "is_global", is_flag=True, help="It is valid beyond its project and agent.")(
         with_fields
     )
     with_fields = click.option(
@@ -110,18 +110,26 @@ def which_options(command: Command) -> Command:
         given |= {"where": joined(kwargs.pop("comparisons"))}
         return command(*args, which={name: value for name, value in given.items() if value is not None}, **kwargs)
 
-    for flag, text in (("--until", "Only memories created by then."), ("--since", "Only memories created since then.")):
-        with_which = click.option(flag, type=past, metavar="TIME|AGE", help=text + " 2027-01-31, 12h, 30d.")(with_which)
-    with_which = click.option("--global/--not-global", "is_global", default=None, help="Only memories of that kind.")(
-        with_which
-    )
+    for flag, text in (
+        ("--until", "Only memories created until this time"),
+        ("--since", "Only memories created since this time"),
+    ):
+        with_which = click.option(flag, type=past, metavar="TIME|AGE", help=f"{text}: 2027-01-31, 12h, 30d.")(
+            with_which
+        )
+    with_which = click.option(
+        "--global/--not-global",
+        "is_global",
+        default=None,
+        help="Only memories that are valid beyond their project and agent.",
+    )(with_which)
     with_which = click.option(
         "--where",
         "comparisons",
         type=comparison,
         metavar="COMPARISON",
         multiple=True,
-        help="Only memories of which this holds: metadata.score>=3, agent!=claude, content~tea; repeatable.",
+        help="Only memories for which this is true: metadata.score>=3, agent!=claude, content~tea; repeatable.",
     )(with_which)
     return _text_options(filter_option("memories")(with_which))
 

@@ -21,7 +21,7 @@ _PAGE_SIZE_MAX = 1000
 @click.command()
 @click.argument("query")
 @click.option(
-    "--limit", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="Most results to show."
+    "--limit", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of results."
 )
 @click.option(
     "--min-confidence",
@@ -36,10 +36,10 @@ _PAGE_SIZE_MAX = 1000
     type=click.Choice([each.value for each in values.SearchMode]),
     default=values.SearchMode.HYBRID.value,
     show_default=True,
-    help="By meaning, by word, or both.",
+    help="Search by meaning, by word, or both.",
 )
 @click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
-@click.option("--explain", is_flag=True, help="Say why each result scored as it did.")
+@click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @json_option
 @click.pass_obj
 def recall(
@@ -70,9 +70,16 @@ def recall(
 @click.command("memories")
 @click.argument("memory_id", required=False)
 @which_options
-@click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Only those of this confidence now.")
-@click.option("--deleted", "show_deleted", is_flag=True, help="Also those that are forgotten and not purged.")
-@click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option(
+    "--min-confidence",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Only memories with at least this confidence now.",
+)
+@click.option("--deleted", "show_deleted", is_flag=True, help="Include forgotten memories that are not yet purged.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @click.option("--count", "only_count", is_flag=True, help="Only count them.")
 @json_option
 @click.pass_obj
@@ -87,7 +94,7 @@ def list_memories(
     only_count: bool,
     as_json: bool,
 ) -> None:
-    """List memories in the order of their creation, or show the one that has MEMORY_ID."""
+    """List memories in the order of their creation, or show the one with MEMORY_ID."""
     chosen = {**which, "min_confidence": min_confidence, "show_deleted": show_deleted}
     if memory_id is not None:
         if which or min_confidence or show_deleted or only_count:
@@ -121,19 +128,21 @@ def _list(session: Session, chosen: dict[str, Any], *, limit: int, as_json: bool
 
 
 @click.command()
-@click.option("--by", type=future, required=True, metavar="TIME|AGE", help="By when: 2027-01-31, 12h, 30d from now.")
+@click.option(
+    "--by", type=future, required=True, metavar="TIME|AGE", help="The time: 2027-01-31, or 12h or 30d from now."
+)
 @click.option(
     "--min-confidence",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.3,
     show_default=True,
-    help="The confidence that they fall below.",
+    help="The confidence below which they fall.",
 )
 @which_options
 @json_option
 @click.pass_obj
 def forecast(session: Session, by: datetime, *, min_confidence: float, which: dict[str, Any], as_json: bool) -> None:
-    """Show which memories will fall below a confidence by a time, so that you can reinforce them before."""
+    """Show which memories will fall below a confidence by a given time, so that you can reinforce them first."""
     found = session.client.forecast(by, min_confidence=min_confidence, **which)
     if as_json:
         for each in found:

@@ -29,7 +29,7 @@ def rules() -> None:
     type=click.Choice([each.value for each in RuleOrder]),
     default=RuleOrder.REGISTRATION.value,
     show_default=True,
-    help="As they were registered, or as they are tried.",
+    help="In the order of registration, or in the order in which they are tried.",
 )
 @json_option
 @click.pass_obj
@@ -45,7 +45,7 @@ def list_rules(session: Session, order: str, *, as_json: bool) -> None:
 
 @rules.command()
 @click.argument("name")
-@click.option("--resolved", is_flag=True, help="With all that it inherits, and from where.")
+@click.option("--resolved", is_flag=True, help="Include everything it inherits, and from which rule.")
 @json_option
 @click.pass_obj
 def show(session: Session, name: str, *, resolved: bool, as_json: bool) -> None:
@@ -87,7 +87,7 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_js
 
 @rules.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Even if others extend it: they keep what they inherited.")
+@click.option("--force", is_flag=True, help="Delete it even if other rules extend it; they keep what they inherited.")
 @json_option
 @click.pass_obj
 def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
@@ -97,7 +97,7 @@ def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
 
 
 @rules.command()
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def reset(session: Session, *, yes: bool, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from mnemon._cli.memories.options import Command, comparison, joined, past, some
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.memories import TAGS
 
-SCOPE = {name: TAGS[name] for name in SCOPE_FIELDS} | {"user": "Whose it is."}
+SCOPE = {name: TAGS[name] for name in SCOPE_FIELDS} | {"user": "The user it belongs to."}
 
 
 def whose_options(command: Command) -> Command:
@@ -33,15 +33,20 @@ def which_statements_options(command: Command) -> Command:
         given |= {"where": joined(kwargs.pop("comparisons"))}
         return command(*args, which={name: value for name, value in given.items() if value is not None}, **kwargs)
 
-    for flag, text in (("--until", "Only what was learnt by then."), ("--since", "Only what was learnt since then.")):
-        with_which = click.option(flag, type=past, metavar="TIME|AGE", help=text + " 2027-01-31, 12h, 30d.")(with_which)
+    for flag, text in (
+        ("--until", "Only statements learnt until this time"),
+        ("--since", "Only statements learnt since this time"),
+    ):
+        with_which = click.option(flag, type=past, metavar="TIME|AGE", help=f"{text}: 2027-01-31, 12h, 30d.")(
+            with_which
+        )
     with_which = click.option(
         "--where",
         "comparisons",
         type=comparison,
         metavar="COMPARISON",
         multiple=True,
-        help="Only statements of which this holds: importance>=0.5, source!=inferred, content~tea; repeatable.",
+        help="Only statements for which this is true: importance>=0.5, source!=inferred, content~tea; repeatable.",
     )(with_which)
     return scope_texts(with_which)
 

@@ -20,15 +20,15 @@ from mnemon._values import documents as values
 @click.argument("text")
 @whose_options
 @click.option("--importance", type=click.FloatRange(0, 1), help="How much it matters.")
-@click.option("--keyword", "keywords", multiple=True, help="A word that it is about; repeatable.")
+@click.option("--keyword", "keywords", multiple=True, help="A keyword; repeatable.")
 @click.option("--source", default="", help="Where it comes from: user, conversation, skill, system, inferred, other.")
 @click.option("--summary", default="", help="A shorter form.")
 @click.option("--learnt", "create_time", type=past, metavar="TIME|AGE", help="When it was learnt.  [default: now]")
 @meta_option("statement")
-@click.option("--detect", is_flag=True, help="Name what does not agree with it.")
-@click.option("--resolve", is_flag=True, help="Decide what does not agree with it: by the rule that matches.")
-@click.option("--rule", default="", help="The rule to go by, instead of the one that matches.")
-@click.option("--dry-run", is_flag=True, help="With --resolve: only say what it would come to.")
+@click.option("--detect", is_flag=True, help="Report the statements that conflict with it.")
+@click.option("--resolve", is_flag=True, help="Resolve its conflicts by the rule that matches.")
+@click.option("--rule", default="", help="The rule to apply, instead of the one that matches.")
+@click.option("--dry-run", is_flag=True, help="With --resolve: only show the result, and save nothing.")
 @json_option
 @click.pass_obj
 def learn(
@@ -48,7 +48,7 @@ def learn(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Save TEXT as a statement about a user, once."""
+    """Save TEXT as a statement about a user, unless it is already known."""
     if detect and resolve:
         raise click.UsageError("--resolve does what --detect does, and more; choose one")
     if dry_run and not resolve:
@@ -103,7 +103,7 @@ def _outcome(memory_id: str, decision: decisions.Decision | None, *, duplicate: 
 @click.argument("memory_ids", nargs=-1, metavar="[MEMORY_ID]...")
 @which_statements_options
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def unlearn(

@@ -17,7 +17,9 @@ MIN_SIMILARITY = 0.7
 
 @click.command()
 @click.argument("query")
-@click.option("--top-k", "-k", type=click.IntRange(1, 100), default=3, show_default=True, help="Most results to show.")
+@click.option(
+    "--top-k", "-k", type=click.IntRange(1, 100), default=3, show_default=True, help="Maximum number of results."
+)
 @click.option(
     "--min-similarity",
     type=click.FloatRange(0, 1),
@@ -52,8 +54,12 @@ def similar(
 @click.command()
 @click.argument("memory_id", required=False)
 @which_statements_options
-@click.option("--superseded", "show_superseded", is_flag=True, help="Also those that were merged or gave way.")
-@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option(
+    "--superseded", "show_superseded", is_flag=True, help="Include statements that were merged or superseded."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @json_option
 @click.pass_obj
 def known(
@@ -65,7 +71,7 @@ def known(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List statements in the order in which they were saved, or show the one that has MEMORY_ID."""
+    """List statements in the order in which they were saved, or show the one with MEMORY_ID."""
     if memory_id is not None:
         if which or show_superseded:
             raise click.UsageError("name one statement, or say which ones with options; not both")
@@ -85,9 +91,11 @@ def known(
 
 
 @click.command()
-@click.option("--user", default="", help="Only of this user.")
-@click.option("--memory", "memory_id", default="", metavar="MEMORY_ID", help="Only about this statement.")
-@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option("--user", default="", help="Only decisions of this user.")
+@click.option("--memory", "memory_id", default="", metavar="MEMORY_ID", help="Only decisions about this statement.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @json_option
 @click.pass_obj
 def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_json: bool) -> None:

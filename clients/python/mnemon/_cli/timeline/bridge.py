@@ -31,7 +31,7 @@ def status(session: Session, *, as_json: bool) -> None:
 @bridge.command()
 @click.pass_obj
 def pause(session: Session) -> None:
-    """Stop it until it is resumed, also across restarts of the server; events wait."""
+    """Stop the bridge until it is resumed, even if the server restarts; events wait."""
     session.client.pause_bridge()
     click.echo("paused")
 
@@ -39,18 +39,20 @@ def pause(session: Session) -> None:
 @bridge.command()
 @click.pass_obj
 def resume(session: Session) -> None:
-    """Let it continue where it stopped."""
+    """Let the bridge continue where it stopped."""
     session.client.resume_bridge()
     click.echo("resumed")
 
 
 @bridge.command()
-@click.option("--min-importance", type=click.FloatRange(0, 1), help="Events of at least this importance pass.")
-@click.option("--type", "event_types", multiple=True, help="Events of this type pass; repeatable.")
+@click.option(
+    "--min-importance", type=click.FloatRange(0, 1), help="Events of at least this importance become statements."
+)
+@click.option("--type", "event_types", multiple=True, help="Events of this type become statements; repeatable.")
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in bridge_values.RoutingMode]),
-    help="Whether both must fit, or one is enough.",
+    help="Whether both conditions must be met, or one is enough.",
 )
 @click.option("--content-max", type=int, help="Maximum length of a statement in characters.")
 @click.option(

@@ -23,7 +23,7 @@ def event_options(command: Command) -> Command:
 
     for name, text in (
         ("source", "Where it comes from: user, conversation, skill, system, inferred, other."),
-        ("context", "What surrounded it."),
+        ("context", "The context in which it happened."),
     ):
         with_fields = click.option(f"--{name}", callback=some, help=text)(with_fields)
     with_fields = click.option("--importance", type=click.FloatRange(0, 1), help="How much it matters.")(with_fields)
@@ -34,7 +34,7 @@ def event_options(command: Command) -> Command:
         "--type",
         "event_type",
         callback=some,
-        help="What it is: conversation, task, reminder, emotion, preference, custom, other.",
+        help="The type of event: conversation, task, reminder, emotion, preference, custom, other.",
     )(with_fields)
     return scope_texts(with_fields)
 
@@ -54,7 +54,7 @@ def which_events_options(command: Command) -> Command:
         type=comparison,
         metavar="COMPARISON",
         multiple=True,
-        help="Only events of which this holds: metadata.score>=3, source!=inferred, content~tea; repeatable.",
+        help="Only events for which this is true: metadata.score>=3, source!=inferred, content~tea; repeatable.",
     )(with_which)
     with_which = click.option(
         "--min-importance", type=click.FloatRange(0, 1), help="Only events of at least this importance."
@@ -67,6 +67,6 @@ def which_events_options(command: Command) -> Command:
 
 def window_options(command: Command) -> Command:
     """`--since` and `--until`: when it happened."""
-    for flag, text in (("--until", "Only what happened by then."), ("--since", "Only what happened since then.")):
-        command = click.option(flag, type=past, metavar="TIME|AGE", help=text + " 2027-01-31, 12h, 30d.")(command)
+    for flag, text in (("--until", "Only events until this time"), ("--since", "Only events since this time")):
+        command = click.option(flag, type=past, metavar="TIME|AGE", help=f"{text}: 2027-01-31, 12h, 30d.")(command)
     return command

@@ -18,11 +18,11 @@ from mnemon._values import timeline
 
 @click.command()
 @click.argument("event_ids", nargs=-1, metavar="[EVENT_ID]...")
-@click.option("--before", type=past, metavar="TIME|AGE", help="Only what happened before then. 2027-01-31, 12h, 30d.")
+@click.option("--before", type=past, metavar="TIME|AGE", help="Only events before this time: 2027-01-31, 12h, 30d.")
 @which_events_options
 @click.option("--allow-missing", is_flag=True, help="Ignore unknown ids.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def prune(
@@ -36,7 +36,7 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Permanently remove events, named ones or all that match, and the statements that the bridge made of them."""
+    """Permanently remove events, named ones or all that match, and the statements that the bridge made from them."""
     if bool(event_ids) == bool(which or before):
         raise click.UsageError("name events, or say which with options such as --before or --user; not both")
     asked: dict[str, Any] = {"before": before, "allow_missing": allow_missing, **which}

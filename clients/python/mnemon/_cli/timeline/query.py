@@ -28,7 +28,9 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
     type=click.Choice([each.value for each in values.SearchMode]),
     help="With QUERY: by meaning, by word, or both.  [default: as the server can]",
 )
-@click.option("--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="0 for all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Maximum number; 0 for all."
+)
 @json_option
 @click.pass_obj
 def show_timeline(

@@ -20,7 +20,7 @@ from mnemon._values import timeline
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Record what this file of JSON lines holds; - is standard input.",
+    help="Record the contents of this file of JSON lines; - is standard input.",
 )
 @event_options
 @meta_option("event")

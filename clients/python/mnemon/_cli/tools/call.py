@@ -44,12 +44,19 @@ def _context_options(command: Callable[..., Any]) -> Callable[..., Any]:
         about["response_format"] = "content_and_artifact" if kwargs.pop("artifact") else "content"
         return command(*args, about={**about, "config": dict(about["config"])}, **kwargs)
 
-    artifact = click.option("--artifact", is_flag=True, help="With the facts found, in JSON.")
+    artifact = click.option("--artifact", is_flag=True, help="Include the facts that were found, in JSON.")
     namespace = click.option(
-        "--namespace", type=labels, metavar="LABELS", help="Where the memories are: user.ada, or {user_id}.notes."
+        "--namespace",
+        type=labels,
+        metavar="LABELS",
+        help="The namespace of the memories: user.ada, or {user_id}.notes.",
     )
     config = click.option(
-        "--config", type=text_pair, metavar="KEY=TEXT", multiple=True, help="What fills the namespace; repeatable."
+        "--config",
+        type=text_pair,
+        metavar="KEY=TEXT",
+        multiple=True,
+        help="A value for a placeholder in the namespace; repeatable.",
     )
     return config(namespace(_actions_option(meta_option("fact that is created")(artifact(with_about)))))
 
@@ -68,10 +75,10 @@ def _parse_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, options=options, **kwargs)
 
     for flag, text in (
-        ("--abp-only", "Do not try VCP where ABP gives no call."),
-        ("--strict-boundaries", "A marker out of place fails the whole text."),
-        ("--no-end-marker", "A complete, sound object is a call without its end marker, too."),
-        ("--strict-envelope", "A call needs both its action and its parameters."),
+        ("--abp-only", "Do not try VCP if ABP finds no call."),
+        ("--strict-boundaries", "Refuse the whole text if a marker is out of place."),
+        ("--no-end-marker", "Accept a complete, valid object as a call even without its end marker."),
+        ("--strict-envelope", "Require both the action and the parameters of a call."),
     ):
         with_options = click.option(flag, is_flag=True, help=text)(with_options)
     return with_options
@@ -80,7 +87,9 @@ def _parse_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @tools.command("list")
 @_actions_option
 @click.option(
-    "--style", type=click.Choice([each.value for each in definitions.SchemaStyle]), help="As JSON for an API."
+    "--style",
+    type=click.Choice([each.value for each in definitions.SchemaStyle]),
+    help="Print them as JSON for this API.",
 )
 @json_option
 @click.pass_obj
@@ -118,7 +127,10 @@ def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[
 @json_option
 @click.pass_obj
 def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) -> None:
-    """Find the calls in a model's text in FILE or standard input, and run none; exit code 1 without a call."""
+    """Find the calls in a model's text from FILE or standard input, and run none of them.
+
+    The exit code is 1 if there is no call.
+    """
     parsed = session.client.tools.parse(_text(file), **options)
     if as_json:
         click.echo(parsed.to_json())
@@ -135,7 +147,7 @@ def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) 
 @json_option
 @click.pass_obj
 def execute(session: Session, file: Any, *, about: dict[str, Any], options: ParseOptions, as_json: bool) -> None:
-    """Run the calls in a model's text in FILE or standard input, in order; exit code 1 if one failed."""
+    """Run the calls in a model's text from FILE or standard input, in order; exit code 1 if one fails."""
     done = session.client.tools.execute(_text(file), **about, **options)
     if as_json:
         click.echo(done.to_json())
