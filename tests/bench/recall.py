@@ -90,7 +90,7 @@ class Measurement:
         """Indexes, searches and compares."""
         self._index()
         embeddings = self._stored_embeddings()
-        model = self._client.check_health().embedding_model
+        model = self._client.documents.status().embedding_model
         with bare_embedder(model) as embedder:
             texts = [text for text, _ in self._questions()]
             # One by one, as the server embeds them: int8 results depend slightly on the other texts of a batch.
@@ -121,7 +121,7 @@ class Measurement:
             for conversation in self._conversations
             for turn in conversation.turns
         ]
-        for result in self._progress(self._client.index_many(documents), "indexing", len(documents)):
+        for result in self._progress(self._client.documents.put_many(documents), "indexing", len(documents)):
             if result.error:
                 raise result.error
 
@@ -129,7 +129,7 @@ class Measurement:
         return {
             document.doc_id: document.embeddings
             for conversation in self._progress(self._conversations, "reading vectors")
-            for document in self._client.list(
+            for document in self._client.documents.list(
                 scope=_scope(conversation), view=View.FULL, page_size=1_000, timeout=300.0
             )
         }
@@ -154,7 +154,7 @@ class Measurement:
         return {str(mode): estimate(measured) for mode, measured in values.items()}
 
     def _search(self, text: str, conversation: Conversation, mode: SearchMode) -> list[str]:
-        answer = self._client.search(text, top_k=DEPTH, scope=_scope(conversation), mode=mode, view=View.IDS)
+        answer = self._client.documents.search(text, top_k=DEPTH, scope=_scope(conversation), mode=mode, view=View.IDS)
         return [result.doc_id for result in answer]
 
     def _filtered(self, key: str, exact: ExactSearch, vectors: Sequence[NDArray[np.float32]]) -> FilteredRecall:
@@ -172,7 +172,9 @@ class Measurement:
         return FilteredRecall(key, len(kept), float(np.mean(found)), len(recalls), *means)
 
     def _search_filtered(self, text: str, filters: dict[str, int]) -> list[str]:
-        answer = self._client.search(text, top_k=FILTERED_DEPTH, filters=filters, mode=SearchMode.VECTOR, view=View.IDS)
+        answer = self._client.documents.search(
+            text, top_k=FILTERED_DEPTH, filters=filters, mode=SearchMode.VECTOR, view=View.IDS
+        )
         return [result.doc_id for result in answer]
 
     def _questions(self) -> list[tuple[str, set[str]]]:

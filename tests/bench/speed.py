@@ -69,7 +69,7 @@ class Measurement:
             embedder.embed(self._workload.next_texts(64))
         self._index(self._workload.next_texts(256))
         for mode in SearchMode:
-            self._client.search(*self._workload.next_texts(1), mode=mode)
+            self._client.documents.search(*self._workload.next_texts(1), mode=mode)
 
     def index_round(self) -> None:
         """The same new texts for the bare model and the server, and some of them for sentence-transformers."""
@@ -93,7 +93,7 @@ class Measurement:
             for query in self._workload.next_queries(QUERIES_PER_MODE):
                 self._samples.embed.append(_seconds(self._bare.embed, [query]))
                 self._samples.search[mode].append(_seconds(self._search, query, mode))
-                self._samples.empty.append(_seconds(self._client.count))
+                self._samples.empty.append(_seconds(self._client.documents.count))
 
     def rows(self) -> list[Row]:
         """The table."""
@@ -112,18 +112,18 @@ class Measurement:
 
     def _index(self, texts: Sequence[str]) -> None:
         documents = ((f"bench-{self._indexed + i}", text) for i, text in enumerate(texts))
-        for result in self._client.index_many(documents):
+        for result in self._client.documents.put_many(documents):
             if result.error:
                 raise result.error
         self._indexed += len(texts)
 
     def _search(self, query: str, mode: SearchMode) -> None:
-        self._client.search(query, mode=mode, view=View.STANDARD)
+        self._client.documents.search(query, mode=mode, view=View.STANDARD)
 
     def _wait_until_applied(self) -> None:
         """Waits for the vector database, which gets documents after the acknowledgement. This is not measured."""
         deadline = monotonic() + PENDING_TIMEOUT_S
-        while pending := self._client.check_health().pending:
+        while pending := self._client.documents.status().pending:
             if monotonic() > deadline:
                 raise click.ClickException(f"{pending} documents are still to be applied to the vector database")
             sleep(0.05)
@@ -183,7 +183,7 @@ def main(data: Path | None, documents: int, rounds: int, seed: int, output: Path
     console = Console(stderr=True)
     with ExitStack() as stack:
         client = stack.enter_context(serving())
-        model = client.check_health().embedding_model
+        model = client.documents.status().embedding_model
         bare = stack.enter_context(bare_embedder(model))
         torch = stack.enter_context(sentence_transformers_embedder())
         measurement = Measurement(client, bare, torch, workload)

@@ -51,14 +51,14 @@ class Asked:
 
 def index(client: Client, conversations: Sequence[Conversation]) -> None:
     """Stores every turn as a document in the scope of its conversation, unless that was done before."""
-    if client.count():
+    if client.documents.count():
         return
     documents = [
         Document(turn_id(conversation, turn.id), turn.document, scope=Scope(project=conversation.id))
         for conversation in conversations
         for turn in conversation.turns
     ]
-    for result in client.index_many(documents):
+    for result in client.documents.put_many(documents):
         if result.error:
             raise result.error
 
@@ -74,7 +74,7 @@ def ask(client: Client, conversation: Conversation, *, depth: int = DEPTH) -> li
 
 
 def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str], depth: int) -> Asked:
-    answer = client.search(
+    answer = client.documents.search(
         text, top_k=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.STANDARD
     )
     return Asked(

@@ -20,7 +20,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
         server_process(tmp_path_factory.mktemp("target"), *flags) as target,
     ):
         with Client(source.address()) as client:
-            client.index("note", "Ada prefers window seats.", {"n": 5.0})
+            client.documents.put("note", "Ada prefers window seats.", {"n": 5.0})
             client.remember("Ada likes green tea.", user="ada")
             client.facts.put(("user", "ada"), "home", {"content": "Ada lives in Berlin."})
             client.facts.put(("org", "acme"), "home", {"content": "Acme is in Bonn."})
@@ -37,11 +37,11 @@ def target(addresses: tuple[str, str]) -> Iterator[str]:
     """The address of an empty server."""
     with Client(addresses[1]) as client:
         client.facts.delete_many((), subtree=True)
-        for document in list(client.list()):
-            client.delete(document.doc_id)
-        for memory in client.list_memories():
-            client.forget(memory.memory_id)
-        client.purge(only_deleted=True)
+        for document in list(client.documents.list()):
+            client.documents.delete(document.doc_id)
+        for memory in client.memories.list():
+            client.memories.delete(memory.memory_id)
+        client.memories.purge(only_deleted=True)
         yield addresses[1]
 
 

@@ -44,11 +44,11 @@ async def filled(folder: Path) -> tuple[pb.ArchiveHeader, list[pb.ArchivedRecord
     """The archive of a vault with records of every kind."""
     async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
         await fill(client)
-        await client.register_rule(FULL)
+        await client.rules.add(FULL)
         # Only the weighted factors can decide between these two.
         for place in ("Berlin", "Bern"):
             alike: dict[str, Any] = {"user": "cy", "keywords": ["home"], "importance": 0.5, "create_time": TIME}
-            await client.save_semantic(f"Cy lives in {place}.", conflict_policy="resolve", **alike)
+            await client.semantic.add(f"Cy lives in {place}.", conflict_policy="resolve", **alike)
         return await exported(server)
 
 

@@ -66,46 +66,46 @@ async def test_importing_the_same_archive_again_changes_nothing(tmp_path: Path) 
         await fill(source)
         archive = await exported(source)
         await outcomes(target, archive)
-        known = [change.to_dict() async for change in target.changes()]
+        known = [change.to_dict() async for change in target.changes.list()]
 
         assert await outcomes(target, archive) == {"unchanged": len(records(archive))}
         assert await outcomes(target, archive, on_conflict="refuse") == {"unchanged": len(records(archive))}
 
-        assert [change.to_dict() async for change in target.changes()] == known
+        assert [change.to_dict() async for change in target.changes.list()] == known
         assert await outcomes(source, archive) == {"unchanged": len(records(archive))}
 
 
 async def test_the_bridge_does_not_handle_imported_events_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
         for number in range(3):
-            await source.record_event("task", f"Ada must do thing number {number}.", user="ada", importance=0.9)
+            await source.timeline.add("task", f"Ada must do thing number {number}.", user="ada", importance=0.9)
 
         async def all_are_routed() -> bool:
-            return (await source.bridge_status()).routed_count == 3
+            return (await source.bridge.status()).routed_count == 3
 
         await eventually(all_are_routed)
-        [first, *_] = [each async for each in source.list_semantic()]
+        [first, *_] = [each async for each in source.semantic.list()]
         # A statement that a user deleted must not come back by itself.
-        await source.delete_semantic([first.memory_id])
+        await source.semantic.delete_many([first.memory_id])
         archive = await exported(source)
 
         await outcomes(target, archive)
         await until_bridged(target)
-        status = await target.bridge_status()
+        status = await target.bridge.status()
         assert (status.routed_count, status.linked_count, status.skipped_counts) == (0, 0, {"imported": 3})
-        assert len([each async for each in target.list_semantic()]) == 2
+        assert len([each async for each in target.semantic.list()]) == 2
 
 
 async def test_the_bridge_handles_imported_events_on_request(tmp_path: Path) -> None:
     async with opened(tmp_path / "a", bridge_enabled=False) as source, opened(tmp_path / "b") as target:
-        await source.record_event("task", "Ada must renew her passport.", user="ada", importance=0.9)
+        await source.timeline.add("task", "Ada must renew her passport.", user="ada", importance=0.9)
         assert await outcomes(target, await exported(source), bridge_events=True) == {"created": 1}
 
         async def is_routed() -> bool:
-            return (await target.bridge_status()).routed_count == 1
+            return (await target.bridge.status()).routed_count == 1
 
         await eventually(is_routed)
-        assert [each.content async for each in target.list_semantic()] == ["Ada must renew her passport."]
+        assert [each.content async for each in target.semantic.list()] == ["Ada must renew her passport."]
 
 
 async def test_a_namespace_comes_back_without_its_neighbours(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_a_namespace_comes_back_without_its_neighbours(tmp_path: Path) -> 
             ]
             # A word's score depends on the average passage length, and so on the rest of the vault.
             assert [match.score for match in found] == pytest.approx([match.score for match in wanted], abs=0.01)
-        assert [labels async for labels in target.facts.namespaces()] == [("user", "ada"), ("user", "ada", "work")]
+        assert [labels async for labels in target.facts.list_namespaces()] == [("user", "ada"), ("user", "ada", "work")]
 
 
 async def test_a_scope_is_exported_for_every_kind_that_has_one(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ async def test_a_scope_is_exported_for_every_kind_that_has_one(tmp_path: Path) -
 
 async def test_vectors_left_out_of_an_archive_are_computed_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as source, opened(tmp_path / "b") as target:
-        await source.index("d", "Ada prefers window seats.")
+        await source.documents.put("d", "Ada prefers window seats.")
         await source.facts.put(("user", "ada"), "tea", {"content": "Ada likes tea."})
-        await source.save_semantic("Ada lives in Berlin.", user="ada")
+        await source.semantic.add("Ada lives in Berlin.", user="ada")
         archive = await exported(source, vectors=False)
         assert "embedding_model" not in archive[0]
         assert not any("passages" in line for line in records(archive))
@@ -156,9 +156,9 @@ async def test_vectors_left_out_of_an_archive_are_computed_again(tmp_path: Path)
 
 async def answers_to(query: str, client: AsyncClient) -> dict[str, Any]:
     return {
-        "documents": (await client.search(query, mode="vector")).to_dict(),
+        "documents": (await client.documents.search(query, mode="vector")).to_dict(),
         "facts": (await client.facts.search(query, subtree=True, mode="vector")).to_dict(),
-        "statements": (await client.search_similar(query, min_similarity=0.0)).to_dict(),
+        "statements": (await client.semantic.search(query, min_similarity=0.0)).to_dict(),
     }
 
 
@@ -169,7 +169,7 @@ async def test_vectors_of_another_model_are_refused_or_computed_again(tmp_path: 
         archive[0]["embedding_model"] |= {"name": "another", "dimension": 32}
         with pytest.raises(EmbeddingModelMismatchError, match=r"made by another@1/fp32/32.*embed_anew"):
             await outcomes(target, archive)
-        assert [memory async for memory in target.list_memories()] == []
+        assert [memory async for memory in target.memories.list()] == []
         assert await outcomes(target, archive, embed_anew=True) == {"created": 1}
         [match] = await target.recall("Ada likes green tea.", mode="vector")
         assert match.similarity == pytest.approx(1.0, abs=1e-6)
@@ -180,20 +180,20 @@ async def test_records_changed_during_an_export_come_again_at_its_end(tmp_path: 
         # More than fits into the buffers between a server and a client that does not read.
         for number in range(100):
             await source.remember(f"Ada knows thing number {number}. {LONG * 15}", user="ada")
-        memories = [memory async for memory in source.list_memories()]
+        memories = [memory async for memory in source.memories.list()]
         archive = []
         async for line in source.archive.export():
             archive.append(line)
             if len(archive) == 2:
-                await source.update_memory(memories[0].memory_id, content="Ada changed her mind.")
+                await source.memories.update(memories[0].memory_id, content="Ada changed her mind.")
                 await source.remember("Ada knows something new.", user="ada")
         summary = archive[-1]["summary"]
         assert (summary["changed_count"], summary["removed_count"]) == (2, 0)
         # A new record may already have come with a later page.
         assert summary["counts"]["memory"] in (102, 103)
         await outcomes(target, archive)
-        ours = [memory.content async for memory in source.list_memories()]
-        assert [memory.content async for memory in target.list_memories()] == ours
+        ours = [memory.content async for memory in source.memories.list()]
+        assert [memory.content async for memory in target.memories.list()] == ours
 
 
 async def gather(stream: AsyncIterator[ImportResult], results: list[ImportResult]) -> None:
@@ -213,6 +213,6 @@ async def test_a_truncated_archive_is_imported_up_to_the_cut(tmp_path: Path) -> 
             await gather(target.archive.import_(half), results)
         assert [result.outcome for result in results[:-1]] == ["created"] * (len(results) - 1)
         assert results[-1].error is not None and "is not JSON" in results[-1].error.message
-        assert len([memory async for memory in target.list_memories()]) == len(results) - 1 > 0
+        assert len([memory async for memory in target.memories.list()]) == len(results) - 1 > 0
         assert (await outcomes(target, text.splitlines()))["unchanged"] == len(results) - 1
-        assert len([memory async for memory in target.list_memories()]) == 5
+        assert len([memory async for memory in target.memories.list()]) == 5

@@ -18,7 +18,7 @@ from tests.support.server import START_S, server_process, wait_until
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with server_process(tmp_path_factory.mktemp("data")) as running:
         with Client(running.address()) as client:
-            wait_until(lambda: client.check_health().status == HealthStatus.HEALTHY, START_S)
+            wait_until(lambda: client.documents.status().status == HealthStatus.HEALTHY, START_S)
         yield running.address()
 
 
@@ -26,8 +26,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def memory(address: str) -> Iterator[Client]:
     """A client of an empty store."""
     with Client(address) as client:
-        for document in client.list(view="ids"):
-            client.delete(document.doc_id)
+        for document in client.documents.list(view="ids"):
+            client.documents.delete(document.doc_id)
         yield client
 
 
@@ -53,7 +53,7 @@ def test_a_folder_is_indexed_and_found(address: str, memory: Client, notes: Path
     rows = [line for line in found.stdout.splitlines() if ".txt" in line or ".md" in line]
     assert "ada.txt" in rows[0]
     assert "Ada prefers window seats" in rows[0]
-    document = memory.get("viaggi/città.md")
+    document = memory.documents.get("viaggi/città.md")
     assert document.content.endswith("🚆")
     assert document.scope == Scope(project="diary")
     assert document.metadata == {
@@ -87,7 +87,7 @@ def test_a_pipe_gets_each_row_on_one_line_whatever_its_length(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # it would set a width explicitly
     doc_id = "a-long-folder-name/" * 20 + "note.txt"
-    memory.index(doc_id, "words " * 60)
+    memory.documents.put(doc_id, "words " * 60)
     rows = [line for line in run(address, "list").stdout.splitlines() if doc_id in line]
     assert len(rows) == 1
     assert "words words" in rows[0]
@@ -119,15 +119,15 @@ def test_a_failure_is_named_and_sets_the_exit_code(address: str, memory: Client,
     assert done.stdout.startswith("1 created, 0 replaced, 0 unchanged, 2 failed")
     assert "l.jsonl:2: not JSON" in done.stderr
     assert "failed: b: metadata.k: must be" in done.stderr
-    assert memory.count() == 1
+    assert memory.documents.count() == 1
 
 
 def test_standard_input_is_a_text_or_json_lines(address: str, memory: Client) -> None:
     run(address, "index", "-", "--id-prefix", "from-", stdin="A piped text. é")
     run(address, "index", "-", "--jsonl", stdin='{"id": "line", "text": "A line."}\n')
 
-    assert memory.get("from-stdin").content == "A piped text. é"
-    assert memory.get("line").content == "A line."
+    assert memory.documents.get("from-stdin").content == "A piped text. é"
+    assert memory.documents.get("line").content == "A line."
 
 
 def test_the_json_output_of_list_can_be_indexed_again(
@@ -135,14 +135,14 @@ def test_the_json_output_of_list_can_be_indexed_again(
 ) -> None:
     run(address, "index", notes, "--user", "ada", "--meta", 'code="007"')
     listed = run(address, "list", "--json")
-    before = {document.doc_id: document for document in memory.list()}
+    before = {document.doc_id: document for document in memory.documents.list()}
     run(address, "delete", "--user", "ada", "--yes")
     (tmp_path / "backup.jsonl").write_text(listed.stdout, encoding="utf-8")
 
     done = run(address, "index", tmp_path / "backup.jsonl")
 
     assert done.returncode == 0, done.stderr
-    after = {document.doc_id: document for document in memory.list()}
+    after = {document.doc_id: document for document in memory.documents.list()}
     assert len(after) == 3
     assert {(d.doc_id, d.content, d.scope) for d in after.values()} == {
         (d.doc_id, d.content, d.scope) for d in before.values()
@@ -192,7 +192,7 @@ def test_a_filter_that_no_document_can_match_is_an_error_that_names_it(
         done = run(address, *command, "--filter", "nobody=1")
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "Error: filters.nobody: no document carries this key\n"
-    assert memory.count() == 3
+    assert memory.documents.count() == 3
 
 
 def test_an_ignored_filter_is_noted_if_the_user_allows_it(address: str, memory: Client, notes: Path) -> None:
@@ -206,14 +206,14 @@ def test_an_ignored_filter_is_noted_if_the_user_allows_it(address: str, memory: 
 
 
 def test_a_document_is_changed_in_part(address: str, memory: Client, tmp_path: Path) -> None:
-    memory.index("note", "The old text.", {"year": 2023, "draft": True}, scope=Scope(user="ada"))
+    memory.documents.put("note", "The old text.", {"year": 2023, "draft": True}, scope=Scope(user="ada"))
 
     done = run(address, "update", "note", "--set", "year=2024", "--unset", "draft", "--project", "x")
     assert (done.returncode, done.stdout) == (0, "replaced note, revision 2\n")
     (tmp_path / "new.txt").write_text("The new text. é", encoding="utf-8")
     [receipt] = run_json(address, "update", "note", "--file", tmp_path / "new.txt")
     assert (receipt["outcome"], receipt["revision"]) == ("replaced", 3)
-    found = memory.get("note")
+    found = memory.documents.get("note")
     assert (found.content, found.metadata) == ("The new text. é", {"year": 2024})
     assert found.scope == Scope(user="ada", project="x")
     assert run(address, "update", "note", "--content", "The new text. é").stdout == "unchanged note, revision 3\n"
@@ -225,17 +225,17 @@ def test_a_delete_asks_first(address: str, memory: Client, notes: Path) -> None:
     refused = run(address, "delete", "ada.txt", stdin="n\n")
     assert refused.returncode == 1
     assert "Delete 1 document?" in refused.stderr
-    assert memory.count() == 3
+    assert memory.documents.count() == 3
 
     confirmed = run(address, "delete", "ada.txt", stdin="y\n")
     assert (confirmed.returncode, confirmed.stdout) == (0, "deleted ada.txt\n")
     assert run(address, "count", "--where", "metadata.suffix!=.md").stdout == "0\n"
     dry = run(address, "delete", "--where", "metadata.suffix=.md", "--dry-run")
     assert dry.stdout == "2 would be deleted\n"
-    assert memory.count() == 2
+    assert memory.documents.count() == 2
     done = run(address, "delete", "--filter", "suffix=.md", "--yes")
     assert done.stdout == "2 deleted\n"
-    assert memory.count() == 0
+    assert memory.documents.count() == 0
 
 
 def test_deleting_a_missing_document_fails_and_the_others_are_deleted(
@@ -284,7 +284,7 @@ def test_without_a_server_the_command_says_where_it_looked_and_how_to_start_one(
 
 
 def test_the_command_is_a_program_whose_output_is_utf8(address: str, memory: Client) -> None:
-    memory.index("città", "Il treno 🚆")
+    memory.documents.put("città", "Il treno 🚆")
 
     done = subprocess.run(
         [sys.executable, "-m", "mnemon", "--address", address, "search", "treno", "--json"],

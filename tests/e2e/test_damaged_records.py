@@ -25,57 +25,57 @@ CASES: dict[str, tuple[str, str, str, Call, Call]] = {
         "UPDATE document SET content = CAST(x'ff' || content AS TEXT) WHERE id = 'one'",
         "document",
         "one",
-        lambda client: client.get("one"),
-        lambda client: client.get("two"),
+        lambda client: client.documents.get("one"),
+        lambda client: client.documents.get("two"),
     ),
     "metadata": (
         "UPDATE document SET metadata = replace(metadata, ':', ';') WHERE id = 'one'",
         "document",
         "one",
-        lambda client: listed(client.list()),
-        lambda client: client.search("two", mode="keyword"),
+        lambda client: listed(client.documents.list()),
+        lambda client: client.documents.search("two", mode="keyword"),
     ),
     "scope": (
         "UPDATE document SET project = CAST(x'c3' AS TEXT) WHERE id = 'one'",
         "document",
         "one",
-        lambda client: client.index("one", "written anew"),
-        lambda client: client.index("two", "written anew"),
+        lambda client: client.documents.put("one", "written anew"),
+        lambda client: client.documents.put("two", "written anew"),
     ),
     "vector": (
         "UPDATE document_passage SET vector = substr(vector, 2) WHERE position = 1",
         "document",
         "one",
-        lambda client: client.get("one", view="full"),
-        lambda client: client.search("tea", mode="vector"),
+        lambda client: client.documents.get("one", view="full"),
+        lambda client: client.documents.search("tea", mode="vector"),
     ),
     "change": (
         "UPDATE event SET details = '(' || details WHERE type = 'memory:fact:created' AND details GLOB '*one*'",
         "event",
         "",
-        lambda client: listed(client.changes()),
-        lambda client: listed(client.changes(types=["knowledge:indexed"])),
+        lambda client: listed(client.changes.list()),
+        lambda client: listed(client.changes.list(types=["knowledge:indexed"])),
     ),
     "text of a change": (
         "UPDATE event SET record_id = CAST(x'ff' AS TEXT) WHERE type = 'memory:created'",
         "event",
         "",
-        lambda client: listed(client.changes(types=["memory:created"])),
-        lambda client: listed(client.changes(types=["knowledge:indexed"])),
+        lambda client: listed(client.changes.list(types=["memory:created"])),
+        lambda client: listed(client.changes.list(types=["knowledge:indexed"])),
     ),
     "decision": (
         "UPDATE decision SET content = replace(content, ':', ';')",
         "decision",
         "",
-        lambda client: listed(client.list_decisions()),
-        lambda client: client.search_similar("Ada lives in Bern.", min_similarity=0.0),
+        lambda client: listed(client.conflicts.list_decisions()),
+        lambda client: client.semantic.search("Ada lives in Bern.", min_similarity=0.0),
     ),
     "rule": (
         "UPDATE rule SET content = substr(content, 2) WHERE id = 'mine'",
         "rule",
         "mine",
-        lambda client: client.get_rule("mine"),
-        lambda client: client.get("two"),
+        lambda client: client.rules.get("mine"),
+        lambda client: client.documents.get("two"),
     ),
     "fact value": (
         "UPDATE fact SET fact_value = replace(fact_value, '{', '[') WHERE fact_key = 'one'",
@@ -88,7 +88,7 @@ CASES: dict[str, tuple[str, str, str, Call, Call]] = {
         "UPDATE memory SET decay_policy = 'stablf'",
         "memory",
         "",
-        lambda client: listed(client.list_memories()),
+        lambda client: listed(client.memories.list()),
         lambda client: client.facts.get(("user", "ada"), "two"),
     ),
 }
@@ -102,12 +102,12 @@ async def opened(folder: Path) -> AsyncIterator[AsyncClient]:
 
 async def fill(client: AsyncClient) -> None:
     for key in ("one", "two"):
-        await client.index(key, f"Ada likes tea number {key}.", {"number": key})
+        await client.documents.put(key, f"Ada likes tea number {key}.", {"number": key})
         await client.facts.put(("user", "ada"), key, {"content": f"Ada likes tea number {key}."})
     await client.remember("Ada likes tea.", user="ada", decay="contextual")
-    await client.register_rule({"name": "mine"})
+    await client.rules.add({"name": "mine"})
     for place in ("Berlin", "Bern"):
-        await client.save_semantic(f"Ada lives in {place}.", user="ada", keywords=["home"], conflict_policy="resolve")
+        await client.semantic.add(f"Ada lives in {place}.", user="ada", keywords=["home"], conflict_policy="resolve")
 
 
 def damage(folder: Path, statement: str) -> None:
@@ -129,5 +129,5 @@ async def test_damage_is_reported_and_other_records_are_read(tmp_path: Path, cas
         with pytest.raises(mnemon.RecordDamagedError, match=f"the record '{record_id}.*' of '{collection}' is damaged"):
             await read(client)
         await read_others(client)
-        await client.index("three", "Everything goes on.")
-        assert await client.count() == 3
+        await client.documents.put("three", "Everything goes on.")
+        assert await client.documents.count() == 3

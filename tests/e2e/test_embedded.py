@@ -39,14 +39,14 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_every_service_works_and_stored_records_stay(tmp_path: Path, sockets: Path) -> None:
     with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         memory.facts.put(ADA, "seat", {"content": "Ada prefers window seats.", "rank": 5})
-        memory.index("note", "Ada dislikes early flights.")
+        memory.documents.put("note", "Ada dislikes early flights.")
         memory.remember("Ada lives in Turin.", user="ada")
         manage = mnemon.create_manage_memory_tool(store=memory)
         created = manage(content="Ada has a cat.", config={"user_id": "ada"})
         assert created.startswith("created memory ")
     with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         assert memory.facts.get(ADA, "seat").value == {"content": "Ada prefers window seats.", "rank": 5}
-        assert memory.get("note").content == "Ada dislikes early flights."
+        assert memory.documents.get("note").content == "Ada dislikes early flights."
         assert [match.memory.content for match in memory.recall("Turin", user="ada").results] == ["Ada lives in Turin."]
         search = mnemon.create_search_memory_tool(store=memory)
         assert "Ada has a cat." in search(query="cat", config={"user_id": "ada"})
@@ -131,35 +131,35 @@ def test_the_object_is_a_client_until_it_is_closed(tmp_path: Path, sockets: Path
     memory = Mnemon(tmp_path / "data", **SETTINGS)
     assert isinstance(memory, mnemon.Client)
     assert repr(memory) == f"<Mnemon '{tmp_path}/data' (open)>"
-    memory.index("note", "Ada dislikes early flights.")
+    memory.documents.put("note", "Ada dislikes early flights.")
     memory.close()
     memory.close()
     assert repr(memory) == f"<Mnemon '{tmp_path}/data' (closed)>"
     with pytest.raises(RuntimeError, match="closed"):
-        memory.get("note")
+        memory.documents.get("note")
     memory = Mnemon(tmp_path / "data", **SETTINGS)
-    assert memory.get("note").content == "Ada dislikes early flights."
+    assert memory.documents.get("note").content == "Ada dislikes early flights."
     memory.close()
 
 
 async def test_the_blocking_object_works_where_an_event_loop_runs(tmp_path: Path, sockets: Path) -> None:
     memory = Mnemon(tmp_path / "data", **SETTINGS)
-    memory.index("note", "Ada dislikes early flights.")
-    assert [document.doc_id for document in memory.list()] == ["note"]
+    memory.documents.put("note", "Ada dislikes early flights.")
+    assert [document.doc_id for document in memory.documents.list()] == ["note"]
     memory.close()
 
 
 async def test_the_asyncio_object_works_without_a_block(tmp_path: Path, sockets: Path) -> None:
     memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
     assert isinstance(memory, mnemon.AsyncClient)
-    await memory.index("note", "Ada dislikes early flights.")
+    await memory.documents.put("note", "Ada dislikes early flights.")
     assert repr(memory) == f"<AsyncMnemon '{tmp_path}/data' (open)>"
     await memory.close()
     await memory.close()
     with pytest.raises(RuntimeError, match="closed"):
-        await memory.get("note")
+        await memory.documents.get("note")
     memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
-    assert (await memory.get("note")).content == "Ada dislikes early flights."
+    assert (await memory.documents.get("note")).content == "Ada dislikes early flights."
     await memory.close()
 
 
@@ -187,7 +187,7 @@ async def test_a_failed_start_is_told_by_the_block_and_by_the_first_call(tmp_pat
             pytest.fail("the vault was opened")
     memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
     with pytest.raises(ConfigurationError, match="cannot be used: Not a directory"):
-        await memory.count()
+        await memory.documents.count()
     (tmp_path / "data").unlink()
     await memory.close()
     Mnemon(tmp_path / "data", **SETTINGS).close()
@@ -203,23 +203,23 @@ async def test_a_second_opening_says_which_object_has_the_folder(
         Mnemon("data", **SETTINGS)
     with pytest.raises(ConfigurationError, match=message):
         AsyncMnemon("data", **SETTINGS)
-    first.index("note", "The first one goes on.")
+    first.documents.put("note", "The first one goes on.")
     first.close()
     with Mnemon("data", **SETTINGS) as second:
-        assert second.count() == 1
+        assert second.documents.count() == 1
 
 
 def test_a_dropped_object_gives_its_folder_back(tmp_path: Path, sockets: Path) -> None:
-    Mnemon(tmp_path / "data", **SETTINGS).index("note", "Ada dislikes early flights.")
+    Mnemon(tmp_path / "data", **SETTINGS).documents.put("note", "Ada dislikes early flights.")
     with Mnemon(tmp_path / "data", **SETTINGS) as memory:
-        assert memory.count() == 1
+        assert memory.documents.count() == 1
 
 
 def test_vaults_in_memory_share_no_folder(tmp_path: Path, sockets: Path) -> None:
     settings = SETTINGS | {"knowledge_store_backend": "in_memory"}
     with Mnemon(tmp_path, **settings) as one, Mnemon(tmp_path, **settings) as other:
-        one.index("note", "Ada dislikes early flights.")
-        assert (one.count(), other.count()) == (1, 0)
+        one.documents.put("note", "Ada dislikes early flights.")
+        assert (one.documents.count(), other.documents.count()) == (1, 0)
 
 
 def run_program(program: str, data: Path, sockets: Path) -> tuple[int, str, list[str]]:
@@ -245,7 +245,7 @@ ENDS = """
 import sys
 from mnemon import Mnemon
 memory = Mnemon(sys.argv[1], embedding_model="hashing")
-memory.index("note", "Ada dislikes early flights.")
+memory.documents.put("note", "Ada dislikes early flights.")
 """
 ENDS_WHILE_IT_WATCHES = """
 import sys, threading
@@ -258,7 +258,7 @@ def read():
         watching.set()
 thread = threading.Thread(target=read, daemon=True)
 thread.start()
-memory.index("note", "Ada dislikes early flights.")
+memory.documents.put("note", "Ada dislikes early flights.")
 watching.wait()
 """
 ENDS_AFTER_ITS_EVENT_LOOP = """
@@ -266,7 +266,7 @@ import asyncio, sys
 from mnemon import AsyncMnemon
 async def main():
     memory = AsyncMnemon(sys.argv[1], embedding_model="hashing")
-    await memory.index("note", "Ada dislikes early flights.")
+    await memory.documents.put("note", "Ada dislikes early flights.")
     return memory
 memory = asyncio.run(main())
 """
@@ -277,7 +277,7 @@ def test_a_program_that_ends_closes_its_vault(tmp_path: Path, sockets: Path, pro
     assert run_program(program, tmp_path / "data", sockets) == (0, "", [])
     assert list(sockets.iterdir()) == []
     with Mnemon(tmp_path / "data", **SETTINGS) as memory:
-        assert memory.get("note").content == "Ada dislikes early flights."
+        assert memory.documents.get("note").content == "Ada dislikes early flights."
 
 
 def test_a_vault_can_be_closed_while_it_opens(tmp_path: Path, sockets: Path) -> None:
@@ -287,7 +287,7 @@ from mnemon import AsyncMnemon
 async def main():
     await AsyncMnemon(sys.argv[1], embedding_model="hashing").close()
     async with AsyncMnemon(sys.argv[1], embedding_model="hashing") as memory:
-        print(await memory.count())
+        print(await memory.documents.count())
 asyncio.run(main())
 """
     assert run_program(program, tmp_path / "data", sockets) == (0, "0\n", [])

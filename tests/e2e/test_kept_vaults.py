@@ -27,16 +27,16 @@ async def test_the_first_data_folder_and_the_first_archive_agree(tmp_path: Path)
 
 async def test_the_first_data_folder_holds_the_stored_records(tmp_path: Path) -> None:
     async with whole_server(unpack(1, tmp_path)) as server, AsyncClient(str(server.server.address)) as client:
-        assert (await client.get("note")).content == "Ada prefers aisle seats by now."
-        memories = [memory.content async for memory in client.list_memories(show_deleted=True)]
+        assert (await client.documents.get("note")).content == "Ada prefers aisle seats by now."
+        memories = [memory.content async for memory in client.memories.list(show_deleted=True)]
         assert {"Ada likes green tea a lot.", "Ada lives in Paris."} <= set(memories)
         home = await client.facts.get(("user", "ada"), "home", versions=True)
         assert len(home.versions) == 2
-        assert len([event async for event in client.recent_events()]) == 31
-        known = Counter([each.content async for each in client.list_semantic()])
+        assert len([event async for event in client.timeline.list()]) == 31
+        known = Counter([each.content async for each in client.semantic.list()])
         assert known["Ada must renew her passport."] == 1
         assert "Ada lives in Berlin." not in known
-        assert (await client.get_rule("zoe")).rule["extends"] == "base"
+        assert (await client.rules.get("zoe")).rule["extends"] == "base"
 
 
 async def test_the_first_data_folder_passes_verification(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ async def test_each_call_uses_the_namespace_of_its_own_configuration(client: Cli
         config: RunnableConfig = {"configurable": {"user_id": user, "thread_id": "7"}}
         await manage.ainvoke({"content": f"{user} was here"}, config)
 
-    assert sorted(client.facts.namespaces()) == [("ada", "memories"), ("bob", "memories")]
+    assert sorted(client.facts.list_namespaces()) == [("ada", "memories"), ("bob", "memories")]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_without_a_template_the_namespace_is_made_of_the_known_keys(
 ) -> None:
     create_manage_memory_tool(store=client).invoke({"content": "x"}, {"configurable": configurable})
 
-    assert list(client.facts.namespaces()) == [namespace]
+    assert list(client.facts.list_namespaces()) == [namespace]
 
 
 async def test_a_namespace_with_missing_keys_is_the_applications_error(client: Client) -> None:
@@ -329,7 +329,7 @@ async def test_the_namespace_in_another_store_is_the_same_as_on_a_server(
         create_manage_memory_tool(namespace, store=backend).invoke({"content": "x"}, {"configurable": identity})
 
     assert store.list_namespaces() == [where]
-    assert list(client.facts.namespaces()) == [where]
+    assert list(client.facts.list_namespaces()) == [where]
 
 
 @pytest.mark.parametrize("identity", [{}, {"user_id": "a.b"}, {"user_id": 5}])

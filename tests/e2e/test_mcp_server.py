@@ -54,14 +54,14 @@ def client(address: str) -> Iterator[mnemon.Client]:
 
 
 def fill(client: mnemon.Client) -> None:
-    client.index("rules", "Refunds take five days.", {"topic": "refunds", "year": 2024})
-    client.index("travel", "The night train to Vienna leaves at nine.", {"topic": "travel"})
-    client.index("ada-1", "Ada's own note about refunds.", scope=mnemon.Scope(user="ada"))
-    client.record_event(
+    client.documents.put("rules", "Refunds take five days.", {"topic": "refunds", "year": 2024})
+    client.documents.put("travel", "The night train to Vienna leaves at nine.", {"topic": "travel"})
+    client.documents.put("ada-1", "Ada's own note about refunds.", scope=mnemon.Scope(user="ada"))
+    client.timeline.add(
         "conversation", "Ada asked for the early train.", user="ada", event_time=datetime(2024, 5, 1, 9, tzinfo=UTC)
     )
-    client.record_event("task", "Ada must renew her passport.", user="ada", event_time=datetime(2025, 5, 1, tzinfo=UTC))
-    client.record_event("task", "Bob must water the plants.", user="bob", event_time=datetime(2025, 6, 1, tzinfo=UTC))
+    client.timeline.add("task", "Ada must renew her passport.", user="ada", event_time=datetime(2025, 5, 1, tzinfo=UTC))
+    client.timeline.add("task", "Bob must water the plants.", user="bob", event_time=datetime(2025, 6, 1, tzinfo=UTC))
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ async def test_memories_are_stored_in_the_namespace_of_the_identity(
         result = await tools.call_tool("manage_memory", {"content": "x"})
 
     assert not result.is_error
-    assert list(client.facts.namespaces()) == [namespace]
+    assert list(client.facts.list_namespaces()) == [namespace]
 
 
 async def test_the_options_of_the_command_set_the_identity_and_the_permitted_actions(

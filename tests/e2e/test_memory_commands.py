@@ -21,7 +21,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def memory(address: str) -> Iterator[Client]:
     """A client of a server without memories."""
     with Client(address) as client:
-        client.purge(where=F("memory_id").exists())
+        client.memories.purge(where=F("memory_id").exists())
         yield client
 
 
@@ -39,7 +39,7 @@ def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Clien
     memory_id = remembered(address, "Ada likes green tea.", *options)
     remembered(address, "The report is due on Friday.", "--user", "bob")
 
-    stored = memory.get_memory(memory_id)
+    stored = memory.memories.get(memory_id)
     assert (stored.type, stored.user, stored.decay, stored.is_global, stored.metadata) == (
         "preference",
         "ada",
@@ -75,7 +75,7 @@ def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(
     assert done.stdout == "2 remembered, 0 updated, 0 unchanged, 3 failed\n"
     for number in (3, 4, 5):
         assert f"memories.jsonl:{number}: " in done.stderr
-    assert {(each.content, each.type) for each in memory.list_memories(metadata={"year": 2026})} == {
+    assert {(each.content, each.type) for each in memory.memories.list(metadata={"year": 2026})} == {
         ("Ada likes tea.", "preference"),
         ("Bob?", "fact"),
     }
@@ -84,14 +84,14 @@ def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(
 def test_the_json_output_of_list_can_be_remembered_from_standard_input(address: str, memory: Client) -> None:
     remembered(address, "Ada likes tea.", "--user", "ada", "--decay", "contextual", "--meta", 'code="007"')
     listed = run(address, "memories", "--json").stdout
-    before = list(memory.list_memories())
-    memory.purge(user="ada")
+    before = list(memory.memories.list())
+    memory.memories.purge(user="ada")
 
     done = run(address, "remember", "--file", "-", "--json", stdin=listed)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["summary"]["remembered"] == 1
-    [after] = memory.list_memories()
+    [after] = memory.memories.list()
     assert [(after.memory_id, after.content, after.scope, after.decay, after.metadata)] == [
         (each.memory_id, each.content, each.scope, each.decay, each.metadata) for each in before
     ]
@@ -106,11 +106,11 @@ def test_a_line_with_the_id_of_a_memory_updates_that_memory(address: str, memory
     assert (again.returncode, again.stdout) == (0, "0 remembered, 0 updated, 2 unchanged, 0 failed\n")
     changed = run(address, "remember", "--file", "-", stdin=listed.replace("likes tea", "likes coffee"))
     assert changed.stdout == "0 remembered, 1 updated, 1 unchanged, 0 failed\n"
-    assert memory.count_memories() == 2
-    stored = memory.get_memory(tea)
+    assert memory.memories.count() == 2
+    stored = memory.memories.get(tea)
     assert (stored.content, stored.user, stored.metadata) == ("Ada likes coffee.", "ada", {"score": 5})
 
-    memory.forget(tea)
+    memory.memories.delete(tea)
     forgotten = run(address, "remember", "--file", "-", stdin=listed)
     assert (forgotten.returncode, forgotten.stdout) == (1, "0 remembered, 0 updated, 1 unchanged, 1 failed\n")
     assert tea in forgotten.stderr
@@ -118,7 +118,7 @@ def test_a_line_with_the_id_of_a_memory_updates_that_memory(address: str, memory
 
 def test_a_list_counts_limits_and_shows_one(address: str, memory: Client) -> None:
     ids = [remembered(address, f"note {number}", "--agent", "claude") for number in range(3)]
-    memory.forget(ids[2])
+    memory.memories.delete(ids[2])
 
     assert run(address, "memories", "--count").stdout == "2\n"
     assert run(address, "memories", "--count", "--deleted", "--agent", "claude").stdout == "3\n"
@@ -138,29 +138,29 @@ def test_forgetting_can_be_undone_and_only_a_purge_asks(address: str, memory: Cl
     memory_id = remembered(address, "Ada likes tea.")
 
     assert run(address, "forget", memory_id).stdout == f"forgot {memory_id}\n"
-    assert memory.count_memories() == 0
+    assert memory.memories.count() == 0
     again = run(address, "forget", memory_id)
     assert again.returncode == 1 and again.stderr.startswith("Error: ")
     assert run(address, "forget", memory_id, "--undo").stdout == f"remembered again: {memory_id}\n"
-    assert memory.count_memories() == 1
+    assert memory.memories.count() == 1
 
     refused = run(address, "forget", memory_id, "--purge", stdin="n\n")
     assert refused.returncode == 1
     assert "Remove 1 memory for good?" in refused.stderr
-    assert memory.count_memories() == 1
+    assert memory.memories.count() == 1
     assert run(address, "forget", memory_id, "--purge", stdin="y\n").stdout == "1 memory purged\n"
-    assert memory.count_memories(show_deleted=True) == 0
+    assert memory.memories.count(show_deleted=True) == 0
 
 
 def test_options_say_which_memories_a_purge_deletes(address: str, memory: Client) -> None:
     for user in ("ada", "ada", "bob"):
         remembered(address, f"A note of {user}.", "--user", user)
-    memory.forget(next(memory.list_memories(user="bob")).memory_id)
+    memory.memories.delete(next(memory.memories.list(user="bob")).memory_id)
 
     assert run(address, "forget", "--purge", "--user", "ada", "--dry-run").stdout == "2 memories would be purged\n"
     assert run(address, "forget", "--purge", "--user", "ada", "--yes").stdout == "2 memories purged\n"
     assert run_json(address, "forget", "--purge", "--deleted", "--yes") == [{"purged_count": 1, "dry_run": False}]
-    assert memory.count_memories(show_deleted=True) == 0
+    assert memory.memories.count(show_deleted=True) == 0
 
 
 def test_reinforcing_continues_after_a_memory_that_cannot_be_reinforced(address: str, memory: Client) -> None:
@@ -172,7 +172,7 @@ def test_reinforcing_continues_after_a_memory_that_cannot_be_reinforced(address:
     assert done.returncode == 1
     assert done.stdout == f"reinforced {fading}\n"
     assert "stable" in done.stderr
-    assert memory.get_memory(fading).reinforce_time is not None
+    assert memory.memories.get(fading).reinforce_time is not None
 
 
 def test_a_forecast_names_the_memories_that_fade_by_then(address: str, memory: Client) -> None:

@@ -214,7 +214,7 @@ async def test_unhealthy_service(tmp_path: Path, unused_tcp_port: int) -> None:
         await eventually(is_unhealthy)
         assert last.message
         async with AsyncClient(str(connected.server.address)) as client:
-            assert (await client.memory_status()).status == "unhealthy"
+            assert (await client.memories.status()).status == "unhealthy"
         assert (last.backend, last.host) == ("chromadb", f"127.0.0.1:{unused_tcp_port}")
         assert last.memory_count == 1
 

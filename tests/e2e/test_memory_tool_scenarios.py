@@ -239,7 +239,7 @@ async def test_namespace_templating(client: AsyncClient) -> None:
     # Braces in a value are not a template.
     odd = {"configurable": {"user_id": "{agent_id}", "agent_id": "x"}}
     await manage(content="Odd.", config=odd)
-    below = client.facts.namespaces(prefix=("{agent_id}",))
+    below = client.facts.list_namespaces(prefix=("{agent_id}",))
     assert [tuple(labels) async for labels in below] == [("{agent_id}", "memories")]
     with pytest.raises(mnemon.ConfigurationError, match="user_id") as raised:
         await manage(content="Lost.", config={"thread_id": "7", "org_id": "acme"})

@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with restartable_server(tmp_path_factory.mktemp("data"), "chromadb") as running:
         with Client(running.address) as client:
             # The vector database starts after the server.
-            wait_until(lambda: client.check_health().status == mnemon.HealthStatus.HEALTHY, START_S)
+            wait_until(lambda: client.documents.status().status == mnemon.HealthStatus.HEALTHY, START_S)
         yield running
 
 
@@ -67,9 +67,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def memory(server: Server) -> Iterator[Client]:
     """A client of a store that holds the three notes."""
     with Client(server.address) as client:
-        for document in client.list(view="ids"):
-            client.delete(document.doc_id)
-        for result in client.index_many(NOTES):
+        for document in client.documents.list(view="ids"):
+            client.documents.delete(document.doc_id)
+        for result in client.documents.put_many(NOTES):
             assert result.error is None
         yield client
 
@@ -91,8 +91,8 @@ def test_a_document_comes_back_as_it_was_given(memory: Client) -> None:
     }
     scope = Scope(user="ada", project="x")
 
-    receipt = memory.index("späti/1", "日本語のテキスト and more", metadata, scope=scope)
-    found = memory.get("späti/1")
+    receipt = memory.documents.put("späti/1", "日本語のテキスト and more", metadata, scope=scope)
+    found = memory.documents.get("späti/1")
 
     assert (receipt.id, receipt.outcome, receipt.revision) == ("späti/1", mnemon.WriteOutcome.CREATED, 1)
     assert (found.content, found.scope, found.revision) == ("日本語のテキスト and more", scope, 1)
@@ -103,72 +103,76 @@ def test_a_document_comes_back_as_it_was_given(memory: Client) -> None:
 
 
 def test_the_full_view_holds_one_unit_vector_per_passage(memory: Client) -> None:
-    document = memory.get("travel-1", view="full")
-    model = memory.check_health().embedding_model
+    document = memory.documents.get("travel-1", view="full")
+    model = memory.documents.status().embedding_model
 
     assert [len(vector) for vector in document.embeddings] == [model.dimension] * document.passage_count
     assert sum(x * x for x in document.embeddings[0]) == pytest.approx(1, abs=1e-3)
-    assert memory.get("travel-1", view="ids").content == ""
+    assert memory.documents.get("travel-1", view="ids").content == ""
 
 
 def test_indexing_again_replaces_or_changes_nothing(memory: Client) -> None:
     doc_id, content, metadata = NOTES[0]
 
-    assert memory.index(doc_id, content, metadata).outcome == mnemon.WriteOutcome.UNCHANGED
-    replaced = memory.index(doc_id, content, {"topic": "seats"})
+    assert memory.documents.put(doc_id, content, metadata).outcome == mnemon.WriteOutcome.UNCHANGED
+    replaced = memory.documents.put(doc_id, content, {"topic": "seats"})
     assert replaced.outcome == mnemon.WriteOutcome.REPLACED
-    assert memory.get(doc_id).metadata == {"topic": "seats"}
+    assert memory.documents.get(doc_id).metadata == {"topic": "seats"}
 
 
 def test_a_document_is_changed_in_part(memory: Client) -> None:
     scope = Scope(user="ada", project="x")
-    memory.index("note", "Ada drinks tea.", {"topic": "drinks", "year": 2023}, scope=scope)
+    memory.documents.put("note", "Ada drinks tea.", {"topic": "drinks", "year": 2023}, scope=scope)
 
-    receipt = memory.update("note", set_metadata={"year": 2024}, remove_metadata=["topic"], scope={"project": "y"})
+    receipt = memory.documents.update(
+        "note", set_metadata={"year": 2024}, remove_metadata=["topic"], scope={"project": "y"}
+    )
     assert (receipt.outcome, receipt.revision) == (mnemon.WriteOutcome.REPLACED, 2)
-    found = memory.get("note")
+    found = memory.documents.get("note")
     assert (found.content, found.metadata, found.scope) == (
         "Ada drinks tea.",
         {"year": 2024},
         Scope("ada", project="y"),
     )
 
-    memory.update("note", content="Ada drinks coffee.", metadata={}, scope=Scope(user="bob"), expected_revision=2)
-    found = memory.get("note")
+    memory.documents.update(
+        "note", content="Ada drinks coffee.", metadata={}, scope=Scope(user="bob"), expected_revision=2
+    )
+    found = memory.documents.get("note")
     assert (found.content, found.metadata, found.scope) == ("Ada drinks coffee.", {}, Scope(user="bob"))
-    assert memory.search("Ada drinks coffee.")[0].doc_id == "note"
+    assert memory.documents.search("Ada drinks coffee.")[0].doc_id == "note"
     with pytest.raises(mnemon.RevisionMismatchError):
-        memory.update("note", content="x", expected_revision=2)
+        memory.documents.update("note", content="x", expected_revision=2)
     with pytest.raises(mnemon.DocumentNotFoundError):
-        memory.update("nowhere", content="x")
+        memory.documents.update("nowhere", content="x")
     for wrong in ({"remove_metadata": "topic"}, {"scope": {"nobody": "x"}}, {}):
         with pytest.raises(mnemon.InvalidArgumentError):
-            memory.update("note", **wrong)
+            memory.documents.update("note", **wrong)
 
 
 def test_a_write_with_a_stale_revision_is_refused(memory: Client) -> None:
-    revision = memory.get("work-1").revision
-    memory.index("work-1", "The report is done.", expected_revision=revision)
+    revision = memory.documents.get("work-1").revision
+    memory.documents.put("work-1", "The report is done.", expected_revision=revision)
 
     with pytest.raises(mnemon.RevisionMismatchError):
-        memory.index("work-1", "The report is lost.", expected_revision=revision)
+        memory.documents.put("work-1", "The report is lost.", expected_revision=revision)
     with pytest.raises(mnemon.RevisionMismatchError):
-        memory.delete("work-1", expected_revision=revision)
-    assert memory.get("work-1").content == "The report is done."
+        memory.documents.delete("work-1", expected_revision=revision)
+    assert memory.documents.get("work-1").content == "The report is done."
 
 
 def test_the_same_request_id_gets_the_same_receipt_and_no_second_write(memory: Client) -> None:
-    first = memory.index("once", "text", request_id="request-once")
-    again = memory.index("once", "text", request_id="request-once")
+    first = memory.documents.put("once", "text", request_id="request-once")
+    again = memory.documents.put("once", "text", request_id="request-once")
 
     assert (again.replayed, again.revision, again.commit_time) == (True, first.revision, first.commit_time)
     with pytest.raises(mnemon.RequestIdReusedError):
-        memory.index("once", "other text", request_id="request-once")
+        memory.documents.put("once", "other text", request_id="request-once")
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
 def test_a_search_finds_the_nearest_first_and_explains_itself(memory: Client, mode: str) -> None:
-    answer = memory.search("window seats on flights", top_k=2, mode=mode)
+    answer = memory.documents.search("window seats on flights", top_k=2, mode=mode)
 
     assert answer[0].doc_id == "travel-1"
     assert 0 < answer[0].score <= 1
@@ -181,10 +185,10 @@ def test_a_search_finds_the_nearest_first_and_explains_itself(memory: Client, mo
 
 
 def test_filters_and_scope_narrow_a_search_by_type_and_value(memory: Client) -> None:
-    memory.index("scoped", "window seats for Bob", scope=Scope(user="bob"))
+    memory.documents.put("scoped", "window seats for Bob", scope=Scope(user="bob"))
 
     def ids(**arguments: Any) -> set[str]:
-        return {hit.doc_id for hit in memory.search("window seats report train", **arguments)}
+        return {hit.doc_id for hit in memory.documents.search("window seats report train", **arguments)}
 
     assert ids(filters={"topic": "travel", "year": 2024}) == {"travel-2"}
     assert ids(filters={"topic": "nothing"}) == set()
@@ -193,56 +197,60 @@ def test_filters_and_scope_narrow_a_search_by_type_and_value(memory: Client) -> 
 
 def test_an_ignored_filter_that_no_document_can_match_is_named(memory: Client) -> None:
     filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": None}
-    answer = memory.search("window", filters=filters, strict=False)
+    answer = memory.documents.search("window", filters=filters, strict=False)
 
     assert {hit.doc_id for hit in answer} <= {"travel-1", "travel-2"}
     assert {ignored.key for ignored in answer.ignored_filters} == {"nobody_has_this", "year"}
     with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
-        assert memory.count(filters={"nobody_has_this": 1}, strict=False) == 3
+        assert memory.documents.count(filters={"nobody_has_this": 1}, strict=False) == 3
     with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
-        assert len(list(memory.list(filters={"nobody_has_this": 1}, strict=False))) == 3
+        assert len(list(memory.documents.list(filters={"nobody_has_this": 1}, strict=False))) == 3
 
 
 def test_a_filter_that_no_document_can_match_is_refused_unless_allowed(memory: Client) -> None:
     filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": "2024"}
     for call in (
-        lambda: memory.search("window", filters=filters),
-        lambda: memory.count(filters=filters),
-        lambda: memory.list_page(filters=filters),
-        lambda: next(memory.list(filters=filters)),
-        lambda: memory.delete_many(filters=filters),
-        lambda: memory.delete_many(filters=filters, dry_run=True),
+        lambda: memory.documents.search("window", filters=filters),
+        lambda: memory.documents.count(filters=filters),
+        lambda: memory.documents.list_page(filters=filters),
+        lambda: next(memory.documents.list(filters=filters)),
+        lambda: memory.documents.delete_many(filters=filters),
+        lambda: memory.documents.delete_many(filters=filters, dry_run=True),
     ):
         with pytest.raises(mnemon.InvalidArgumentError, match="no document carries this key") as raised:
             call()
         assert {each.field for each in raised.value.violations} == {"filters.nobody_has_this", "filters.year"}
-    assert memory.count() == 3
+    assert memory.documents.count() == 3
 
 
 def test_expressions_filter_documents_in_every_method_that_filters(memory: Client) -> None:
     since = mnemon.F("metadata.year") >= 2024
-    assert {hit.doc_id for hit in memory.search("window report train", where=since)} == {"travel-2", "work-1"}
-    assert [found.doc_id for found in memory.list(where={"doc_id": {"in": ["travel-1", "x"]}})] == ["travel-1"]
-    assert memory.count(where=since, filters={"topic": "work"}) == 1
-    assert memory.delete_many(where=~since).deleted_count == 1
-    assert memory.count() == 2
+    assert {hit.doc_id for hit in memory.documents.search("window report train", where=since)} == {"travel-2", "work-1"}
+    assert [found.doc_id for found in memory.documents.list(where={"doc_id": {"in": ["travel-1", "x"]}})] == [
+        "travel-1"
+    ]
+    assert memory.documents.count(where=since, filters={"topic": "work"}) == 1
+    assert memory.documents.delete_many(where=~since).deleted_count == 1
+    assert memory.documents.count() == 2
 
 
 def test_a_vector_can_replace_the_query_text(memory: Client) -> None:
-    [vector] = memory.get("work-1", view="full").embeddings
-    answer = memory.search("", vector=vector, top_k=1)
+    [vector] = memory.documents.get("work-1", view="full").embeddings
+    answer = memory.documents.search("", vector=vector, top_k=1)
     assert (answer[0].doc_id, answer.diagnostics.mode) == ("work-1", "vector")
-    assert memory.search("", vector=vector, view="ids", top_k=1)[0].document == Document("work-1", "", revision=1)
+    assert memory.documents.search("", vector=vector, view="ids", top_k=1)[0].document == Document(
+        "work-1", "", revision=1
+    )
 
 
 def test_a_blank_query_or_a_limit_of_zero_finds_nothing(memory: Client) -> None:
-    assert not memory.search(" ")
-    assert not memory.search("window", top_k=0)
+    assert not memory.documents.search(" ")
+    assert not memory.documents.search("window", top_k=0)
 
 
 def test_a_missing_document_is_not_found(memory: Client) -> None:
     with pytest.raises(mnemon.DocumentNotFoundError, match="nowhere") as raised:
-        memory.get("nowhere")
+        memory.documents.get("nowhere")
 
     assert raised.value.reason == "DOCUMENT_NOT_FOUND"
     assert raised.value.request_id
@@ -250,46 +258,46 @@ def test_a_missing_document_is_not_found(memory: Client) -> None:
 
 def test_a_bad_document_is_refused_and_each_field_is_named(memory: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError) as raised:
-        memory.index("", " ", {"chroma:x": 1})
+        memory.documents.put("", " ", {"chroma:x": 1})
 
     fields = {violation.field for violation in raised.value.violations}
     assert {"document.doc_id", "document.content"} <= fields
 
 
 def test_list_reads_all_pages_and_a_page_reads_one(memory: Client) -> None:
-    list(memory.index_many((f"page-{number:03}", f"text {number}") for number in range(25)))
+    list(memory.documents.put_many((f"page-{number:03}", f"text {number}") for number in range(25)))
 
-    ids = [document.doc_id for document in memory.list(page_size=7)]
-    page = memory.list_page(page_size=7)
+    ids = [document.doc_id for document in memory.documents.list(page_size=7)]
+    page = memory.documents.list_page(page_size=7)
 
     assert ids == [note[0] for note in NOTES] + [f"page-{number:03}" for number in range(25)]
     assert [document.doc_id for document in page.documents] == ids[:7]
-    following = memory.list_page(page_size=7, page_token=page.next_page_token)
+    following = memory.documents.list_page(page_size=7, page_token=page.next_page_token)
     assert [document.doc_id for document in following.documents] == ids[7:14]
     with pytest.raises(mnemon.InvalidPageTokenError):
-        memory.list_page(page_token=page.next_page_token, filters={"topic": "travel"})
+        memory.documents.list_page(page_token=page.next_page_token, filters={"topic": "travel"})
 
 
 def test_count_delete_and_delete_many(memory: Client) -> None:
-    assert memory.count() == 3
-    assert memory.count(filters={"topic": "travel"}) == 2
-    assert memory.delete("work-1").outcome == mnemon.WriteOutcome.DELETED
-    assert memory.delete("work-1", allow_missing=True).outcome == mnemon.WriteOutcome.MISSING
+    assert memory.documents.count() == 3
+    assert memory.documents.count(filters={"topic": "travel"}) == 2
+    assert memory.documents.delete("work-1").outcome == mnemon.WriteOutcome.DELETED
+    assert memory.documents.delete("work-1", allow_missing=True).outcome == mnemon.WriteOutcome.MISSING
     with pytest.raises(mnemon.DocumentNotFoundError):
-        memory.delete("work-1")
-    assert memory.delete_many(filters={"topic": "travel"}, dry_run=True).deleted_count == 2
-    assert memory.count() == 2
-    assert memory.delete_many(filters={"topic": "travel"}).deleted_count == 2
-    assert memory.count() == 0
-    assert not memory.search("window seats")
+        memory.documents.delete("work-1")
+    assert memory.documents.delete_many(filters={"topic": "travel"}, dry_run=True).deleted_count == 2
+    assert memory.documents.count() == 2
+    assert memory.documents.delete_many(filters={"topic": "travel"}).deleted_count == 2
+    assert memory.documents.count() == 0
+    assert not memory.documents.search("window seats")
 
 
 def test_a_delete_of_everything_or_by_a_bad_filter_is_refused(memory: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match="filters"):
-        memory.delete_many()
+        memory.documents.delete_many()
     with pytest.raises(mnemon.InvalidArgumentError, match="filters"):
-        memory.delete_many(filters={"topic": None})  # type: ignore[dict-item]
-    assert memory.count() == 3
+        memory.documents.delete_many(filters={"topic": None})  # type: ignore[dict-item]
+    assert memory.documents.count() == 3
 
 
 def test_bad_items_of_a_bulk_fail_alone(memory: Client) -> None:
@@ -301,30 +309,30 @@ def test_bad_items_of_a_bulk_fail_alone(memory: Client) -> None:
         ("ok-2", "text"),
     ]
 
-    results = list(memory.index_many(documents, scope=Scope(project="bulk")))
+    results = list(memory.documents.put_many(documents, scope=Scope(project="bulk")))
 
     assert [result.doc_id for result in results] == ["ok-1", "", "no-text", "null", "ok-2"]
     assert [result.receipt is not None for result in results] == [True, False, False, False, True]
     assert all(isinstance(result.error, mnemon.InvalidArgumentError) for result in results[1:4])
-    assert memory.count(scope=Scope(project="bulk")) == 2
+    assert memory.documents.count(scope=Scope(project="bulk")) == 2
 
 
 def test_a_document_read_from_one_store_can_be_indexed_unchanged(memory: Client) -> None:
-    copies = [Document(f"copy-{each.doc_id}", each.content, each.metadata) for each in memory.list()]
+    copies = [Document(f"copy-{each.doc_id}", each.content, each.metadata) for each in memory.documents.list()]
 
-    assert all(result.receipt for result in memory.index_many(copies))
-    assert memory.get("copy-travel-1").metadata == NOTES[0][2]
+    assert all(result.receipt for result in memory.documents.put_many(copies))
+    assert memory.documents.get("copy-travel-1").metadata == NOTES[0][2]
 
 
 def test_a_rebuild_reports_progress_to_the_end(memory: Client) -> None:
-    steps = list(memory.rebuild_index())
+    steps = list(memory.documents.rebuild_index())
 
     assert steps[-1].done == steps[-1].total == 3
-    assert memory.search("window seats")[0].doc_id == "travel-1"
+    assert memory.documents.search("window seats")[0].doc_id == "travel-1"
 
 
 def test_health_describes_the_store(memory: Client) -> None:
-    health = memory.check_health()
+    health = memory.documents.status()
 
     assert health.status == mnemon.HealthStatus.HEALTHY
     assert (health.document_count, health.passage_count) == (3, 3)
@@ -336,22 +344,22 @@ def test_health_describes_the_store(memory: Client) -> None:
 async def test_the_asyncio_client_has_every_method(server: Server, memory: Client) -> None:
     async with asyncio_client(server) as client:
         await client.wait_until_ready(timeout=60)
-        assert (await client.index("async-1", "An asynchronous note.")).outcome == mnemon.WriteOutcome.CREATED
-        assert (await client.get("async-1")).content == "An asynchronous note."
-        assert (await client.update("async-1", set_metadata={"n": 1})).revision == 2
-        assert (await client.search("asynchronous note"))[0].doc_id == "async-1"
-        assert [document.doc_id async for document in client.list(page_size=2)][-1] == "async-1"
-        assert len((await client.list_page(page_size=2)).documents) == 2
-        assert await client.count() == 4
+        assert (await client.documents.put("async-1", "An asynchronous note.")).outcome == mnemon.WriteOutcome.CREATED
+        assert (await client.documents.get("async-1")).content == "An asynchronous note."
+        assert (await client.documents.update("async-1", set_metadata={"n": 1})).revision == 2
+        assert (await client.documents.search("asynchronous note"))[0].doc_id == "async-1"
+        assert [document.doc_id async for document in client.documents.list(page_size=2)][-1] == "async-1"
+        assert len((await client.documents.list_page(page_size=2)).documents) == 2
+        assert await client.documents.count() == 4
         many = [(f"many-{number}", "text") for number in range(150)]
-        results = [result async for result in client.index_many(many)]
+        results = [result async for result in client.documents.put_many(many)]
         assert [result.doc_id for result in results if result.receipt] == [doc_id for doc_id, _ in many]
-        assert (await client.delete("async-1")).outcome == mnemon.WriteOutcome.DELETED
-        assert (await client.delete_many(filters={"topic": "travel"}, dry_run=True)).deleted_count == 2
-        assert [step async for step in client.rebuild_index()][-1].done == 153
-        assert (await client.check_health()).status == mnemon.HealthStatus.HEALTHY
+        assert (await client.documents.delete("async-1")).outcome == mnemon.WriteOutcome.DELETED
+        assert (await client.documents.delete_many(filters={"topic": "travel"}, dry_run=True)).deleted_count == 2
+        assert [step async for step in client.documents.rebuild_index()][-1].done == 153
+        assert (await client.documents.status()).status == mnemon.HealthStatus.HEALTHY
         with pytest.raises(mnemon.DocumentNotFoundError):
-            await client.get("async-1")
+            await client.documents.get("async-1")
 
 
 def test_the_clients_have_the_same_methods_with_the_same_arguments() -> None:
@@ -367,20 +375,20 @@ def test_the_clients_have_the_same_methods_with_the_same_arguments() -> None:
 
 def test_a_client_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
     with restartable_server(tmp_path) as server, Client(server.address) as client:
-        client.index("a", "text")
+        client.documents.put("a", "text")
         server.kill()
         with pytest.raises(mnemon.ServerUnreachableError, match=re.escape(server.address)):
-            client.get("a")
+            client.documents.get("a")
         server.start()
         client.wait_until_ready(timeout=120)
-        assert client.get("a").content == "text"
+        assert client.documents.get("a").content == "text"
 
 
 def test_a_bulk_survives_a_killed_server_and_stores_every_document_once(tmp_path: Path) -> None:
     documents = [(f"note-{number}", f"This is note number {number}.") for number in range(1500)]
     with restartable_server(tmp_path) as server, Client(server.address) as client:
         results = []
-        for result in client.index_many(documents):
+        for result in client.documents.put_many(documents):
             results.append(result)
             if len(results) == 300:
                 server.kill()
@@ -388,7 +396,7 @@ def test_a_bulk_survives_a_killed_server_and_stores_every_document_once(tmp_path
 
         assert [result.doc_id for result in results] == [doc_id for doc_id, _ in documents]
         assert [result.error for result in results if result.error] == []
-        stored = list(client.list(page_size=1000))
+        stored = list(client.documents.list(page_size=1000))
         assert sorted(document.doc_id for document in stored) == sorted(doc_id for doc_id, _ in documents)
         assert {document.revision for document in stored} == {1}
 
@@ -398,14 +406,14 @@ async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
     with restartable_server(tmp_path) as server:
         async with AsyncClient(server.address) as client:
             outcomes = []
-            async for result in client.index_many(documents):
+            async for result in client.documents.put_many(documents):
                 outcomes.append(result.receipt.outcome if result.receipt else result.error)
                 if len(outcomes) == 100:
                     server.kill()
                     server.start()
 
             assert outcomes == [mnemon.WriteOutcome.CREATED] * len(documents)
-            assert await client.count() == len(documents)
+            assert await client.documents.count() == len(documents)
 
 
 def _make_certificate(folder: Path) -> tuple[Path, Path]:
@@ -429,19 +437,21 @@ def test_a_tls_server_is_reached_only_with_its_certificate_authority(tmp_path: P
     with server_process(tmp_path / "data", *flags) as server:
         address = server.address()
         with Client(address, ca_file=certificate) as client:
-            client.index("a", "text")
-            assert client.count() == 1
+            client.documents.put("a", "text")
+            assert client.documents.count() == 1
         for wrong in (Client(address), Client(address, tls=True)):
             with wrong, pytest.raises(mnemon.ServerUnreachableError):
-                wrong.count()
+                wrong.documents.count()
 
 
 def test_one_client_serves_many_threads(memory: Client) -> None:
     with ThreadPoolExecutor(8) as threads:
-        receipts = list(threads.map(lambda number: memory.index(f"thread-{number}", f"text {number}"), range(64)))
+        receipts = list(
+            threads.map(lambda number: memory.documents.put(f"thread-{number}", f"text {number}"), range(64))
+        )
 
     assert {receipt.outcome for receipt in receipts} == {mnemon.WriteOutcome.CREATED}
-    assert memory.count() == 3 + 64
+    assert memory.documents.count() == 3 + 64
 
 
 def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_unindexed_facts_are_found_only_by_key_and_in_lists(client: Client) -> N
 
 
 def test_a_given_vector_is_searched(client: Client) -> None:
-    dimension = client.check_health().embedding_model.dimension
+    dimension = client.documents.status().embedding_model.dimension
     east, north = [1.0] + [0.0] * (dimension - 1), [0.0, 1.0] + [0.0] * (dimension - 2)
     client.facts.put(ADA, "east", {"content": "a"}, embedding=east)
     [result] = client.facts.put_many([(Fact(ADA, "north", {"content": "b"}), north)])
@@ -147,10 +147,10 @@ def test_lists_and_namespaces_come_page_by_page(client: Client) -> None:
     assert (len(page.facts), page.next_page_token != "") == (7, True)
     assert [fact.key for fact in client.facts.list(subtree=True, where={"n": {"$lt": 2}})] == ["key-00", "key-01"]
     rooms = [(*ADA, f"room-{number}") for number in range(3)]
-    assert list(client.facts.namespaces(prefix=("user",), page_size=2)) == rooms
-    assert list(client.facts.namespaces(suffix=("*", "room-1"))) == [rooms[1]]
-    assert list(client.facts.namespaces(max_depth=2)) == [ADA]
-    assert len(client.facts.namespaces_page(page_size=2).namespaces) == 2
+    assert list(client.facts.list_namespaces(prefix=("user",), page_size=2)) == rooms
+    assert list(client.facts.list_namespaces(suffix=("*", "room-1"))) == [rooms[1]]
+    assert list(client.facts.list_namespaces(max_depth=2)) == [ADA]
+    assert len(client.facts.list_namespaces_page(page_size=2).namespaces) == 2
 
 
 def test_several_facts_are_read_at_once_and_missing_ones_left_out(client: Client) -> None:
@@ -235,7 +235,7 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
         assert [fact.key for fact in await memory.facts.get_many([(BOB, "key-1")])] == ["key-1"]
         assert [match.key for match in await memory.facts.search("tea", namespace=ADA)] == ["tea"]
         assert [fact.value["n"] async for fact in memory.facts.list(BOB, page_size=2)] == [0, 1, 2]
-        assert [space async for space in memory.facts.namespaces(page_size=1)] == [ADA, BOB]
+        assert [space async for space in memory.facts.list_namespaces(page_size=1)] == [ADA, BOB]
         assert len((await memory.facts.list_page(BOB, page_size=2)).facts) == 2
         assert (await memory.facts.delete(ADA, "tea")).outcome is WriteOutcome.DELETED
         assert (await memory.facts.delete(ADA, "tea", allow_missing=True)).outcome is WriteOutcome.MISSING

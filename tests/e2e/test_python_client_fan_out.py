@@ -40,7 +40,7 @@ def mixed_calls(client: Any) -> list[Any]:
             partial(facts.put, NAMESPACE, f"{number}", {"n": number}, index=False),
             partial(facts.get_many, [(NAMESPACE, f"{number}")]),
             partial(facts.delete, NAMESPACE, f"absent {number}", allow_missing=True),
-            partial(client.count),
+            partial(client.documents.count),
         ]
     random.Random(7).shuffle(calls)
     return calls
@@ -60,7 +60,7 @@ async def test_calls_of_many_clients_in_one_process_all_succeed(address: str) ->
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(AsyncClient(address)) for _ in range(CLIENTS)]
 
-        counts = await asyncio.gather(*(clients[number % CLIENTS].count() for number in range(OPERATIONS)))
+        counts = await asyncio.gather(*(clients[number % CLIENTS].documents.count() for number in range(OPERATIONS)))
 
     assert counts == [0] * OPERATIONS
 

@@ -30,7 +30,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     """A client of a server without memories."""
     with Client(address) as found:
-        found.purge(where=F("memory_id").exists())
+        found.memories.purge(where=F("memory_id").exists())
         yield found
 
 
@@ -72,7 +72,7 @@ def test_a_memory_comes_back_as_it_was_given(client: Client) -> None:
         "日本語のテキスト", type="note", is_global=True, decay="reinforceable", metadata=metadata, **given
     )
 
-    assert client.get_memory(memory.memory_id).to_dict() == {
+    assert client.memories.get(memory.memory_id).to_dict() == {
         **memory.to_dict(),
         "confidence": pytest.approx(1, abs=1e-3),
     }
@@ -94,7 +94,7 @@ def test_the_same_request_id_stores_one_memory(client: Client) -> None:
     again = client.remember("once", request_id="one-call")
 
     assert again.memory_id == first.memory_id
-    assert client.count_memories() == 1
+    assert client.memories.count() == 1
     with pytest.raises(mnemon.RequestIdReusedError):
         client.remember("twice", request_id="one-call")
 
@@ -115,7 +115,7 @@ def test_a_recall_finds_the_nearest_first_and_says_why(client: Client, ids: dict
 
 
 def test_a_recall_by_vector_finds_what_was_given_with_it(client: Client) -> None:
-    dimension = client.check_health().embedding_model.dimension
+    dimension = client.documents.status().embedding_model.dimension
     first, second = ([float(place == axis) for place in range(dimension)] for axis in (0, 1))
     client.remember("first axis", embedding=first)
     client.remember("second axis", embedding=second)
@@ -151,20 +151,20 @@ def test_filters_mean_the_same_in_every_method(client: Client, ids: dict[str, st
     for which, expected in cases:
         recalled = client.recall("tea train report", mode="vector", **which)
         assert {names[match.memory_id] for match in recalled} == expected, which
-        assert {names[memory.memory_id] for memory in client.list_memories(**which)} == expected, which
-        assert client.count_memories(**which) == len(expected), which
-        assert client.purge(dry_run=True, **which).purged_count == len(expected), which
-        fading = {names[each.memory.memory_id] for each in client.forecast(VAST, **which)}
+        assert {names[memory.memory_id] for memory in client.memories.list(**which)} == expected, which
+        assert client.memories.count(**which) == len(expected), which
+        assert client.memories.purge(dry_run=True, **which).purged_count == len(expected), which
+        fading = {names[each.memory.memory_id] for each in client.memories.forecast(VAST, **which)}
         assert fading == expected - {"tea"}, which
 
 
 def test_a_filter_of_an_unknown_field_is_refused_with_the_known_fields(client: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match="decay_policy"):
-        client.count_memories(where=F("flavour") == "mint")
+        client.memories.count(where=F("flavour") == "mint")
 
 
 def test_an_update_changes_what_is_given_and_leaves_the_rest(client: Client, ids: dict[str, str]) -> None:
-    changed = client.update_memory(
+    changed = client.memories.update(
         ids["tea"], content="Ada likes black tea.", agent="", set_metadata={"score": 7}, remove_metadata=["hot"]
     )
 
@@ -176,57 +176,57 @@ def test_an_update_changes_what_is_given_and_leaves_the_rest(client: Client, ids
     )
     assert (changed.metadata, changed.revision) == ({"score": 7}, 2)
     assert client.recall("black tea", limit=1)[0].memory_id == ids["tea"]
-    assert client.update_memory(ids["tea"], metadata={}, decay="contextual").metadata == {}
+    assert client.memories.update(ids["tea"], metadata={}, decay="contextual").metadata == {}
     with pytest.raises(mnemon.RevisionMismatchError):
-        client.update_memory(ids["tea"], content="late", expected_revision=1)
+        client.memories.update(ids["tea"], content="late", expected_revision=1)
 
 
 def test_only_a_reinforceable_memory_can_be_reinforced(client: Client, ids: dict[str, str]) -> None:
-    assert client.reinforce(ids["report"]).reinforce_time is not None
+    assert client.memories.reinforce(ids["report"]).reinforce_time is not None
     for name in ("tea", "train"):
         with pytest.raises(mnemon.InvalidOperationError):
-            client.reinforce(ids[name])
+            client.memories.reinforce(ids[name])
 
 
 def test_a_forgotten_memory_is_found_again_only_after_it_was_restored(client: Client, ids: dict[str, str]) -> None:
-    receipt = client.forget(ids["tea"])
+    receipt = client.memories.delete(ids["tea"])
 
     assert (receipt.id, receipt.outcome) == (ids["tea"], mnemon.WriteOutcome.DELETED)
     assert ids["tea"] not in {match.memory_id for match in client.recall("green tea")}
     with pytest.raises(mnemon.MemoryNotFoundError):
-        client.get_memory(ids["tea"])
+        client.memories.get(ids["tea"])
     with pytest.raises(mnemon.InvalidOperationError):
-        client.forget(ids["tea"])
-    [deleted] = [memory for memory in client.list_memories(show_deleted=True) if memory.delete_time]
+        client.memories.delete(ids["tea"])
+    [deleted] = [memory for memory in client.memories.list(show_deleted=True) if memory.delete_time]
     assert deleted.memory_id == ids["tea"]
-    assert (client.count_memories(), client.count_memories(show_deleted=True)) == (2, 3)
-    assert client.memory_status().deleted_count == 1
+    assert (client.memories.count(), client.memories.count(show_deleted=True)) == (2, 3)
+    assert client.memories.status().deleted_count == 1
 
-    assert client.unforget(ids["tea"]).content == "Ada likes green tea."
+    assert client.memories.undelete(ids["tea"]).content == "Ada likes green tea."
     assert client.recall("green tea")[0].memory_id == ids["tea"]
     with pytest.raises(mnemon.InvalidOperationError):
-        client.unforget(ids["tea"])
+        client.memories.undelete(ids["tea"])
 
 
 def test_a_purge_removes_for_good_and_never_everything_by_accident(client: Client, ids: dict[str, str]) -> None:
     with pytest.raises(mnemon.InvalidArgumentError):
-        client.purge()
+        client.memories.purge()
     with pytest.raises(mnemon.InvalidArgumentError, match="user"):
-        client.purge(user="", type="fact")
-    client.forget(ids["train"])
+        client.memories.purge(user="", type="fact")
+    client.memories.delete(ids["train"])
 
-    assert client.purge(only_deleted=True, dry_run=True) == mnemon.PurgeReceipt(1, False)
-    assert client.purge(only_deleted=True).purged_count == 1
+    assert client.memories.purge(only_deleted=True, dry_run=True) == mnemon.PurgeReceipt(1, False)
+    assert client.memories.purge(only_deleted=True).purged_count == 1
     with pytest.raises(mnemon.MemoryNotFoundError):
-        client.unforget(ids["train"])
-    assert client.purge(user="bob").purged_count == 1
-    assert [memory.memory_id for memory in client.list_memories(show_deleted=True)] == [ids["tea"]]
+        client.memories.undelete(ids["train"])
+    assert client.memories.purge(user="bob").purged_count == 1
+    assert [memory.memory_id for memory in client.memories.list(show_deleted=True)] == [ids["tea"]]
 
 
 def test_a_forecast_says_when_a_memory_falls_below_the_threshold(client: Client, ids: dict[str, str]) -> None:
     in_a_month = datetime.now(UTC) + timedelta(days=30)
 
-    [train] = client.forecast(in_a_month)
+    [train] = client.memories.forecast(in_a_month)
 
     assert train.memory.memory_id == ids["train"]
     assert train.memory.confidence == pytest.approx(1, abs=1e-3)
@@ -235,7 +235,7 @@ def test_a_forecast_says_when_a_memory_falls_below_the_threshold(client: Client,
     assert train.fade_time - train.memory.create_time == pytest.approx(
         timedelta(days=7 * 1.736966), abs=timedelta(minutes=5)
     )
-    assert {each.memory.memory_id for each in client.forecast(VAST, min_confidence=0.9, page_size=1)} == {
+    assert {each.memory.memory_id for each in client.memories.forecast(VAST, min_confidence=0.9, page_size=1)} == {
         ids["train"],
         ids["report"],
     }
@@ -246,7 +246,7 @@ def test_faded_memories_are_left_out_unless_requested(tmp_path: Path) -> None:
     with server_process(tmp_path, *flags) as server, Client(server.address()) as client:
         memory = client.remember("It rains at the moment.", decay="contextual")
         lasting = client.remember("It rains in April.")
-        wait_until(lambda: client.get_memory(memory.memory_id).confidence < 0.9)
+        wait_until(lambda: client.memories.get(memory.memory_id).confidence < 0.9)
 
         def found(min_confidence: float) -> set[str]:
             answer = client.recall("rain", mode="vector", min_confidence=min_confidence)
@@ -254,8 +254,8 @@ def test_faded_memories_are_left_out_unless_requested(tmp_path: Path) -> None:
 
         assert found(0.9) == {lasting.memory_id}
         assert found(0.0) == {lasting.memory_id, memory.memory_id}
-        assert [each.memory_id for each in client.list_memories(min_confidence=0.9)] == [lasting.memory_id]
-        assert (client.count_memories(min_confidence=0.9), client.count_memories()) == (1, 2)
+        assert [each.memory_id for each in client.memories.list(min_confidence=0.9)] == [lasting.memory_id]
+        assert (client.memories.count(min_confidence=0.9), client.memories.count()) == (1, 2)
 
 
 def test_lists_read_all_pages_and_a_page_reads_one(client: Client) -> None:
@@ -263,29 +263,29 @@ def test_lists_read_all_pages_and_a_page_reads_one(client: Client) -> None:
     for text in texts:
         client.remember(text, user="ada")
 
-    assert [memory.content for memory in client.list_memories(page_size=3)] == texts
-    page = client.list_memories_page(page_size=5, user="ada")
-    rest = client.list_memories_page(page_size=5, user="ada", page_token=page.next_page_token)
+    assert [memory.content for memory in client.memories.list(page_size=3)] == texts
+    page = client.memories.list_page(page_size=5, user="ada")
+    rest = client.memories.list_page(page_size=5, user="ada", page_token=page.next_page_token)
     assert [memory.content for memory in (*page.memories, *rest.memories)] == texts
     assert rest.next_page_token == ""
     with pytest.raises(mnemon.InvalidPageTokenError):
-        client.list_memories_page(page_size=5, user="bob", page_token=page.next_page_token)
+        client.memories.list_page(page_size=5, user="bob", page_token=page.next_page_token)
 
 
 def test_bad_items_of_a_bulk_fail_alone(client: Client) -> None:
     items: list[Any] = ["one", Memory("two", type="fact", user="bob"), " ", ("three", [1.0]), Memory("four")]
-    results = list(client.remember_many(items, scope=Scope(user="ada")))
+    results = list(client.memories.add_many(items, scope=Scope(user="ada")))
 
     assert [result.position for result in results if result.error] == [2, 3]
     assert all(isinstance(result.error, mnemon.InvalidArgumentError) for result in results[2:4])
-    stored = {client.get_memory(result.memory_id).content: result for result in results if result.receipt}
+    stored = {client.memories.get(result.memory_id).content: result for result in results if result.receipt}
     assert set(stored) == {"one", "two", "four"}
-    assert client.get_memory(results[0].memory_id).user == "ada"
-    assert client.get_memory(results[1].memory_id).user == "bob"
+    assert client.memories.get(results[0].memory_id).user == "ada"
+    assert client.memories.get(results[1].memory_id).user == "bob"
 
 
 def test_a_status_describes_the_memory_store(client: Client, ids: dict[str, str]) -> None:
-    status = client.memory_status()
+    status = client.memories.status()
 
     assert (status.status, status.error, status.backend) == (mnemon.HealthStatus.HEALTHY, "", "local")
     assert (status.memory_count, status.deleted_count) == (3, 0)
@@ -295,19 +295,19 @@ def test_a_status_describes_the_memory_store(client: Client, ids: dict[str, str]
 async def test_the_asyncio_client_has_every_method_for_memories(address: str, client: Client) -> None:
     async with AsyncClient(address) as other:
         memory = await other.remember("Ada likes green tea.", user="ada", decay="reinforceable")
-        results = [result async for result in other.remember_many(["one", " "])]
+        results = [result async for result in other.memories.add_many(["one", " "])]
         assert [result.error is None for result in results] == [True, False]
         assert (await other.recall("green tea", user="ada"))[0].memory_id == memory.memory_id
-        assert (await other.get_memory(memory.memory_id)).content == memory.content
-        assert len([each async for each in other.list_memories(page_size=1)]) == 2
-        assert (await other.update_memory(memory.memory_id, type="preference")).type == "preference"
-        assert (await other.reinforce(memory.memory_id)).reinforce_time is not None
-        assert [each.memory.memory_id async for each in other.forecast(VAST)] == [memory.memory_id]
-        assert (await other.forget(memory.memory_id)).id == memory.memory_id
-        assert (await other.unforget(memory.memory_id)).memory_id == memory.memory_id
-        assert await other.count_memories(user="ada") == 1
-        assert (await other.purge(user="ada")).purged_count == 1
-        assert (await other.memory_status()).memory_count == 1
+        assert (await other.memories.get(memory.memory_id)).content == memory.content
+        assert len([each async for each in other.memories.list(page_size=1)]) == 2
+        assert (await other.memories.update(memory.memory_id, type="preference")).type == "preference"
+        assert (await other.memories.reinforce(memory.memory_id)).reinforce_time is not None
+        assert [each.memory.memory_id async for each in other.memories.forecast(VAST)] == [memory.memory_id]
+        assert (await other.memories.delete(memory.memory_id)).id == memory.memory_id
+        assert (await other.memories.undelete(memory.memory_id)).memory_id == memory.memory_id
+        assert await other.memories.count(user="ada") == 1
+        assert (await other.memories.purge(user="ada")).purged_count == 1
+        assert (await other.memories.status()).memory_count == 1
 
 
 def test_a_bulk_survives_a_killed_server_and_stores_every_memory_once(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_bulk_survives_a_killed_server_and_stores_every_memory_once(tmp_path: 
     try:
         with Client(server.address()) as client:
             results = []
-            for result in client.remember_many(texts):
+            for result in client.memories.add_many(texts):
                 results.append(result)
                 if len(results) == 200:
                     server.end()
@@ -325,7 +325,7 @@ def test_a_bulk_survives_a_killed_server_and_stores_every_memory_once(tmp_path: 
                     assert server.address() == port.address
 
             assert [result.error for result in results if result.error] == []
-            stored = {memory.memory_id: memory.content for memory in client.list_memories(page_size=1000)}
+            stored = {memory.memory_id: memory.content for memory in client.memories.list(page_size=1000)}
             assert [stored[result.memory_id] for result in results] == texts
             assert len(stored) == len(texts)
     finally:
@@ -347,4 +347,4 @@ def test_the_filters_of_the_readme_are_understood(client: Client, ids: dict[str,
     [block] = re.findall(r"```python\n(F\(.*?)```", readme, re.DOTALL)
     filters = [eval(line, {"F": F}) for line in block.splitlines()]  # noqa: S307
 
-    assert [client.count_memories(where=where) for where in filters] == [2, 2, 1, 2, 1]
+    assert [client.memories.count(where=where) for where in filters] == [2, 2, 1, 2, 1]

@@ -31,9 +31,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     """A client of a server with an empty timeline and the default bridge."""
     with Client(address) as found:
-        found.prune_events(where=F("event_id").exists())
-        found.resume_bridge()
-        found.update_routing_policy(RoutingPolicy())
+        found.timeline.delete_many(where=F("event_id").exists())
+        found.bridge.resume()
+        found.bridge.update_policy(RoutingPolicy())
         yield found
 
 
@@ -45,7 +45,7 @@ def happened(number: int, event_type: str = "conversation", **fields: Any) -> Ep
 
 def fill(client: Client, *events: EpisodicEvent) -> list[str]:
     """Records events; their ids."""
-    results = list(client.record_events(events))
+    results = list(client.timeline.add_many(events))
     assert [result.error for result in results if result.error] == []
     return [result.event_id for result in results]
 
@@ -61,7 +61,7 @@ def stories(*numbers: int) -> list[str]:
 
 def test_an_event_comes_back_as_it_was_given(client: Client) -> None:
     metadata: dict[str, Any] = {"title": "Grüße 🚀", "n": 2**53 + 1, "x": 5.0, "tags": ["a"], "when": NOW}
-    receipt = client.record_event(
+    receipt = client.timeline.add(
         "task",
         "日本語のテキスト",
         user="ada",
@@ -77,7 +77,7 @@ def test_an_event_comes_back_as_it_was_given(client: Client) -> None:
         event_id="späti/1",
     )
 
-    event = client.get_event("späti/1")
+    event = client.timeline.get("späti/1")
     assert event.scope == Scope("ada", "h", "p", "claude", "x")
     assert (event.event_type, event.content, event.context, event.source) == (
         "task",
@@ -93,54 +93,54 @@ def test_an_event_comes_back_as_it_was_given(client: Client) -> None:
 
 def test_the_same_event_is_stored_once_and_a_repeated_call_gets_the_same_receipt(client: Client) -> None:
     call = str(uuid.uuid4())
-    first = client.record_event("task", "Call the bank.", user="ada", event_time=NOW, request_id=call)
-    again = client.record_event("task", "Call the bank.", user="ada", event_time=NOW, request_id=call)
-    twice = client.record_event("task", "Call the bank.", user="ada", event_time=NOW)
+    first = client.timeline.add("task", "Call the bank.", user="ada", event_time=NOW, request_id=call)
+    again = client.timeline.add("task", "Call the bank.", user="ada", event_time=NOW, request_id=call)
+    twice = client.timeline.add("task", "Call the bank.", user="ada", event_time=NOW)
 
     assert (again.event_id, again.sequence, again.replayed) == (first.event_id, first.sequence, True)
     assert (twice.event_id, twice.duplicate) == (first.event_id, True)
-    assert twice.duplicate_of == client.get_event(first.event_id)
-    assert len(list(client.recent_events())) == 1
+    assert twice.duplicate_of == client.timeline.get(first.event_id)
+    assert len(list(client.timeline.list())) == 1
     with pytest.raises(mnemon.RequestIdReusedError):
-        client.record_event("task", "Call Bob.", user="ada", event_time=NOW, request_id=call)
+        client.timeline.add("task", "Call Bob.", user="ada", event_time=NOW, request_id=call)
 
 
 def test_many_events_are_recorded_and_a_bad_one_fails_alone(client: Client) -> None:
     items = [happened(number, user="") for number in range(2500)]
     items += [happened(0, user="bob"), happened(0, "", user=""), happened(0, user="ada")]
 
-    results = list(client.record_events(iter(items), scope=Scope(user="ada")))
+    results = list(client.timeline.add_many(iter(items), scope=Scope(user="ada")))
 
     assert [result.position for result in results] == list(range(2503))
     assert [result.position for result in results if result.error] == [2501]
     assert isinstance(results[2501].error, mnemon.InvalidArgumentError)
     assert [result.position for result in results if result.duplicate] == [2502]
     assert results[2502].event_id == results[0].event_id
-    assert contents(client.recent_events(user="ada", page_size=1000)) == stories(*range(2500))
-    assert len(list(client.recent_events(user="bob"))) == 1
+    assert contents(client.timeline.list(user="ada", page_size=1000)) == stories(*range(2500))
+    assert len(list(client.timeline.list(user="bob"))) == 1
 
 
 def test_a_window_holds_what_happened_in_it_newest_first_and_page_by_page(client: Client) -> None:
     fill(client, *(happened(24 * number, importance=number / 100) for number in (3, 0, 40, 1, 2)))
     since, until = NOW - 3 * DAY, NOW - DAY
 
-    answer = client.query_window(since=since, until=until)
+    answer = client.timeline.search(since=since, until=until)
 
     assert contents(answer) == stories(24, 48, 72)
     assert (answer.next_page_token, answer.results[0].score) == ("", None)
     said = answer.diagnostics
     assert (said.total_scanned, said.filtered_by_window, said.returned, said.mode) == (5, 2, 3, None)
-    assert contents(client.query_window()) == stories(0, 24, 48, 72)
-    assert contents(client.query_window(last_days=2)) == stories(0, 24)
-    assert contents(client.query_window(until=until, min_importance=0.03)) == stories(72, 960)
-    first = client.query_window(since=since, until=until, top_k=2)
+    assert contents(client.timeline.search()) == stories(0, 24, 48, 72)
+    assert contents(client.timeline.search(last_days=2)) == stories(0, 24)
+    assert contents(client.timeline.search(until=until, min_importance=0.03)) == stories(72, 960)
+    first = client.timeline.search(since=since, until=until, top_k=2)
     assert contents(first) == stories(24, 48)
-    rest = client.query_window(since=since, until=until, top_k=2, page_token=first.next_page_token)
+    rest = client.timeline.search(since=since, until=until, top_k=2, page_token=first.next_page_token)
     assert (contents(rest), rest.next_page_token) == (stories(72), "")
-    assert contents(client.window_events(since=LONG_AGO, page_size=2)) == stories(0, 24, 48, 72, 960)
-    assert contents(client.window_events(last_days=36_500)) == stories(0, 24, 48, 72, 960)
+    assert contents(client.timeline.list(since=LONG_AGO, page_size=2)) == stories(0, 24, 48, 72, 960)
+    assert contents(client.timeline.list(last_days=36_500)) == stories(0, 24, 48, 72, 960)
     with pytest.raises(mnemon.InvalidPageTokenError):
-        client.query_window(last_days=7, page_token=first.next_page_token)
+        client.timeline.search(last_days=7, page_token=first.next_page_token)
 
 
 def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Client) -> None:
@@ -151,17 +151,17 @@ def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Cl
         replace(happened(3), content="Ada saw a rose."),
         replace(happened(24 * 60), content="Ada bought roses."),
     )
-    wait_until(lambda: client.timeline_status().text_pending_count == 0)
+    wait_until(lambda: client.timeline.status().text_pending_count == 0)
 
-    answer = client.query_window("red roses", user="ada")
+    answer = client.timeline.search("red roses", user="ada")
 
     assert contents(answer)[0] == "Ada planted roses, red roses."
     assert set(contents(answer)) == {"Ada planted roses, red roses.", "Ada saw a rose."}
     scores = [match.score for match in answer.results if match.score]
     assert [score.relevance for score in scores] == sorted((score.relevance for score in scores), reverse=True)
     assert (scores[0].similarity, answer.diagnostics.mode, answer.diagnostics.pending) == (None, "keyword", 0)
-    assert len(client.query_window("roses", last_days=90)) == 3
-    assert not client.query_window(" ")
+    assert len(client.timeline.search("roses", last_days=90)) == 3
+    assert not client.timeline.search(" ")
 
 
 def test_events_are_filtered_by_scope_type_importance_and_expression(client: Client) -> None:
@@ -173,15 +173,15 @@ def test_events_are_filtered_by_scope_type_importance_and_expression(client: Cli
         happened(4, "reminder", user="bob"),
     )
 
-    assert contents(client.recent_events(user="ada")) == stories(1, 2, 3)
-    assert contents(client.recent_events(project="x")) == stories(1)
-    assert contents(client.recent_events(event_types=["task", "reminder"])) == stories(1, 2, 4)
-    assert contents(client.recent_events(min_importance=0.5)) == stories(1, 3)
-    assert contents(client.recent_events(where=F("metadata.score") >= 2)) == stories(1)
-    page = client.recent_events_page(user="ada", page_size=2)
+    assert contents(client.timeline.list(user="ada")) == stories(1, 2, 3)
+    assert contents(client.timeline.list(project="x")) == stories(1)
+    assert contents(client.timeline.list(event_types=["task", "reminder"])) == stories(1, 2, 4)
+    assert contents(client.timeline.list(min_importance=0.5)) == stories(1, 3)
+    assert contents(client.timeline.list(where=F("metadata.score") >= 2)) == stories(1)
+    page = client.timeline.list_page(user="ada", page_size=2)
     assert contents(page.events) == stories(1, 2)
     assert contents(
-        client.recent_events_page(user="ada", page_size=2, page_token=page.next_page_token).events
+        client.timeline.list_page(user="ada", page_size=2, page_token=page.next_page_token).events
     ) == stories(3)
 
 
@@ -195,12 +195,12 @@ def test_a_summary_counts_by_type_and_by_day(client: Client) -> None:
         EpisodicEvent("emotion", "d", user="bob", event_time=noon + 9 * DAY),
     )
 
-    summary = client.summarize_events(user="ada")
+    summary = client.timeline.summarize(user="ada")
     assert (summary.event_count, summary.earliest, summary.latest) == (3, noon, noon + DAY)
     assert list(summary.types.items()) == [("task", 2), ("emotion", 1)]
     assert list(summary.days.items()) == [("2026-05-01", 1), ("2026-05-02", 2)]
-    assert client.summarize_events(since=noon + 2 * DAY).types == {"emotion": 1}
-    nothing = client.summarize_events(until=LONG_AGO)
+    assert client.timeline.summarize(since=noon + 2 * DAY).types == {"emotion": 1}
+    nothing = client.timeline.summarize(until=LONG_AGO)
     assert (nothing.event_count, nothing.earliest, nothing.days) == (0, None, {})
 
 
@@ -209,87 +209,87 @@ def test_pruned_events_are_gone_and_a_dry_run_only_names_them(client: Client) ->
         client, *(happened(number, event_types) for number, event_types in enumerate(["task"] * 3 + ["emotion"]))
     )
 
-    dry = client.prune_events(before=NOW - HOUR, event_types=["task"], dry_run=True)
+    dry = client.timeline.delete_many(before=NOW - HOUR, event_types=["task"], dry_run=True)
     assert (dry.pruned_count, dry.event_ids, dry.earliest) == (1, (ids[2],), NOW - 2 * HOUR)
-    assert len(list(client.recent_events())) == 4
-    assert client.prune_events(before=NOW - HOUR, event_types=["task"]).pruned_count == 1
+    assert len(list(client.timeline.list())) == 4
+    assert client.timeline.delete_many(before=NOW - HOUR, event_types=["task"]).pruned_count == 1
     with pytest.raises(mnemon.EventNotFoundError, match="nowhere"):
-        client.prune_events([ids[0], "nowhere"])
-    assert client.prune_events([ids[0], "nowhere"], allow_missing=True).event_ids == (ids[0],)
-    assert contents(client.recent_events()) == stories(1, 3)
+        client.timeline.delete_many([ids[0], "nowhere"])
+    assert client.timeline.delete_many([ids[0], "nowhere"], allow_missing=True).event_ids == (ids[0],)
+    assert contents(client.timeline.list()) == stories(1, 3)
     with pytest.raises(mnemon.EventNotFoundError):
-        client.get_event(ids[0])
+        client.timeline.get(ids[0])
     with pytest.raises(mnemon.InvalidArgumentError):
-        client.prune_events()
+        client.timeline.delete_many()
     with pytest.raises(mnemon.InvalidArgumentError):
-        client.prune_events([ids[1]], user="ada")
+        client.timeline.delete_many([ids[1]], user="ada")
 
 
 def test_a_compaction_seals_everything_and_the_status_shows_it(client: Client) -> None:
     fill(client, *(happened(number) for number in range(20)))
-    before = client.timeline_status()
+    before = client.timeline.status()
     assert (before.state, before.event_count, before.unsealed_count) == (mnemon.TimelineState.READY, 20, 20)
 
-    steps = list(client.compact_timeline())
+    steps = list(client.timeline.compact())
 
     assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
     assert steps[-1].processed_bytes == steps[-1].total_bytes
-    after = client.timeline_status()
+    after = client.timeline.status()
     assert (after.unsealed_count, after.event_count, after.lost, after.retention_s) == (0, 20, (), None)
     assert (after.earliest, after.latest) == (NOW - 19 * HOUR, NOW)
     assert after.segment_bytes > 0
-    assert contents(client.recent_events()) == stories(*range(20))
+    assert contents(client.timeline.list()) == stories(*range(20))
 
 
 def test_the_bridge_makes_statements_and_takes_them_back(client: Client) -> None:
     def caught_up() -> bool:
-        return client.bridge_status().queue_depth == 0
+        return client.bridge.status().queue_depth == 0
 
     def known() -> list[str]:
-        return [memory.content for memory in client.list_semantic(user="bridged")]
+        return [memory.content for memory in client.semantic.list(user="bridged")]
 
-    assert client.routing_policy() == RoutingPolicy(
+    assert client.bridge.policy() == RoutingPolicy(
         0.6, tuple(sorted(("task", "reminder", "conversation"))), "all", 512, "delete", 0.1, "ignore"
     )
     wait_until(caught_up)
-    before = client.bridge_status()
-    task = client.record_event("task", "Ada must call the bank.", user="bridged", importance=0.9)
-    client.record_event("emotion", "Ada is glad.", user="bridged", importance=0.9)
+    before = client.bridge.status()
+    task = client.timeline.add("task", "Ada must call the bank.", user="bridged", importance=0.9)
+    client.timeline.add("emotion", "Ada is glad.", user="bridged", importance=0.9)
     wait_until(caught_up)
 
-    status = client.bridge_status()
+    status = client.bridge.status()
     assert (status.state, status.activity) == ("ready", "running")
     assert status.routed_count - before.routed_count == 1
     assert status.skipped_counts["event_type"] - before.skipped_counts.get("event_type", 0) == 1
     assert status.handled_time is not None and status.timeline_lag_s is not None
     assert known() == ["Ada must call the bank."]
 
-    client.pause_bridge()
-    assert client.bridge_status().activity == mnemon.BridgeActivity.PAUSED
-    first = client.routing_policy()
-    held = client.update_routing_policy(event_types=["emotion"], min_importance=0.2, expected_revision=first.revision)
+    client.bridge.pause()
+    assert client.bridge.status().activity == mnemon.BridgeActivity.PAUSED
+    first = client.bridge.policy()
+    held = client.bridge.update_policy(event_types=["emotion"], min_importance=0.2, expected_revision=first.revision)
     assert (held.event_types, held.min_importance, held.content_max) == (("emotion",), 0.2, 512)
     with pytest.raises(mnemon.RevisionMismatchError):
-        client.update_routing_policy(first, expected_revision=first.revision)
-    client.record_event("emotion", "Ada is sad.", user="bridged", importance=0.3)
-    assert client.bridge_status().queue_depth > 0
-    client.resume_bridge()
+        client.bridge.update_policy(first, expected_revision=first.revision)
+    client.timeline.add("emotion", "Ada is sad.", user="bridged", importance=0.3)
+    assert client.bridge.status().queue_depth > 0
+    client.bridge.resume()
     wait_until(caught_up)
     assert sorted(known()) == ["Ada is sad.", "Ada must call the bank."]
 
-    client.prune_events([task.event_id])
+    client.timeline.delete_many([task.event_id])
     wait_until(caught_up)
     assert known() == ["Ada is sad."]
-    assert client.bridge_status().deleted_count - before.deleted_count == 1
+    assert client.bridge.status().deleted_count - before.deleted_count == 1
 
 
 def test_the_feed_says_what_happened_to_events(client: Client) -> None:
-    page = client.changes_page(page_size=1000)
+    page = client.changes.list_page(page_size=1000)
     while not page.caught_up:
-        page = client.changes_page(page.cursor, page_size=1000)
-    receipt = client.record_event("task", "Water the roses.", user="ada", importance=0.9, event_time=NOW - HOUR)
-    wait_until(lambda: client.bridge_status().queue_depth == 0)
-    client.prune_events([receipt.event_id])
+        page = client.changes.list_page(page.cursor, page_size=1000)
+    receipt = client.timeline.add("task", "Water the roses.", user="ada", importance=0.9, event_time=NOW - HOUR)
+    wait_until(lambda: client.bridge.status().queue_depth == 0)
+    client.timeline.delete_many([receipt.event_id])
 
     told: dict[str, mnemon.Change] = {}
     with client.watch(page.cursor, full=True) as watch:
@@ -325,27 +325,27 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
             yield happened(number, user="")
 
     async with AsyncClient(address) as memory:
-        results = [each async for each in memory.record_events(items(), scope=Scope(user="ada"))]
+        results = [each async for each in memory.timeline.add_many(items(), scope=Scope(user="ada"))]
         assert [each.error for each in results] == [None] * 3
-        receipt = await memory.record_event("task", "Call the bank.", user="bob", event_time=NOW - 9 * HOUR)
-        assert (await memory.get_event(receipt.event_id)).content == "Call the bank."
-        assert contents(await memory.query_window(user="ada", top_k=2)) == stories(0, 1)
-        assert contents([each async for each in memory.window_events(user="ada", page_size=1)]) == stories(0, 1, 2)
-        assert contents([each async for each in memory.recent_events(user="ada", page_size=1)]) == stories(0, 1, 2)
-        assert contents((await memory.recent_events_page(page_size=1)).events) == stories(0)
-        assert (await memory.summarize_events(user="bob")).types == {"task": 1}
-        assert (await memory.prune_events([receipt.event_id])).pruned_count == 1
-        assert [step async for step in memory.compact_timeline()][-1].done
-        assert (await memory.timeline_status()).event_count == 3
+        receipt = await memory.timeline.add("task", "Call the bank.", user="bob", event_time=NOW - 9 * HOUR)
+        assert (await memory.timeline.get(receipt.event_id)).content == "Call the bank."
+        assert contents(await memory.timeline.search(user="ada", top_k=2)) == stories(0, 1)
+        assert contents([each async for each in memory.timeline.list(user="ada", page_size=1)]) == stories(0, 1, 2)
+        assert contents([each async for each in memory.timeline.list(user="ada", page_size=1)]) == stories(0, 1, 2)
+        assert contents((await memory.timeline.list_page(page_size=1)).events) == stories(0)
+        assert (await memory.timeline.summarize(user="bob")).types == {"task": 1}
+        assert (await memory.timeline.delete_many([receipt.event_id])).pruned_count == 1
+        assert [step async for step in memory.timeline.compact()][-1].done
+        assert (await memory.timeline.status()).event_count == 3
 
 
 async def test_the_asyncio_client_steers_the_bridge(client: Client, address: str) -> None:
     async with AsyncClient(address) as memory:
-        await memory.pause_bridge()
-        assert (await memory.bridge_status()).activity == "paused"
-        await memory.resume_bridge()
-        held = await memory.update_routing_policy(replace(await memory.routing_policy(), mode="any"))
-        assert held.mode == (await memory.routing_policy()).mode == "any"
+        await memory.bridge.pause()
+        assert (await memory.bridge.status()).activity == "paused"
+        await memory.bridge.resume()
+        held = await memory.bridge.update_policy(replace(await memory.bridge.policy(), mode="any"))
+        assert held.mode == (await memory.bridge.policy()).mode == "any"
 
 
 def test_a_bulk_survives_a_killed_server_and_records_every_event_once(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_bulk_survives_a_killed_server_and_records_every_event_once(tmp_path: 
     try:
         with Client(server.address) as client:
             results = []
-            for result in client.record_events(items):
+            for result in client.timeline.add_many(items):
                 results.append(result)
                 if len(results) in (1, 3_000):
                     server.kill()
@@ -364,9 +364,9 @@ def test_a_bulk_survives_a_killed_server_and_records_every_event_once(tmp_path: 
             assert [result.error for result in results if result.error] == []
             assert [result.position for result in results if result.duplicate] == []
             assert len({result.event_id for result in results}) == len(items)
-            stored = {event.event_id: event.content for event in client.recent_events(page_size=1000)}
+            stored = {event.event_id: event.content for event in client.timeline.list(page_size=1000)}
             assert stored == {result.event_id: item.content for result, item in zip(results, items, strict=True)}
-            assert client.timeline_status().event_count == len(items)
+            assert client.timeline.status().event_count == len(items)
     finally:
         server.kill()
 
@@ -378,7 +378,7 @@ async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
     try:
         async with AsyncClient(server.address) as client:
             ids = []
-            async for result in client.record_events(items):
+            async for result in client.timeline.add_many(items):
                 assert result.error is None and not result.duplicate
                 ids.append(result.event_id)
                 if len(ids) == 100:
@@ -386,7 +386,7 @@ async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
                     server.start()
 
             assert len(set(ids)) == len(items)
-            assert (await client.timeline_status()).event_count == len(items)
+            assert (await client.timeline.status()).event_count == len(items)
     finally:
         server.kill()
 
@@ -399,9 +399,9 @@ def test_the_examples_of_the_readme_run_as_printed(
     events, bridge = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:2]
 
     exec(events.replace("127.0.0.1:50051", address), {})  # noqa: S102
-    exec(bridge, {"memory": client})  # noqa: S102
+    exec(bridge, {"client": client})  # noqa: S102
 
     printed = capsys.readouterr().out
     assert printed.splitlines()[0].endswith("Ada must renew her passport.")
     assert "{'conversation': 1, 'task': 1}" in printed
-    assert client.routing_policy().min_importance == 0.8
+    assert client.bridge.policy().min_importance == 0.8

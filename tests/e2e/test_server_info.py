@@ -69,9 +69,9 @@ async def test_a_vault_keeps_its_unique_id_over_a_restart(tmp_path: Path) -> Non
 async def test_a_text_of_the_stated_size_is_accepted_and_no_larger_one(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connected, mnemon.AsyncClient(str(connected.server.address)) as client:
         size = (await client.server_info()).limits.content_bytes
-        await client.index("a", "x" * size)
+        await client.documents.put("a", "x" * size)
         with pytest.raises(mnemon.InvalidArgumentError):
-            await client.index("b", "x" * (size + 1))
+            await client.documents.put("b", "x" * (size + 1))
 
 
 async def test_a_starting_server_says_so() -> None:

@@ -63,26 +63,26 @@ async def test_everything_works_again_and_the_log_says_what_was_repaired(
 ) -> None:
     async with whole_server(tmp_path) as server, AsyncClient(str(server.server.address)) as client:
         await fill(client)
-        [memory, *_] = [memory async for memory in client.list_memories()]
+        [memory, *_] = [memory async for memory in client.memories.list()]
     [file] = spoiled(tmp_path)
     assert revisions(file) == {2**63 - 1, 2**63 - 2}
 
     caplog.set_level(logging.WARNING, logger="mnemon_server")
     repair(file)
     async with whole_server(tmp_path) as server, AsyncClient(str(server.server.address)) as client:
-        receipt = await client.register_rule({"name": "after"})
+        receipt = await client.rules.add({"name": "after"})
         assert receipt.registry_version == FIGURE_MAX + 1
-        await client.delete_rule("after")
-        await client.load_rules([{"name": "loaded"}])
-        updated = await client.update_memory(memory.memory_id, content="Changed.")
+        await client.rules.delete("after")
+        await client.rules.load([{"name": "loaded"}])
+        updated = await client.memories.update(memory.memory_id, content="Changed.")
         assert updated.revision == FIGURE_MAX + 1
-        await client.forget(memory.memory_id)
-        await client.index("note", "changed")
+        await client.memories.delete(memory.memory_id)
+        await client.documents.put("note", "changed")
         await client.facts.put(("user", "ada"), "home", {"content": "changed"})
-        decisions = [decision async for decision in client.list_decisions()]
+        decisions = [decision async for decision in client.conflicts.list_decisions()]
         assert 2**31 - 1 in [decision.conflict_count for decision in decisions]
-        await client.save_semantic("Ada lives in Munich.", user="ada", create_time=TIME, conflict_policy="resolve")
-        await client.reset_rules()
+        await client.semantic.add("Ada lives in Munich.", user="ada", create_time=TIME, conflict_policy="resolve")
+        await client.rules.reset()
         [export] = [rpc for rpc in rpcs() if rpc.method.name == "ExportRecords"]
         parts = await export.call(server.channel, archive_pb2.ExportRecordsRequest())
         assert max(record.revision for part in parts for record in part.records.records) == FIGURE_MAX

@@ -25,8 +25,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     """A client of a server without statements and rules."""
     with Client(address) as found:
-        found.delete_semantic(where=F("memory_id").exists())
-        found.reset_rules()
+        found.semantic.delete_many(where=F("memory_id").exists())
+        found.rules.reset()
         yield found
 
 
@@ -44,7 +44,7 @@ def test_a_learnt_statement_is_found_listed_and_shown(address: str, client: Clie
     memory_id = learnt(address, BERLIN, *options, "--summary", "Berlin", "--learnt", "30d", "--persona", "work")
     learnt(address, "Ada grows roses.")
 
-    stored = client.get_semantic(memory_id)
+    stored = client.semantic.get(memory_id)
     assert (stored.source, stored.importance, stored.keywords, stored.metadata, stored.persona, stored.summary) == (
         "user",
         0.5,
@@ -81,10 +81,10 @@ def test_a_conflict_is_named_previewed_decided_listed_and_undone(address: str, c
 
     dry = run(address, *new, "--dry-run")
     assert f"would be: learnt, in place of {berlin}" in dry.stdout
-    assert [each.content for each in client.list_semantic()] == [BERLIN]
+    assert [each.content for each in client.semantic.list()] == [BERLIN]
     done = run(address, *new)
-    [munich] = [each.memory_id for each in client.list_semantic()]
-    [decision_id] = [each.decision_id for each in client.list_decisions()]
+    [munich] = [each.memory_id for each in client.semantic.list()]
+    [decision_id] = [each.decision_id for each in client.conflicts.list_decisions()]
     first, second = done.stdout.splitlines()
     assert first == f"learnt {munich}, in place of {berlin}"
     assert second.startswith(f"decision {decision_id}: ")
@@ -106,7 +106,7 @@ def test_a_conflict_is_named_previewed_decided_listed_and_undone(address: str, c
 
 
 def test_a_merge_is_shown_and_undone_by_its_result(address: str, client: Client) -> None:
-    client.register_rule({
+    client.rules.add({
         "name": "merging", "conditions": {"users": ["ada"]},
         "arbitration": {"priority_importance": False, "priority_recency": False, "priority_source": False,
                         "merge_threshold": 1.0},
@@ -115,7 +115,7 @@ def test_a_merge_is_shown_and_undone_by_its_result(address: str, client: Client)
 
     done = run(address, "learn", MUNICH, "--user", "ada", "--resolve", "--rule", "merging")
 
-    [merged] = client.list_semantic()
+    [merged] = client.semantic.list()
     assert done.stdout.startswith(f"merged with {berlin} into {merged.memory_id}\n")
     parted = run(address, "unmerge", "--memory", merged.memory_id).stdout.splitlines()
     assert f"restored {berlin}" in parted and f"removed {merged.memory_id}" in parted
@@ -164,15 +164,15 @@ def test_the_index_status_is_shown(address: str, client: Client) -> None:
 
 
 def test_exported_rules_are_loaded_again(address: str, client: Client, tmp_path: Path) -> None:
-    client.register_rule({**FULL, "extends": "default"})
+    client.rules.add({**FULL, "extends": "default"})
     exported = run(address, "rules", "export").stdout
     path = tmp_path / "rules.json"
     path.write_text(exported, encoding="utf-8")
 
-    assert json.loads(exported) == client.export_rules()
+    assert json.loads(exported) == client.rules.export()
     assert run(address, "rules", "load", path).stdout == "0 new, 0 changed, 0 removed\n"
     assert run(address, "rules", "reset", "--yes").returncode == 0
-    assert [rule["name"] for rule in client.list_rules()] == ["default"]
+    assert [rule["name"] for rule in client.rules.list()] == ["default"]
     assert run(address, "rules", "load", "-", stdin=exported).stdout == "1 new, 0 changed, 0 removed\n"
     assert json.loads(run(address, "rules", "export").stdout) == json.loads(exported)
     path.write_text("[]", encoding="utf-8")
@@ -232,7 +232,7 @@ def test_a_file_that_holds_no_rules_says_why_and_changes_nothing(
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: ") and said in done.stderr
-    assert [rule["name"] for rule in client.list_rules()] == ["default"]
+    assert [rule["name"] for rule in client.rules.list()] == ["default"]
 
 
 def test_without_pyyaml_the_command_says_what_to_install(

@@ -25,9 +25,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     """A client of a server with an empty timeline and the default bridge."""
     with Client(address) as found:
-        found.prune_events(where=F("event_id").exists())
-        found.resume_bridge()
-        found.update_routing_policy(RoutingPolicy())
+        found.timeline.delete_many(where=F("event_id").exists())
+        found.bridge.resume()
+        found.bridge.update_policy(RoutingPolicy())
         yield found
 
 
@@ -46,7 +46,7 @@ def test_a_recorded_event_is_listed_shown_counted_and_found(address: str, client
     recorded(address, "Ada had lunch.", "--type", "conversation", "--persona", "work")
     recorded(address, "Ada asked for a passport photo.", "--type", "conversation", "--happened", "40d")
 
-    stored = client.get_event(event_id)
+    stored = client.timeline.get(event_id)
     assert (stored.event_type, stored.importance, stored.source, stored.context, stored.metadata) == (
         "task",
         0.9,
@@ -72,7 +72,7 @@ def test_a_recorded_event_is_listed_shown_counted_and_found(address: str, client
     counted = run(address, "summary", "--user", "ada").stdout
     assert "conversation" in counted and "task" in counted
     assert run_json(address, "summary", "--since", "30d")[0]["types"] == {"conversation": 1, "task": 1}
-    wait_until(lambda: client.timeline_status().text_pending_count == 0)
+    wait_until(lambda: client.timeline.status().text_pending_count == 0)
     found = run(address, "timeline", "passport")
     assert "Renew the passport." in found.stdout and "photo" in found.stdout and "lunch" not in found.stdout
     [answer] = run_json(address, "timeline", "passport", "--since", "30d", "--mode", "keyword")
@@ -94,12 +94,12 @@ def test_a_printed_timeline_is_recorded_again_with_every_event_once(
 ) -> None:
     for number in range(3):
         recorded(address, f"Ada told story {number}.", "--type", "conversation", "--happened", f"{number}h")
-    before = list(client.recent_events())
+    before = list(client.timeline.list())
     path = tmp_path / "events.jsonl"
     path.write_text(run(address, "timeline", "--json", "--limit", "0").stdout, encoding="utf-8")
 
     assert run(address, "record", "--file", path).stdout == "0 recorded, 3 known, 0 failed\n"
-    client.prune_events(user="ada")
+    client.timeline.delete_many(user="ada")
     lines = [*path.read_text().splitlines(), "[]", '{"content": "whose?", "event_type": "task", "user": ""}']
     done = run(address, "record", "--file", "-", "--json", stdin="\n".join(lines))
 
@@ -108,10 +108,10 @@ def test_a_printed_timeline_is_recorded_again_with_every_event_once(
     assert last == {"summary": {"recorded": 3, "known": 0, "failed": 2}}
     assert [result["line"] for result in results if "error" in result] == ["-:4", "-:5"]
     assert {result["event_id"] for result in results if "event_id" in result} == {each.event_id for each in before}
-    after = list(client.recent_events())
+    after = list(client.timeline.list())
     assert [(each.content, each.event_time) for each in after] == [(each.content, each.event_time) for each in before]
     assert run(address, "record", "--file", "-", "--type", "task", "--user", "bob", stdin='"Bob sang."').returncode == 0
-    assert [each.content for each in client.recent_events(user="bob", event_types=["task"])] == ["Bob sang."]
+    assert [each.content for each in client.timeline.list(user="bob", event_types=["task"])] == ["Bob sang."]
 
 
 def test_pruning_asks_first_and_a_dry_run_only_counts(address: str, client: Client) -> None:
@@ -123,14 +123,14 @@ def test_pruning_asks_first_and_a_dry_run_only_counts(address: str, client: Clie
     assert dry.stdout.startswith("2 events from ") and dry.stdout.endswith(" would be removed\n")
     refused = run(address, "prune", first, stdin="n\n")
     assert refused.returncode == 1 and "Remove 1 event from " in refused.stderr
-    assert len(list(client.recent_events())) == 3
+    assert len(list(client.timeline.list())) == 3
     missing = run(address, "prune", first, "nowhere", "--yes")
     assert missing.returncode == 1 and "'nowhere'" in missing.stderr
     assert run(address, "prune", first, "nowhere", "--allow-missing", "--yes").stdout.startswith("1 event from ")
     [answer] = run_json(address, "prune", "--type", "task", "--before", "1h", "--yes")
     assert (answer["event_ids"], answer["dry_run"]) == ([second], False)
     assert run(address, "prune", "--user", "nobody", "--yes").stdout == "0 events removed\n"
-    assert [each.content for each in client.recent_events()] == ["note three"]
+    assert [each.content for each in client.timeline.list()] == ["note three"]
     missing = run(address, "happened", second)
     assert missing.returncode == 1 and missing.stderr.startswith("Error: ")
 
@@ -154,20 +154,20 @@ def test_a_compaction_reports_the_freed_space_and_the_status_describes_the_timel
 
 
 def test_the_bridge_is_shown_paused_resumed_and_given_another_policy(address: str, client: Client) -> None:
-    wait_until(lambda: client.bridge_status().queue_depth == 0)
-    before = client.bridge_status().routed_count
+    wait_until(lambda: client.bridge.status().queue_depth == 0)
+    before = client.bridge.status().routed_count
     assert run(address, "bridge", "pause").stdout == "paused\n"
     recorded(address, "Ada must call the bank.", "--type", "task", "--importance", "0.9")
     assert "paused" in run(address, "bridge", "status").stdout
     assert run_json(address, "bridge", "status")[0]["queue_depth"] > 0
     assert run(address, "bridge", "resume").stdout == "resumed\n"
-    wait_until(lambda: client.bridge_status().queue_depth == 0)
+    wait_until(lambda: client.bridge.status().queue_depth == 0)
     assert run_json(address, "bridge", "status")[0]["routed_count"] == before + 1
 
     assert "0.6" in run(address, "bridge", "policy").stdout
     changes = ("--min-importance", "0", "--type", "emotion", "--mode", "any", "--on-prune", "demote")
     [held] = run_json(address, "bridge", "policy", *changes, "--conflicts", "detect", "--content-max", "99")
-    assert client.routing_policy() == RoutingPolicy(0.0, ("emotion",), "any", 99, "demote", 0.1, "detect")
+    assert client.bridge.policy() == RoutingPolicy(0.0, ("emotion",), "any", 99, "demote", 0.1, "detect")
     assert held["event_types"] == ["emotion"]
     [held] = run_json(address, "bridge", "policy", "--min-importance", "0.7")
     assert (held["min_importance"], held["mode"]) == (0.7, "any")

@@ -140,5 +140,5 @@ async def test_the_folder_of_a_running_server_is_read_and_the_server_continues(t
         await fill(client)
         code, said = await asyncio.to_thread(verify, tmp_path)
         assert (code, said["damages"]) == (0, [])
-        await client.index("later", "The server goes on.")
-        assert (await client.get("later")).content == "The server goes on."
+        await client.documents.put("later", "The server goes on.")
+        assert (await client.documents.get("later")).content == "The server goes on."

@@ -21,9 +21,9 @@ from tests.support.server import START_S, server_process
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
         with Client(running.address()) as client:
-            client.index("note", "text", scope=Scope(user="ada"))
+            client.documents.put("note", "text", scope=Scope(user="ada"))
             client.remember("Ada prefers tea.", user="ada", request_id="tea")
-            client.index("other", "text")
+            client.documents.put("other", "text")
         yield running.address()
 
 
@@ -68,7 +68,7 @@ def test_it_prints_a_line_per_event_and_at_ctrl_c_how_to_resume(address: str) ->
     assert start == "to go on from here: mnemon watch --since"
 
     with watching(address, "--since", cursor) as process, Client(address) as client:
-        client.index("later", "text")
+        client.documents.put("later", "text")
         assert "  later  " in line(process)
 
 
@@ -84,8 +84,8 @@ def test_filters_choose_what_is_shown(address: str) -> None:
     with watching(address, "--since", "2020-01-01", "--user", "ada", "--id", "note", "--json") as process:
         assert json.loads(line(process))["record_id"] == "note"
         with Client(address) as client:
-            client.index("unseen", "text", scope=Scope(user="ada"))
-            client.index("note", "newer text", scope=Scope(user="ada"))
+            client.documents.put("unseen", "text", scope=Scope(user="ada"))
+            client.documents.put("note", "newer text", scope=Scope(user="ada"))
         assert json.loads(line(process))["revision"] == 2
 
 
@@ -114,7 +114,7 @@ def test_an_error_is_one_line(address: str) -> None:
 
 def test_changes_prints_the_stored_log_and_ends(address: str) -> None:
     with Client(address) as client:
-        client.index("listed", "kept")
+        client.documents.put("listed", "kept")
     listed = run(address, "changes", "--id", "listed")
     assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 1), listed.stderr
     assert "knowledge:indexed" in listed.stdout

@@ -88,7 +88,7 @@ async def overload(tmp_path: Path, *, watchers: int, writes: int) -> None:
                 await until(lambda: crowd.ended_slow >= watchers // 2, 60)
                 before = resident_kib(server.process.pid)
                 await write(client, writes)
-                expected = [change.sequence async for change in client.changes()][-(writes + writes // 10) :]
+                expected = [change.sequence async for change in client.changes.list()][-(writes + writes // 10) :]
                 await until(lambda: all(len(each) == len(expected) for each in crowd.seen), 60)
                 grown = resident_kib(server.process.pid) - before
             finally:
@@ -107,7 +107,7 @@ async def test_watchers_of_large_records_that_read_nothing_cost_less_than_a_mebi
             AsyncClient(server.address()) as client,
             aio.insecure_channel(server.address(), SMALL_WINDOW) as channel,
         ):
-            assert all([r.receipt is not None async for r in client.index_many(large_documents())])
+            assert all([r.receipt is not None async for r in client.documents.put_many(large_documents())])
             request = pb.WatchChangesRequest(earliest=True, view=pb.CHANGE_VIEW_FULL, max_batch_size=1000)
             before = resident_kib(server.process.pid)
             watches = [ChangeServiceStub(channel).WatchChanges(request) for _ in range(watchers)]
@@ -142,7 +142,7 @@ async def write(client: AsyncClient, count: int) -> None:
         for i in range(count):
             yield Document(f"doc-{i % DOCUMENTS}", f"text {i // DOCUMENTS % 2}", scope=SCOPE)
 
-    assert all([result.receipt is not None async for result in client.index_many(documents())])
+    assert all([result.receipt is not None async for result in client.documents.put_many(documents())])
 
 
 def resident_kib(pid: int) -> int:

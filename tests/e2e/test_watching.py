@@ -62,10 +62,10 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
 
 def test_a_watch_gets_what_is_written_in_its_block(client: Client) -> None:
     with client.watch() as watch:
-        client.index("note", "Ada prefers window seats.", scope=Scope(user="ada"), request_id="r-1")
+        client.documents.put("note", "Ada prefers window seats.", scope=Scope(user="ada"), request_id="r-1")
         memory = client.remember("Ada prefers tea.", user="ada")
-        client.update_memory(memory.memory_id, content="Ada prefers green tea.")
-        client.delete("note")
+        client.memories.update(memory.memory_id, content="Ada prefers green tea.")
+        client.documents.delete("note")
 
         changes = [next(watch) for _ in range(4)]
 
@@ -83,30 +83,30 @@ def test_a_watch_gets_what_is_written_in_its_block(client: Client) -> None:
 
 
 def test_a_watch_can_begin_at_a_time_a_cursor_or_the_beginning(client: Client) -> None:
-    client.index("early", "text")
+    client.documents.put("early", "text")
     between = datetime.now(UTC)
-    page = client.changes_page(between - timedelta(days=1), page_size=1000)
-    client.index("late", "text")
+    page = client.changes.list_page(between - timedelta(days=1), page_size=1000)
+    client.documents.put("late", "text")
 
     with client.watch("earliest") as watch:
-        assert next(watch) == next(client.changes())
+        assert next(watch) == next(client.changes.list())
     with client.watch(between) as watch:
         assert next(watch).record_id == "late"
     with client.watch(page.cursor) as watch:
         assert next(watch).record_id == "late"
-    assert [change.record_id for change in client.changes(page.cursor)] == ["late"]
+    assert [change.record_id for change in client.changes.list(page.cursor)] == ["late"]
 
 
 def test_filters_and_the_full_view_reach_the_server(client: Client) -> None:
     with client.watch(types=["memory:created"], scope=Scope(user="grace"), full=True) as watch:
-        client.index("hers", "text", scope=Scope(user="grace"))
+        client.documents.put("hers", "text", scope=Scope(user="grace"))
         client.remember("of somebody else", user="ada")
         memory = client.remember("Grace reads at night.", user="grace")
         change = next(watch)
 
     assert isinstance(change.record, Memory)
     assert (change.record_id, change.record.content) == (memory.memory_id, "Grace reads at night.")
-    found = list(client.changes(ids=[memory.memory_id]))
+    found = list(client.changes.list(ids=[memory.memory_id]))
     assert [(each.record_id, each.record) for each in found] == [(memory.memory_id, None)]
 
 
@@ -115,7 +115,7 @@ def test_invalid_arguments_are_refused_and_the_field_is_named(client: Client) ->
         next(client.watch("no-cursor"))
     assert [violation.field for violation in caught.value.violations] == ["cursor"]
     with pytest.raises(InvalidCursorError):
-        list(client.changes("no-cursor"))
+        list(client.changes.list("no-cursor"))
     with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
         next(client.watch(datetime.now(UTC) + timedelta(days=1)))
     with pytest.raises(InvalidArgumentError, match=r"types: must be among 'knowledge:indexed', .*, not 'memory'"):
@@ -131,7 +131,7 @@ def test_closing_the_client_ends_a_watch_that_waits_in_another_thread(address: s
     seen: list[Change] = []
     watch = client.watch("earliest")
     reader = threading.Thread(target=lambda: seen.extend(watch))
-    client.index("closing", "text")
+    client.documents.put("closing", "text")
     reader.start()
     wait_until(lambda: seen and watch.caught_up)
     client.close()
@@ -151,27 +151,27 @@ def test_a_cursor_of_events_that_were_trimmed_has_expired(tmp_path: Path) -> Non
     with server_process(tmp_path, *LOCAL) as running, Client(running.address()) as client:
         pages = []
         for name in "abcdef":
-            client.index(name, "text")
-            pages.append(client.changes_page(page_size=1000))
+            client.documents.put(name, "text")
+            pages.append(client.changes.list_page(page_size=1000))
         running.end()
     with (
         server_process(tmp_path, *LOCAL, "--change-retention-max", "3") as running,
         Client(running.address()) as client,
     ):
         # It trims when it opens the vault, in the background.
-        wait_until(lambda: len(list(client.changes())) == 3)
+        wait_until(lambda: len(list(client.changes.list())) == 3)
 
         for page in pages[:2]:
             with pytest.raises(CursorExpiredError):
                 next(client.watch(page.cursor))
-        assert [change.record_id for change in client.changes(pages[2].cursor)] == ["d", "e", "f"]
+        assert [change.record_id for change in client.changes.list(pages[2].cursor)] == ["d", "e", "f"]
         with client.watch("earliest") as watch:
             assert [next(watch).record_id for _ in range(3)] == ["d", "e", "f"]
 
 
 async def test_an_async_watch_ends_on_close_and_when_its_reader_is_cancelled(address: str) -> None:
     async with AsyncClient(address) as client:
-        await client.index("async", "text")
+        await client.documents.put("async", "text")
         watch, other = client.watch("earliest"), client.watch("earliest")
         seen: list[Change] = []
 
@@ -197,10 +197,10 @@ def test_a_connection_that_no_longer_carries_data_is_abandoned(address: str) -> 
         Client(address) as client,
         near.watch(heartbeat=5) as watch,
     ):
-        client.index("before", "text")
+        client.documents.put("before", "text")
         assert next(watch).record_id == "before"
         proxy.swallow()
-        client.index("after", "text")
+        client.documents.put("after", "text")
 
         assert next(watch).record_id == "after"
 
@@ -222,9 +222,10 @@ async def test_a_stalled_reader_is_ended_in_time_and_can_resume(connection: Conn
         assert started.HasField("started")
         seen = [change.record_id for message in messages for change in message.batch.changes]
         rest = [
-            change.record_id async for change in client.changes(messages[-1].cursor if messages else started.cursor)
+            change.record_id
+            async for change in client.changes.list(messages[-1].cursor if messages else started.cursor)
         ]
-        assert seen + rest == [change.record_id async for change in client.changes()]
+        assert seen + rest == [change.record_id async for change in client.changes.list()]
 
 
 async def test_the_clients_watch_survives_its_own_slowness(
@@ -233,7 +234,7 @@ async def test_the_clients_watch_survives_its_own_slowness(
     monkeypatch.setattr(_channel, "CHANNEL_OPTIONS", [*_channel.CHANNEL_OPTIONS, *SMALL_WINDOW])
     async with AsyncClient(str(connection.server.address)) as client:
         await fill(client)
-        expected = [change async for change in client.changes(full=True)]
+        expected = [change async for change in client.changes.list(full=True)]
         async with client.watch("earliest", full=True) as watch:
             seen = [await anext(watch)]
             await until(lambda: connection.server.open_streams == 0)
@@ -247,7 +248,7 @@ async def fill(client: AsyncClient) -> None:
     """Leaves more data than fits into the buffers between the server and a reader that reads nothing."""
     metadata = {f"key{i}": "x" * 60_000 for i in range(10)}
     for i in range(40):
-        await client.index(f"large-{i}", "text", metadata)
+        await client.documents.put(f"large-{i}", "text", metadata)
 
 
 def test_watchers_disconnected_at_random_from_a_server_that_restarts_miss_nothing(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def python(block: Block, address: str) -> None:
     """Runs the block and compares its output, in which … stands for anything."""
     program = block.text.replace(PRINTED_ADDRESS, address)
     if not re.search(r"with Client\(|Mnemon\(", program):
-        program = f'from mnemon import Client, F\nmemory = Client("{address}")\n{program}'
+        program = f'from mnemon import Client, F\nclient = Client("{address}")\n{program}'
     run = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTED_MODEL), os.environ.get("PYTHONPATH", "")])},
@@ -135,7 +135,7 @@ def run_line(command: str, address: str) -> tuple[int, str, str]:
         )
         return done.returncode, done.stdout, done.stderr
     with Client(address) as memory:
-        decisions = [each.decision_id for each in memory.list_decisions()]
+        decisions = [each.decision_id for each in memory.conflicts.list_decisions()]
     command = re.sub(r"unmerge \S+", lambda _: f"unmerge {decisions[0]}", command).replace(OTHER_SERVER, address)
     shown = Shell(address).run(command)
     return shown.returncode, shown.stdout, shown.stderr

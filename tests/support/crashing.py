@@ -65,7 +65,7 @@ class Trial:
         self.server.start()
         with Client(self.server.address) as client:
             for doc_id, content in STABLE.items():
-                client.index(doc_id, content)
+                client.documents.put(doc_id, content)
         workers = [threading.Thread(target=self._work, args=(i,)) for i in range(WORKERS)]
         for worker in workers:
             worker.start()
@@ -91,28 +91,28 @@ class Trial:
         with Client(self.server.address) as client:
             for doc_id in self.rng.sample(sorted(STABLE), 4):
                 for mode in ("hybrid", "keyword", "vector"):
-                    found = [hit.doc_id for hit in client.search(STABLE[doc_id], top_k=1, mode=mode)]
+                    found = [hit.doc_id for hit in client.documents.search(STABLE[doc_id], top_k=1, mode=mode)]
                     assert found == [doc_id], f"the {mode} search for {doc_id} found {found}"
         assert time.monotonic() < deadline, f"searches took longer than {ANSWER_WITHIN_S:g} s after the restart"
 
     def _check_documents(self) -> None:
         with Client(self.server.address) as client:
-            stored = {d.doc_id: Expected(d.content, d.revision) for d in client.list()}
+            stored = {d.doc_id: Expected(d.content, d.revision) for d in client.documents.list()}
             assert stored == self.expected | {doc_id: Expected(text, 1) for doc_id, text in STABLE.items()}
-            assert client.count() == len(stored)
+            assert client.documents.count() == len(stored)
             for doc_id, document in self.expected.items():
                 word = document.content.split()[0]
-                assert [hit.doc_id for hit in client.search(word, mode="keyword")] == [doc_id]
+                assert [hit.doc_id for hit in client.documents.search(word, mode="keyword")] == [doc_id]
 
     def _check_index(self) -> None:
         """The vector database eventually holds the same documents, whatever was done to it."""
         deadline = time.monotonic() + SETTLE_WITHIN_S
         with Client(self.server.address) as client:
-            while (health := client.check_health()).pending or health.status is not HealthStatus.HEALTHY:
+            while (health := client.documents.status()).pending or health.status is not HealthStatus.HEALTHY:
                 assert time.monotonic() < deadline, health
                 self._stop.wait(0.1)
                 time.sleep(0.1)
-            stored = {d.doc_id: d.content for d in client.list()}
+            stored = {d.doc_id: d.content for d in client.documents.list()}
         self.server.terminate()
         [folder] = self.server.data_dir.glob("tenants/default/chroma")
         done = subprocess.run(
@@ -137,19 +137,19 @@ class Trial:
         """One write, retried under its request id until acknowledged. The revision would show a second application."""
         known = self.expected.get(doc_id)
         if known and rng.random() < 0.25:
-            receipt = insist(lambda: client.delete(doc_id, request_id=word, allow_missing=True))
+            receipt = insist(lambda: client.documents.delete(doc_id, request_id=word, allow_missing=True))
             assert (receipt.outcome, receipt.revision) == (WriteOutcome.DELETED, known.revision), (receipt, known)
             del self.expected[doc_id]
         elif known and rng.random() < 0.25:
             content = f"{word} " + known.content.partition(" ")[2]
             receipt = insist(
-                lambda: client.update(doc_id, content=content, set_metadata={"word": word}, request_id=word)
+                lambda: client.documents.update(doc_id, content=content, set_metadata={"word": word}, request_id=word)
             )
             assert receipt.revision == known.revision + 1, (receipt, known)
             self.expected[doc_id] = Expected(content, receipt.revision)
         else:
             content = f"{word} " + "and some words " * rng.randrange(1, 30)
-            receipt = insist(lambda: client.index(doc_id, content, {"word": word}, request_id=word))
+            receipt = insist(lambda: client.documents.put(doc_id, content, {"word": word}, request_id=word))
             assert receipt.revision == (known.revision + 1 if known else 1), (receipt, known)
             self.expected[doc_id] = Expected(content, receipt.revision)
         self.writes += 1

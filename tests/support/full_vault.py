@@ -54,21 +54,23 @@ def differences(left: Any, right: Any, place: str = "") -> Iterator[str]:
 
 
 async def _documents(client: AsyncClient) -> None:
-    await client.index("note", "Ada prefers window seats.", METADATA, scope=Scope(user="ada", project="p"))
-    await client.index("note", "Ada prefers aisle seats by now.", {**METADATA, "whole": 6}, scope=Scope(user="ada"))
-    await client.index("long", LONG, {"source": "travel"})
-    await client.index("gone", "This is deleted.")
-    await client.index("unicode/é", "Grüße aus 東京 \N{WAVING HAND SIGN}\r\n\ttabs")
-    await client.delete("gone")
+    await client.documents.put("note", "Ada prefers window seats.", METADATA, scope=Scope(user="ada", project="p"))
+    await client.documents.put(
+        "note", "Ada prefers aisle seats by now.", {**METADATA, "whole": 6}, scope=Scope(user="ada")
+    )
+    await client.documents.put("long", LONG, {"source": "travel"})
+    await client.documents.put("gone", "This is deleted.")
+    await client.documents.put("unicode/é", "Grüße aus 東京 \N{WAVING HAND SIGN}\r\n\ttabs")
+    await client.documents.delete("gone")
 
 
 async def _memories(client: AsyncClient) -> None:
     tea = await client.remember("Ada likes green tea.", user="ada", decay="reinforceable", metadata=METADATA)
-    await client.reinforce(tea.memory_id)
-    await client.update_memory(tea.memory_id, content="Ada likes green tea a lot.", type="preference")
+    await client.memories.reinforce(tea.memory_id)
+    await client.memories.update(tea.memory_id, content="Ada likes green tea a lot.", type="preference")
     await client.remember("Ada is in Vienna this week.", user="ada", decay="contextual", is_global=True)
     hidden = await client.remember("Ada lives in Paris.", user="ada", personality="p", persona="formal")
-    await client.forget(hidden.memory_id)
+    await client.memories.delete(hidden.memory_id)
     await client.remember("Of its own making.", user="bo", embedding=[3.0, 4.0, *[0.0] * 62])
     await client.remember(LONG, user="bo")
 
@@ -88,29 +90,29 @@ async def _facts(client: AsyncClient) -> None:
 
 
 async def _rules(client: AsyncClient) -> None:
-    await client.register_rule({"name": "base", "priority": 3, "merge": {"content_strategy": "concatenate"}})
-    await client.register_rule({"name": "zoe", "extends": "base", "conditions": {"users": ["zoe"]}})
-    await client.register_rule({"name": "gone", "extends": "base"})
-    await client.update_rule("default", {"description": "The house's own."})
-    await client.delete_rule("gone")
+    await client.rules.add({"name": "base", "priority": 3, "merge": {"content_strategy": "concatenate"}})
+    await client.rules.add({"name": "zoe", "extends": "base", "conditions": {"users": ["zoe"]}})
+    await client.rules.add({"name": "gone", "extends": "base"})
+    await client.rules.update("default", {"description": "The house's own."})
+    await client.rules.delete("gone")
 
 
 async def _statements(client: AsyncClient) -> None:
     known: dict[str, Any] = {"user": "ada", "keywords": ["home", "city"], "source": "user", "metadata": METADATA}
-    await client.save_semantic("Ada lives in Berlin.", importance=0.5, create_time=TIME, **known)
-    await client.save_semantic(
+    await client.semantic.add("Ada lives in Berlin.", importance=0.5, create_time=TIME, **known)
+    await client.semantic.add(
         "Ada lives in Munich.", importance=0.9, create_time=TIME + timedelta(1), conflict_policy="resolve", **known
     )
-    first = await client.save_semantic("Zoe drinks tea in the morning.", user="zoe", importance=0.4)
-    second = await client.save_semantic("Zoe drinks tea in the evening.", user="zoe", importance=0.4)
+    first = await client.semantic.add("Zoe drinks tea in the morning.", user="zoe", importance=0.4)
+    second = await client.semantic.add("Zoe drinks tea in the evening.", user="zoe", importance=0.4)
     assert first.memory and second.memory
-    await client.merge_memories(first.memory.memory_id, second.memory.memory_id)
-    await client.save_semantic("Zoe sings.", user="zoe", summary="A singer.", persona="private")
+    await client.conflicts.merge(first.memory.memory_id, second.memory.memory_id)
+    await client.semantic.add("Zoe sings.", user="zoe", summary="A singer.", persona="private")
 
 
 async def _events(client: AsyncClient) -> None:
     for number in range(30):
-        await client.record_event(
+        await client.timeline.add(
             ("task", "conversation", "emotion")[number % 3],
             f"Ada asked when is the train, and that for the {number}th time.",
             user="ada",
@@ -119,9 +121,9 @@ async def _events(client: AsyncClient) -> None:
             metadata=METADATA if number % 7 == 0 else {},
             context="at the station",
         )
-    [pruned, *_] = [event async for event in client.recent_events()]
-    await client.prune_events([pruned.event_id])
-    await client.record_event("reminder", "Renew the passport.", user="bo", importance=0.0)
+    [pruned, *_] = [event async for event in client.timeline.list()]
+    await client.timeline.delete_many([pruned.event_id])
+    await client.timeline.add("reminder", "Renew the passport.", user="bo", importance=0.0)
     await until_bridged(client)
 
 
@@ -129,7 +131,7 @@ async def until_bridged(client: AsyncClient) -> None:
     """Waits until the bridge has handled all events."""
 
     async def is_idle() -> bool:
-        return (await client.bridge_status()).queue_depth == 0
+        return (await client.bridge.status()).queue_depth == 0
 
     await eventually(is_idle)
 
@@ -148,22 +150,25 @@ async def _asked(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
 
 
 async def _asked_of_documents(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
-    documents = [document async for document in client.list(view="full")]
+    documents = [document async for document in client.documents.list(view="full")]
     yield "documents", [document.to_dict() for document in documents]
-    yield "documents counted", await client.count(filters={"whole": 6})
+    yield "documents counted", await client.documents.count(filters={"whole": 6})
     for document in documents:
-        yield f"document {document.doc_id}", (await client.get(document.doc_id, view="full")).to_dict()
+        yield f"document {document.doc_id}", (await client.documents.get(document.doc_id, view="full")).to_dict()
     for query in QUERIES:
         for mode in ("hybrid", "vector", "keyword"):
-            yield f"search {mode} {query}", (await client.search(query, mode=mode, top_k=10, view="full")).to_dict()
+            yield (
+                f"search {mode} {query}",
+                (await client.documents.search(query, mode=mode, top_k=10, view="full")).to_dict(),
+            )
 
 
 async def _asked_of_memories(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
-    memories = [memory async for memory in client.list_memories(show_deleted=True)]
+    memories = [memory async for memory in client.memories.list(show_deleted=True)]
     yield "memories", [memory.to_dict() for memory in memories]
-    yield "memories of bo", [memory.to_dict() async for memory in client.list_memories(user="bo")]
-    yield "memories counted", await client.count_memories(user="ada")
-    yield "forecast", [each.to_dict() async for each in client.forecast(TIME.replace(year=2030))]
+    yield "memories of bo", [memory.to_dict() async for memory in client.memories.list(user="bo")]
+    yield "memories counted", await client.memories.count(user="ada")
+    yield "forecast", [each.to_dict() async for each in client.memories.forecast(TIME.replace(year=2030))]
     for query in QUERIES:
         for mode in ("hybrid", "vector", "keyword"):
             answer = await client.recall(query, mode=mode, min_confidence=0.0, explain=True)
@@ -173,7 +178,7 @@ async def _asked_of_memories(client: AsyncClient) -> AsyncIterator[tuple[str, An
 async def _asked_of_facts(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
     facts = [fact async for fact in client.facts.list(subtree=True, versions=True)]
     yield "facts", [fact.to_dict() for fact in facts]
-    yield "namespaces", [list(labels) async for labels in client.facts.namespaces()]
+    yield "namespaces", [list(labels) async for labels in client.facts.list_namespaces()]
     for fact in facts:
         found = await client.facts.get(fact.namespace, fact.key, versions=True)
         yield f"fact {fact.namespace} {fact.key}", found.to_dict()
@@ -188,29 +193,29 @@ async def _asked_of_facts(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]
 
 
 async def _asked_of_statements(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
-    known = [each async for each in client.list_semantic(show_superseded=True)]
+    known = [each async for each in client.semantic.list(show_superseded=True)]
     yield "statements", [each.to_dict() for each in known]
-    yield "statements that stand", [each.to_dict() async for each in client.list_semantic()]
+    yield "statements that stand", [each.to_dict() async for each in client.semantic.list()]
     for each in known:
-        found = await client.get_semantic(each.memory_id, view="full")
+        found = await client.semantic.get(each.memory_id, view="full")
         yield f"statement {each.memory_id}", found.to_dict()
-        conflicts = (await client.detect_conflicts(each.memory_id)).to_dict()
+        conflicts = (await client.conflicts.detect(each.memory_id)).to_dict()
         yield f"conflicts of {each.memory_id}", conflicts
     for query in QUERIES:
-        answer = await client.search_similar(query, top_k=50, min_similarity=0.0)
+        answer = await client.semantic.search(query, top_k=50, min_similarity=0.0)
         yield f"similar {query}", answer.to_dict()
-    yield "decisions", [each.to_dict() async for each in client.list_decisions()]
-    yield "rules", await client.export_rules()
-    page = await client.list_rules_page(order="matching")
+    yield "decisions", [each.to_dict() async for each in client.conflicts.list_decisions()]
+    yield "rules", await client.rules.export()
+    page = await client.rules.list_page(order="matching")
     yield "rules as asked", page.to_dict()
-    yield "rule", (await client.resolve_rule("zoe")).to_dict()
+    yield "rule", (await client.rules.resolve("zoe")).to_dict()
 
 
 async def _asked_of_events(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
-    events = [event async for event in client.recent_events()]
+    events = [event async for event in client.timeline.list()]
     yield "events", [event.to_dict() for event in events]
-    yield "summary", (await client.summarize_events()).to_dict()
+    yield "summary", (await client.timeline.summarize()).to_dict()
     for event in events[:5]:
-        yield f"event {event.event_id}", (await client.get_event(event.event_id)).to_dict()
-    window = await client.query_window(since=TIME, until=TIME + timedelta(days=9), user="ada", top_k=7)
+        yield f"event {event.event_id}", (await client.timeline.get(event.event_id)).to_dict()
+    window = await client.timeline.search(since=TIME, until=TIME + timedelta(days=9), user="ada", top_k=7)
     yield "window", window.to_dict()

@@ -43,7 +43,7 @@ async def _write(number: int) -> None:
         folder = Path(name) / "data"
         async with whole_server(folder, **SETTINGS) as server, AsyncClient(str(server.server.address)) as client:
             await fill(client)
-            await client.record_event(
+            await client.timeline.add(
                 "task", "Ada must renew her passport.", user="ada", importance=0.9, event_time=TIME
             )
             await until_bridged(client)

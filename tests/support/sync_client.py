@@ -36,6 +36,7 @@ SUBSTITUTIONS = [
     (r"\baclosing\b", "closing"),
     (r"\bfor (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),
     # Names.
+    (r"\b__a(enter|exit)__", r"__\1__"),
     (r"\bmnemon\._async\b", "mnemon._sync"),
     (r"\bAsync([A-Z]\w+)", r"\1"),
 ]

@@ -115,17 +115,17 @@ class WatchTrial:
             while not self._stop.is_set():
                 number += 1
                 name = f"w{writer}-{number}"
-                insist(lambda name=name: client.index(name, f"text {name}", request_id=name))  # type: ignore[misc]
+                insist(lambda name=name: client.documents.put(name, f"text {name}", request_id=name))  # type: ignore[misc]
                 self._acknowledged.append((ChangeType.KNOWLEDGE_INDEXED, name))
                 if rng.random() < 0.3:
                     insist(
-                        lambda name=name: client.delete(name, request_id=f"{name}-gone", allow_missing=True)  # type: ignore[misc]
+                        lambda name=name: client.documents.delete(name, request_id=f"{name}-gone", allow_missing=True)  # type: ignore[misc]
                     )
                     self._acknowledged.append((ChangeType.KNOWLEDGE_DELETED, name))
 
     def _check(self, watchers: list[Watcher], report: Callable[[str], None]) -> None:
         with Client(self._server.address) as client:
-            log = list(client.changes())
+            log = list(client.changes.list())
         assert sorted((change.type, change.record_id) for change in log) == sorted(self._acknowledged)
         deadline = time.monotonic() + CATCH_UP_S
         for watcher in watchers:

@@ -1,8 +1,16 @@
 """Mnemon's Python client: one server that remembers for AI agents."""
 
 from mnemon._async.archive import AsyncArchive
+from mnemon._async.bridge import AsyncBridge
+from mnemon._async.changes import AsyncChanges
 from mnemon._async.client import AsyncClient
+from mnemon._async.conflicts import AsyncConflicts
+from mnemon._async.documents import AsyncDocuments
 from mnemon._async.facts import AsyncFacts
+from mnemon._async.memories import AsyncMemories
+from mnemon._async.rules import AsyncRules
+from mnemon._async.semantic import AsyncSemantic
+from mnemon._async.timeline import AsyncTimeline
 from mnemon._async.tools import AsyncTools
 from mnemon._async.watch import AsyncWatch
 from mnemon._embedded import AsyncMnemon, Mnemon
@@ -68,8 +76,16 @@ from mnemon._memory_tools import (
 )
 from mnemon._messages.document_requests import DocumentLike
 from mnemon._sync.archive import Archive
+from mnemon._sync.bridge import Bridge
+from mnemon._sync.changes import Changes
 from mnemon._sync.client import Client
+from mnemon._sync.conflicts import Conflicts
+from mnemon._sync.documents import Documents
 from mnemon._sync.facts import Facts
+from mnemon._sync.memories import Memories
+from mnemon._sync.rules import Rules
+from mnemon._sync.semantic import Semantic
+from mnemon._sync.timeline import Timeline
 from mnemon._sync.tools import Tools
 from mnemon._sync.watch import Watch
 from mnemon._tool_definitions import (
@@ -252,13 +268,22 @@ __all__ = [
     "ArbitrationStrategy",
     "Archive",
     "AsyncArchive",
+    "AsyncBridge",
+    "AsyncChanges",
     "AsyncClient",
+    "AsyncConflicts",
+    "AsyncDocuments",
     "AsyncFacts",
+    "AsyncMemories",
     "AsyncMnemon",
+    "AsyncRules",
+    "AsyncSemantic",
+    "AsyncTimeline",
     "AsyncTools",
     "AsyncWatch",
     "BackendUnreachableError",
     "BlockProblem",
+    "Bridge",
     "BridgeActivity",
     "BridgeState",
     "BridgeStatus",
@@ -269,6 +294,7 @@ __all__ = [
     "ChangeDetails",
     "ChangePage",
     "ChangeType",
+    "Changes",
     "CircularInheritanceError",
     "Client",
     "CompactionProgress",
@@ -276,6 +302,7 @@ __all__ = [
     "Conflict",
     "ConflictPolicy",
     "ConflictSignal",
+    "Conflicts",
     "CursorExpiredError",
     "DataLossError",
     "DeadlineExceededError",
@@ -288,6 +315,7 @@ __all__ = [
     "DocumentLike",
     "DocumentNotFoundError",
     "DocumentPage",
+    "Documents",
     "EmbeddingModel",
     "EmbeddingModelMismatchError",
     "EpisodicEvent",
@@ -340,6 +368,7 @@ __all__ = [
     "LostRange",
     "ManageMemoryTool",
     "MatchExplanation",
+    "Memories",
     "Memory",
     "MemoryAction",
     "MemoryExistsError",
@@ -400,6 +429,7 @@ __all__ = [
     "RuleNotFoundError",
     "RuleOrder",
     "RulePage",
+    "Rules",
     "SaveAnswer",
     "SaveResult",
     "SchemaStyle",
@@ -412,6 +442,7 @@ __all__ = [
     "SearchMemoryTool",
     "SearchMode",
     "SearchResult",
+    "Semantic",
     "SemanticDeleteReceipt",
     "SemanticFilters",
     "SemanticIndexStatus",
@@ -433,6 +464,7 @@ __all__ = [
     "StoredRule",
     "TextAndFacts",
     "ThrottledError",
+    "Timeline",
     "TimelinePage",
     "TimelineState",
     "TimelineStatus",

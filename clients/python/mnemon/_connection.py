@@ -1,13 +1,11 @@
-"""The base of both clients: a channel, its stubs, single calls, and waiting for a ready server."""
+"""The connections of both clients: a channel, its stubs, single calls, and waiting for a ready server."""
 # ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import grpc
@@ -23,51 +21,28 @@ _Stub = TypeVar("_Stub")
 
 
 class Connection:
-    """A connection of the blocking client, safe to share between threads."""
+    """A connection of the blocking client, safe to share between threads. Messages and reprs show its `name`."""
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        tls: bool = False,
-        ca_file: str | os.PathLike[str] | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
-        insecure: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._target = Target.resolve(
-            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
-        )
-        self._channel = self._target.open()
+    def __init__(self, target: Target, *, name: str = "") -> None:
+        self.target = target
+        self.name = name or target.address
+        self._channel = self.target.open()
         self._places = threading.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
-        self._watches: WeakSet[Any] = WeakSet()
-        self._closed = False
-
-    @property
-    def address(self) -> str:
-        """The address that is dialled."""
-        return self._target.address
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+        self.watches: WeakSet[Any] = WeakSet()
+        self.closed = False
 
     def close(self) -> None:
         """Ends the connection and the calls in flight. Calling it again does nothing."""
-        self._closed = True
-        for watch in list(self._watches):
+        self.closed = True
+        for watch in list(self.watches):
             watch.close()
         self._channel.close()
 
     def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""
-        check = self._open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
-        waiting = readiness.Readiness(self.address, timeout)
+        check = self.open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
+        waiting = readiness.Readiness(self.target.address, timeout)
         while True:
             try:
                 if waiting.is_ready(check(readiness.REQUEST, timeout=waiting.time_left(), wait_for_ready=True)):
@@ -76,7 +51,7 @@ class Connection:
                 waiting.failed(error)
             time.sleep(waiting.pause())
 
-    def _call(
+    def call(
         self,
         method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]",
         request: _Request,
@@ -84,13 +59,14 @@ class Connection:
         *,
         repeatable: bool = True,
     ) -> _Response:
-        attempts = Attempts(self._target, timeout)
+        """Makes one call, and repeats it while that can help and `timeout` is not over. Raises MnemonError."""
+        attempts = Attempts(self.target, timeout)
         if not self._places.acquire(timeout=attempts.time_left()):
             raise attempts.late()
         try:
             while True:
                 # The client may have been closed in the meantime.
-                self._open_channel()
+                self.open_channel()
                 try:
                     return method(request, timeout=attempts.time_left())
                 except grpc.RpcError as raised:
@@ -99,13 +75,15 @@ class Connection:
         finally:
             self._places.release()
 
-    def _open_channel(self) -> grpc.Channel:
-        if self._closed:
+    def open_channel(self) -> grpc.Channel:
+        """The channel. Raises RuntimeError if the client is closed."""
+        if self.closed:
             raise RuntimeError("the client is closed")
         return self._channel
 
-    def _stub(self, kind: Callable[[grpc.Channel], _Stub]) -> _Stub:
-        channel = self._open_channel()
+    def stub(self, kind: Callable[[grpc.Channel], _Stub]) -> _Stub:
+        """The stub of one service. Raises RuntimeError if the client is closed."""
+        channel = self.open_channel()
         # Cached, because creating one costs about as much as a call.
         if kind not in self._stubs:
             self._stubs[kind] = kind(channel)
@@ -114,52 +92,29 @@ class Connection:
 
 
 class AsyncConnection:
-    """A connection of the asyncio client, for one event loop."""
+    """A connection of the asyncio client, for one event loop. Messages and reprs show its `name`."""
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        tls: bool = False,
-        ca_file: str | os.PathLike[str] | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
-        insecure: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._target = Target.resolve(
-            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
-        )
+    def __init__(self, target: Target, *, name: str = "") -> None:
+        self.target = target
+        self.name = name or target.address
         self._channel: grpc.aio.Channel | None = None
         self._places = asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
-        self._watches: WeakSet[Any] = WeakSet()
-        self._closed = False
-
-    @property
-    def address(self) -> str:
-        """The address that is dialled."""
-        return self._target.address
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
+        self.watches: WeakSet[Any] = WeakSet()
+        self.closed = False
 
     async def close(self) -> None:
         """Ends the connection and the calls in flight. Calling it again does nothing."""
-        self._closed = True
-        for watch in list(self._watches):
+        self.closed = True
+        for watch in list(self.watches):
             await watch.close()
         if self._channel is not None:
             await self._channel.close()
 
     async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""
-        check = self._open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
-        waiting = readiness.Readiness(self.address, timeout)
+        check = self.open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
+        waiting = readiness.Readiness(self.target.address, timeout)
         while True:
             try:
                 if waiting.is_ready(await check(readiness.REQUEST, timeout=waiting.time_left(), wait_for_ready=True)):
@@ -168,7 +123,7 @@ class AsyncConnection:
                 waiting.failed(error)
             await asyncio.sleep(waiting.pause())
 
-    async def _call(
+    async def call(
         self,
         method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
         request: _Request,
@@ -176,7 +131,8 @@ class AsyncConnection:
         *,
         repeatable: bool = True,
     ) -> _Response:
-        attempts = Attempts(self._target, timeout)
+        """Makes one call, and repeats it while that can help and `timeout` is not over. Raises MnemonError."""
+        attempts = Attempts(self.target, timeout)
         try:
             async with asyncio.timeout(attempts.time_left()):
                 await self._places.acquire()
@@ -185,7 +141,7 @@ class AsyncConnection:
         try:
             while True:
                 # The client may have been closed in the meantime.
-                self._open_channel()
+                self.open_channel()
                 try:
                     return await method(request, timeout=attempts.time_left())
                 except grpc.aio.AioRpcError as raised:
@@ -194,16 +150,18 @@ class AsyncConnection:
         finally:
             self._places.release()
 
-    def _open_channel(self) -> grpc.aio.Channel:
-        if self._closed:
+    def open_channel(self) -> grpc.aio.Channel:
+        """The channel. Raises RuntimeError if the client is closed."""
+        if self.closed:
             raise RuntimeError("the client is closed")
         if self._channel is None:
             # Not in the constructor, because a channel belongs to the event loop that runs when it is made.
-            self._channel = self._target.open_aio()
+            self._channel = self.target.open_aio()
         return self._channel
 
-    def _stub(self, kind: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
-        channel = self._open_channel()
+    def stub(self, kind: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
+        """The stub of one service. Raises RuntimeError if the client is closed."""
+        channel = self.open_channel()
         # Cached, because creating one costs about as much as a call.
         if kind not in self._stubs:
             self._stubs[kind] = kind(channel)

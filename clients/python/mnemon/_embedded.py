@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 
 from mnemon._async.client import AsyncClient
-from mnemon._channel import DEFAULT_TIMEOUT_S
+from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._connection import AsyncConnection, Connection
 from mnemon._status import error_from_start
 from mnemon._sync.client import Client
 
@@ -50,11 +51,8 @@ class Mnemon(Client):
         except BaseException:
             self._server.stop()
             raise
-        super().__init__(self._server.address, timeout=timeout)
-        _stop_with(self, self._server)
-
-    def __repr__(self) -> str:
-        return _shown(self, self._server, closed=self._closed)
+        self._use(Connection(_target(self._server, timeout), name=str(self._server.folder)))
+        _stop_with(self._connection, self._server)
 
     def close(self) -> None:
         """Ends the calls in flight and closes the vault. Calling it again does nothing."""
@@ -75,8 +73,8 @@ class AsyncMnemon(AsyncClient):
     def __init__(self, data_dir: str | PathLike[str], *, timeout: float = DEFAULT_TIMEOUT_S, **settings: Any) -> None:
         """Starts to open the vault. Arguments and errors are those of `Mnemon`."""
         self._server = _start(data_dir, settings)
-        super().__init__(self._server.address, timeout=timeout)
-        _stop_with(self, self._server)
+        self._use(_VaultConnection(self._server, timeout))
+        _stop_with(self._connection, self._server)
 
     async def __aenter__(self) -> Self:
         try:
@@ -87,16 +85,22 @@ class AsyncMnemon(AsyncClient):
             raise
         return await super().__aenter__()
 
-    def __repr__(self) -> str:
-        return _shown(self, self._server, closed=self._closed)
-
     async def close(self) -> None:
         """Ends the calls in flight and closes the vault. Calling it again does nothing."""
         await super().close()
         await asyncio.to_thread(self._server.stop)
 
-    def _open_channel(self) -> grpc.aio.Channel:
-        channel = super()._open_channel()
+
+class _VaultConnection(AsyncConnection):
+    """A connection whose first call waits until the vault is open."""
+
+    def __init__(self, server: "EmbeddedServer", timeout: float) -> None:
+        super().__init__(_target(server, timeout), name=str(server.folder))
+        self._server = server
+
+    def open_channel(self) -> grpc.aio.Channel:
+        """The channel. Raises what opening the vault raises, and RuntimeError if the client is closed."""
+        channel = super().open_channel()
         with _client_errors():
             self._server.wait_until_ready()
         return channel
@@ -115,10 +119,17 @@ def _start(data_dir: str | PathLike[str], settings: Mapping[str, Any]) -> "Embed
         return EmbeddedServer(data_dir, settings, opened_at=f"{program.f_code.co_filename}:{program.f_lineno}")
 
 
-def _stop_with(client: Mnemon | AsyncMnemon, server: "EmbeddedServer") -> None:
-    """Stops the server when the client is collected. It does not wait, since that can happen on any thread."""
+def _target(server: "EmbeddedServer", timeout: float) -> Target:
+    return Target(server.address, None, timeout)
+
+
+def _stop_with(connection: Connection | AsyncConnection, server: "EmbeddedServer") -> None:
+    """Stops the server when the connection is collected, and with it the client and all its objects.
+
+    It does not wait, since that can happen on any thread.
+    """
     # The server itself stops when the program ends.
-    weakref.finalize(client, server.request_stop).atexit = False
+    weakref.finalize(connection, server.request_stop).atexit = False
 
 
 @contextmanager
@@ -130,7 +141,3 @@ def _client_errors() -> Iterator[None]:
         yield
     except MnemonError as error:
         raise error_from_start(str(error), reason=error.reason) from error
-
-
-def _shown(client: Mnemon | AsyncMnemon, server: "EmbeddedServer", *, closed: bool) -> str:
-    return f"<{type(client).__name__} {str(server.folder)!r} ({'closed' if closed else 'open'})>"

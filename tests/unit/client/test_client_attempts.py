@@ -46,11 +46,11 @@ def gated_server() -> Iterator[tuple[str, ScriptedStore, Gate]]:
 
 
 def submit_all(pool: ThreadPoolExecutor, client: Client) -> list[Future[mnemon.Document]]:
-    return [pool.submit(client.get, f"{number}") for number in range(CALLS_IN_FLIGHT_MAX)]
+    return [pool.submit(client.documents.get, f"{number}") for number in range(CALLS_IN_FLIGHT_MAX)]
 
 
 def start_all(client: AsyncClient) -> list[asyncio.Task[mnemon.Document]]:
-    return [started(client.get(f"{number}")) for number in range(CALLS_IN_FLIGHT_MAX)]
+    return [started(client.documents.get(f"{number}")) for number in range(CALLS_IN_FLIGHT_MAX)]
 
 
 def started(call: Coroutine[Any, Any, mnemon.Document]) -> asyncio.Task[mnemon.Document]:
@@ -70,12 +70,12 @@ def test_a_call_that_waits_for_others_keeps_its_deadline() -> None:
         others = submit_all(pool, client)
         wait_until(lambda: len(store.requests) == CALLS_IN_FLIGHT_MAX)
         with pytest.raises(mnemon.DeadlineExceededError, match=rf"^no answer from {address} within 0\.2 s$") as raised:
-            client.get("late", timeout=0.2)
+            client.documents.get("late", timeout=0.2)
         gate.opened.set()
 
         assert raised.value.code == "DEADLINE_EXCEEDED"
         assert [other.result().doc_id for other in others] == [f"{number}" for number in range(CALLS_IN_FLIGHT_MAX)]
-        assert client.get("next").doc_id == "next"
+        assert client.documents.get("next").doc_id == "next"
         assert "late" not in asked(store)
 
 
@@ -85,11 +85,11 @@ async def test_an_asyncio_call_that_waits_for_others_keeps_its_deadline() -> Non
             others = start_all(client)
             await until(lambda: len(store.requests) == CALLS_IN_FLIGHT_MAX)
             with pytest.raises(mnemon.DeadlineExceededError, match=rf"^no answer from {address} within 0\.2 s$"):
-                await client.get("late", timeout=0.2)
+                await client.documents.get("late", timeout=0.2)
             gate.opened.set()
 
             assert len(await asyncio.gather(*others)) == CALLS_IN_FLIGHT_MAX
-            assert (await client.get("next")).doc_id == "next"
+            assert (await client.documents.get("next")).doc_id == "next"
             assert "late" not in asked(store)
 
 
@@ -98,8 +98,8 @@ async def test_a_cancelled_call_leaves_its_place_to_others() -> None:
         async with AsyncClient(address) as client:
             first = start_all(client)
             await until(lambda: len(store.requests) == CALLS_IN_FLIGHT_MAX)
-            given_up = [started(client.get("given up")) for _ in range(CALLS_IN_FLIGHT_MAX)]
-            second = [started(client.get(f"second {number}")) for number in range(CALLS_IN_FLIGHT_MAX)]
+            given_up = [started(client.documents.get("given up")) for _ in range(CALLS_IN_FLIGHT_MAX)]
+            second = [started(client.documents.get(f"second {number}")) for number in range(CALLS_IN_FLIGHT_MAX)]
             await asyncio.sleep(0)  # all of them wait
 
             # A place is passed on whether its call waits or is in flight.
@@ -119,7 +119,7 @@ async def test_a_call_that_waits_as_its_client_is_closed_says_so() -> None:
         client = AsyncClient(address)
         others = start_all(client)
         await until(lambda: len(store.requests) == CALLS_IN_FLIGHT_MAX)
-        waiting = started(client.get("late"))
+        waiting = started(client.documents.get("late"))
         await asyncio.sleep(0)
         await client.close()
 
@@ -130,7 +130,7 @@ async def test_a_call_that_waits_as_its_client_is_closed_says_so() -> None:
 
 def test_a_call_that_a_busy_server_refuses_is_repeated() -> None:
     with scripted_server(*[BUSY] * 5, found) as (address, store), Client(address) as client:
-        assert client.get("a").doc_id == "a"
+        assert client.documents.get("a").doc_id == "a"
 
     assert len(store.requests) == 6
 
@@ -138,7 +138,7 @@ def test_a_call_that_a_busy_server_refuses_is_repeated() -> None:
 async def test_an_asyncio_call_that_a_busy_server_refuses_is_repeated() -> None:
     with scripted_server(BUSY, BUSY, found) as (address, store):
         async with AsyncClient(address) as client:
-            assert (await client.get("a")).doc_id == "a"
+            assert (await client.documents.get("a")).doc_id == "a"
 
     assert len(store.requests) == 3
 
@@ -149,7 +149,7 @@ def test_a_server_that_stays_busy_is_reported_before_the_deadline() -> None:
         Client(address) as client,
         pytest.raises(mnemon.ResourceExhaustedError) as raised,
     ):
-        client.get("a", timeout=1.0)
+        client.documents.get("a", timeout=1.0)
 
     assert raised.value.reason == "TOO_MANY_REQUESTS"
     assert len(store.requests) > 1
@@ -163,7 +163,7 @@ def test_other_refusals_are_not_repeated(reason: str) -> None:
         Client(address) as client,
         pytest.raises(mnemon.ResourceExhaustedError),
     ):
-        client.get("a")
+        client.documents.get("a")
 
     assert len(store.requests) == 1
 

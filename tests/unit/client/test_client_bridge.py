@@ -38,9 +38,9 @@ def test_a_policy_is_sent_as_a_whole_or_in_part_and_read_with_its_defaults() -> 
     )
     answer = bridge_pb2.UpdateRoutingPolicyResponse(policy=filled)
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        held = client.update_routing_policy(RoutingPolicy(mode="any", on_prune="demote", conflict_policy="detect"))
-        client.update_routing_policy(held, expected_revision=held.revision, content_max=99)
-        client.update_routing_policy(content_max=99, event_types=(), min_importance=None)
+        held = client.bridge.update_policy(RoutingPolicy(mode="any", on_prune="demote", conflict_policy="detect"))
+        client.bridge.update_policy(held, expected_revision=held.revision, content_max=99)
+        client.bridge.update_policy(content_max=99, event_types=(), min_importance=None)
 
     assert held == RoutingPolicy(0.6, ("task",), "any", 512, "demote", 0.1, "detect")
     sparse, whole, part = server.requests
@@ -74,7 +74,7 @@ def test_the_status_of_the_bridge_is_read() -> None:
         timeline_lag=Duration(nanos=250_000_000),
     )
     with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
-        status = client.bridge_status()
+        status = client.bridge.status()
 
     assert (status.state, status.activity) == ("degraded", "suspended")
     assert (status.message, status.queue_depth) == ("a segment is damaged", 4)

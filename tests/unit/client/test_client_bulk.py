@@ -23,7 +23,7 @@ def notes(count: int) -> list[tuple[str, str]]:
 
 def test_results_come_in_the_order_of_the_documents() -> None:
     with scripted_server(receipts) as (address, store), mnemon.Client(address) as client:
-        results = list(client.index_many(notes(300)))
+        results = list(client.documents.put_many(notes(300)))
 
     assert [result.doc_id for result in results] == [f"note-{number}" for number in range(300)]
     assert all(result.receipt and result.error is None for result in results)
@@ -33,7 +33,7 @@ def test_results_come_in_the_order_of_the_documents() -> None:
 def test_batches_are_bounded_by_count_and_by_bytes() -> None:
     large = [(f"large-{number}", "x" * 200_000) for number in range(5)]
     with scripted_server(receipts) as (address, store), mnemon.Client(address) as client:
-        results = list(client.index_many([*notes(130), *large]))
+        results = list(client.documents.put_many([*notes(130), *large]))
 
     assert len(results) == 135
     assert max(len(request.requests) for request in store.requests) == BATCH_ITEMS_MAX
@@ -50,7 +50,7 @@ def test_the_documents_are_read_lazily() -> None:
             yield f"note-{taken}", "text"
 
     with scripted_server(receipts) as (address, _), mnemon.Client(address) as client:
-        results = client.index_many(endless())
+        results = client.documents.put_many(endless())
         first = next(results)
         results.close()
 
@@ -60,7 +60,7 @@ def test_the_documents_are_read_lazily() -> None:
 
 def test_without_documents_no_stream_is_opened() -> None:
     with scripted_server(receipts) as (address, store), mnemon.Client(address) as client:
-        assert list(client.index_many([])) == []
+        assert list(client.documents.put_many([])) == []
 
     assert store.streams == 0
 
@@ -75,7 +75,7 @@ def test_a_document_that_cannot_be_sent_fails_alone_and_in_its_place() -> None:
         mnemon.Document("fine", "text"),
     ]
     with scripted_server(receipts) as (address, _), mnemon.Client(address) as client:
-        results = list(client.index_many(documents))
+        results = list(client.documents.put_many(documents))
 
     assert [result.doc_id for result in results] == ["good", "null", "surrogate", "huge", "not a document", "fine"]
     assert [type(result.error) for result in results] == [
@@ -91,7 +91,7 @@ def test_a_document_that_cannot_be_sent_fails_alone_and_in_its_place() -> None:
 
 def test_a_broken_stream_is_resumed_with_the_same_request_ids() -> None:
     with scripted_server(receipts, BROKEN, BROKEN, receipts) as (address, store), mnemon.Client(address) as client:
-        results = list(client.index_many(notes(200)))
+        results = list(client.documents.put_many(notes(200)))
 
     assert [result.doc_id for result in results] == [doc_id for doc_id, _ in notes(200)]
     assert store.streams == 3
@@ -110,7 +110,7 @@ async def test_the_asyncio_client_resumes_too_and_reads_asynchronous_documents()
 
     with scripted_server(receipts, BROKEN, receipts) as (address, store):
         async with mnemon.AsyncClient(address) as client:
-            results = [result async for result in client.index_many(documents())]
+            results = [result async for result in client.documents.put_many(documents())]
 
     assert [result.doc_id for result in results] == [doc_id for doc_id, _ in notes(200)]
     assert store.streams == 2
@@ -130,7 +130,7 @@ async def test_the_asyncio_client_gets_the_servers_error_of_a_stream_that_it_was
         with scripted_server(failing(grpc.StatusCode.PERMISSION_DENIED, "not you")) as (address, store):
             async with mnemon.AsyncClient(address) as client:
                 with pytest.raises(mnemon.PermissionDeniedError, match="not you"):
-                    [result async for result in client.index_many(documents())]
+                    [result async for result in client.documents.put_many(documents())]
 
         assert store.streams == 1
 
@@ -141,7 +141,7 @@ def test_a_stream_that_never_gets_an_answer_soon_gives_up() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.UnavailableError, match="connection lost"),
     ):
-        list(client.index_many(notes(3)))
+        list(client.documents.put_many(notes(3)))
 
     assert store.streams == 4
 
@@ -153,7 +153,7 @@ def test_an_error_that_a_retry_cannot_fix_is_raised_at_once() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.PermissionDeniedError, match="not you"),
     ):
-        list(client.index_many(notes(100)))
+        list(client.documents.put_many(notes(100)))
 
     assert store.streams == 1
 
@@ -163,7 +163,7 @@ def test_a_throttled_stream_waits_as_told_and_continues(reason: str) -> None:
     retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=10_000_000))
     line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason=reason, details=[retry])
     with scripted_server(line, receipts) as (address, _), mnemon.Client(address) as client:
-        assert len(list(client.index_many(notes(3)))) == 3
+        assert len(list(client.documents.put_many(notes(3)))) == 3
 
 
 def test_an_error_of_the_documents_reaches_the_caller() -> None:
@@ -176,7 +176,7 @@ def test_an_error_of_the_documents_reaches_the_caller() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.UnavailableError, match="the source is gone"),
     ):
-        list(client.index_many(documents()))
+        list(client.documents.put_many(documents()))
 
     assert store.streams <= 1
 
@@ -187,14 +187,14 @@ def test_the_client_does_not_wait_forever_for_a_silent_server() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.DeadlineExceededError, match=r"answered no batch within 0\.2 s"),
     ):
-        list(client.index_many(notes(3), timeout=0.2))
+        list(client.documents.put_many(notes(3), timeout=0.2))
 
 
 async def test_the_asyncio_client_does_not_wait_forever_either() -> None:
     with scripted_server(silent) as (address, _):
         async with mnemon.AsyncClient(address) as client:
             with pytest.raises(mnemon.DeadlineExceededError, match=r"answered no batch within 0\.2 s"):
-                [result async for result in client.index_many(notes(3), timeout=0.2)]
+                [result async for result in client.documents.put_many(notes(3), timeout=0.2)]
 
 
 def test_an_answer_of_the_wrong_length_is_an_error_and_no_result_is_lost() -> None:
@@ -206,4 +206,4 @@ def test_an_answer_of_the_wrong_length_is_an_error_and_no_result_is_lost() -> No
         mnemon.Client(address) as client,
         pytest.raises(mnemon.InternalError, match="fewer documents"),
     ):
-        list(client.index_many(notes(3)))
+        list(client.documents.put_many(notes(3)))

@@ -87,7 +87,7 @@ def test_a_read_is_retried_while_the_server_is_unavailable() -> None:
         scripted_server(UNAVAILABLE, UNAVAILABLE, found) as (address, store),
         mnemon.Client(address) as client,
     ):
-        assert client.get("a").content == "text"
+        assert client.documents.get("a").content == "text"
 
     assert len(store.requests) == 3
 
@@ -97,7 +97,7 @@ def test_a_call_cut_off_by_a_server_shutdown_is_retried() -> None:
         scripted_server(failing(grpc.StatusCode.CANCELLED), found) as (address, store),
         mnemon.Client(address) as client,
     ):
-        assert client.get("a").content == "text"
+        assert client.documents.get("a").content == "text"
 
     assert len(store.requests) == 2
 
@@ -108,8 +108,8 @@ def test_a_write_is_retried_with_the_same_request_id() -> None:
         return pb.IndexDocumentResponse(receipt=answer.results[0].receipt)
 
     with scripted_server(UNAVAILABLE, receipt) as (address, store), mnemon.Client(address) as client:
-        assert client.index("a", "text").outcome == mnemon.WriteOutcome.CREATED
-        client.index("a", "text", request_id="mine")
+        assert client.documents.put("a", "text").outcome == mnemon.WriteOutcome.CREATED
+        client.documents.put("a", "text", request_id="mine")
 
     ids = [request.request_id for request in store.requests]
     assert ids[0] == ids[1] != ""
@@ -122,7 +122,7 @@ def test_retries_end_after_four_attempts() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.UnavailableError, match="starting"),
     ):
-        client.get("a")
+        client.documents.get("a")
 
     assert len(store.requests) == 4
 
@@ -133,7 +133,7 @@ def test_other_failures_are_not_retried() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.RevisionMismatchError),
     ):
-        client.index("a", "text", expected_revision=1)
+        client.documents.put("a", "text", expected_revision=1)
 
     assert len(store.requests) == 1
 
@@ -165,7 +165,7 @@ def test_the_largest_answer_of_a_server_arrives() -> None:
         return pb.GetDocumentResponse(document=pb.Document(doc_id="a", content="x" * size))
 
     with scripted_server(large) as (address, _), mnemon.Client(address) as client:
-        assert len(client.get("a").content) == size
+        assert len(client.documents.get("a").content) == size
 
 
 def test_a_closed_client_says_so() -> None:
@@ -174,7 +174,7 @@ def test_a_closed_client_says_so() -> None:
     client.close()
 
     with pytest.raises(RuntimeError, match="closed"):
-        client.get("a")
+        client.documents.get("a")
 
 
 async def test_a_closed_asyncio_client_says_so() -> None:
@@ -182,7 +182,7 @@ async def test_a_closed_asyncio_client_says_so() -> None:
         pass
 
     with pytest.raises(RuntimeError, match="closed"):
-        await client.get("a")
+        await client.documents.get("a")
 
 
 def test_an_asyncio_client_can_be_made_before_there_is_an_event_loop() -> None:

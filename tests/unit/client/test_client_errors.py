@@ -78,7 +78,7 @@ def test_each_status_and_reason_has_its_exception(
         mnemon.Client(address) as client,
         pytest.raises(mnemon.MnemonError) as raised,
     ):
-        client.get("a")
+        client.documents.get("a")
 
     assert type(raised.value) is expected
     assert (raised.value.code, raised.value.reason, str(raised.value)) == (code.name, reason, "told")
@@ -98,9 +98,9 @@ def test_an_invalid_argument_is_a_value_error_whoever_detects_it() -> None:
     line = failing(grpc.StatusCode.INVALID_ARGUMENT, "told", reason="INVALID_ARGUMENT")
     with scripted_server(line) as (address, _), mnemon.Client(address) as client:
         with pytest.raises(ValueError, match="told"):
-            client.get("a")
+            client.documents.get("a")
         with pytest.raises(ValueError, match="doc_id: must be text, not int"):
-            client.get(1)  # type: ignore[arg-type]
+            client.documents.get(1)  # type: ignore[arg-type]
 
 
 async def test_the_asyncio_client_raises_the_same() -> None:
@@ -108,7 +108,7 @@ async def test_the_asyncio_client_raises_the_same() -> None:
     with scripted_server(line) as (address, _):
         async with mnemon.AsyncClient(address) as client:
             with pytest.raises(mnemon.DocumentNotFoundError, match="no such") as raised:
-                await client.get("a")
+                await client.documents.get("a")
 
     assert (raised.value.reason, raised.value.request_id) == ("DOCUMENT_NOT_FOUND", "r-1")
 
@@ -122,7 +122,7 @@ def test_violations_name_each_field_and_the_valid_values() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.InvalidArgumentError) as raised,
     ):
-        client.get("a")
+        client.documents.get("a")
 
     assert raised.value.violations == (mnemon.FieldViolation("document.doc_id", "must not be empty"),)
 
@@ -134,7 +134,7 @@ def test_a_throttled_call_says_when_to_retry() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.ResourceExhaustedError) as raised,
     ):
-        client.get("a")
+        client.documents.get("a")
 
     assert raised.value.retry_after == 61.5
 
@@ -146,7 +146,7 @@ def test_an_internal_error_carries_the_incident_id() -> None:
         mnemon.Client(address) as client,
         pytest.raises(mnemon.InternalError) as raised,
     ):
-        client.get("a")
+        client.documents.get("a")
 
     assert raised.value.incident_id == "i-7"
     assert raised.value.to_dict()["incident_id"] == "i-7"
@@ -158,12 +158,12 @@ def test_a_call_without_an_answer_in_time_says_how_long_it_waited() -> None:
         mnemon.Client(address, timeout=0.2) as client,
         pytest.raises(mnemon.DeadlineExceededError, match=r"no answer from 127\.0\.0\.1:\d+ within 0\.2 s"),
     ):
-        client.get("a")
+        client.documents.get("a")
 
 
 def test_a_missing_server_is_reported_with_the_address() -> None:
     with mnemon.Client("127.0.0.1:1") as client, pytest.raises(mnemon.ServerUnreachableError) as raised:
-        client.get("a")
+        client.documents.get("a")
 
     assert "127.0.0.1:1" in str(raised.value)
 
@@ -175,10 +175,10 @@ async def test_a_call_dropped_by_a_server_shutdown_may_be_retried() -> None:
 
     with scripted_server(dropped) as (address, _):
         with mnemon.Client(address) as client, pytest.raises(mnemon.ServerUnreachableError, match=address) as told:
-            client.get("a")
+            client.documents.get("a")
         async with mnemon.AsyncClient(address) as client_:
             with pytest.raises(mnemon.ServerUnreachableError):
-                await client_.get("a")
+                await client_.documents.get("a")
 
     assert told.value.code == "CANCELLED"
 
@@ -193,7 +193,7 @@ def test_a_call_ended_by_its_own_client_is_cancelled() -> None:
     with scripted_server(closes_its_client) as (address, _):
         client = mnemon.Client(address)
         with pytest.raises(mnemon.CallCancelledError):
-            client.get("a")
+            client.documents.get("a")
 
 
 def test_an_item_of_a_stream_fails_like_the_single_call() -> None:

@@ -188,7 +188,7 @@ def test_a_retried_write_has_the_same_request_id() -> None:
         (lambda facts: facts.search("x", namespace=ADA, view="all"), "view"),
         (lambda facts: facts.search("x", namespace=ADA, mode="best"), "mode"),
         (lambda facts: next(facts.list("ada")), "namespace"),
-        (lambda facts: next(facts.namespaces(prefix="ada")), "prefix"),
+        (lambda facts: next(facts.list_namespaces(prefix="ada")), "prefix"),
         (lambda facts: facts.delete("ada", "k"), "namespace"),
     ],
 )
@@ -261,7 +261,7 @@ def test_lists_read_every_page_with_the_same_arguments_even_from_iterators() -> 
 
     with scripted_server(page) as (address, server), Client(address) as client:
         found = list(client.facts.list(iter(ADA), where={"n": 5}, versions=True, page_size=1))
-        spaces = list(client.facts.namespaces(prefix=iter(["user"]), suffix=("*",), max_depth=2))
+        spaces = list(client.facts.list_namespaces(prefix=iter(["user"]), suffix=("*",), max_depth=2))
 
     assert [fact.key for fact in found] == ["k", "k"]
     assert spaces == [ADA, ADA]

@@ -157,4 +157,4 @@ def test_an_empty_text_is_refused_because_it_would_mean_every_memory(name: str) 
 
 def test_a_misspelt_argument_is_an_error() -> None:
     with mnemon.Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="'agnet'"):
-        client.purge(agnet="claude", type="x")  # type: ignore[call-arg]
+        client.memories.purge(agnet="claude", type="x")  # type: ignore[call-arg]

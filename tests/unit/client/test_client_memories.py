@@ -116,11 +116,11 @@ def test_remember_sends_its_arguments_and_returns_the_stored_memory() -> None:
 
 def _writes(client: Client) -> Iterator[Any]:
     yield lambda: client.remember("text")
-    yield lambda: client.update_memory("m-1", content="text")
-    yield lambda: client.reinforce("m-1")
-    yield lambda: client.forget("m-1")
-    yield lambda: client.unforget("m-1")
-    yield lambda: client.purge(type="x")
+    yield lambda: client.memories.update("m-1", content="text")
+    yield lambda: client.memories.reinforce("m-1")
+    yield lambda: client.memories.delete("m-1")
+    yield lambda: client.memories.undelete("m-1")
+    yield lambda: client.memories.purge(type="x")
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_two_writes_have_two_request_ids_unless_the_caller_names_one() -> None:
 
 def test_an_update_names_only_what_was_given() -> None:
     with scripted_server(lambda *_: pb.UpdateMemoryResponse()) as (address, server), Client(address) as client:
-        client.update_memory("m-1", content="new", agent="", is_global=False, decay="contextual", expected_revision=4)
-        client.update_memory("m-1", metadata={})
-        client.update_memory("m-1", set_metadata={"topic": "tea"}, remove_metadata=["year"])
+        client.memories.update("m-1", content="new", agent="", is_global=False, decay="contextual", expected_revision=4)
+        client.memories.update("m-1", metadata={})
+        client.memories.update("m-1", set_metadata={"topic": "tea"}, remove_metadata=["year"])
 
     fields, whole, keys = server.requests
     assert set(fields.update_mask.paths) == {"content", "scope.agent", "is_global", "decay_policy"}
@@ -185,7 +185,7 @@ def test_an_update_names_only_what_was_given() -> None:
 )
 def test_a_contradictory_update_is_refused_and_the_argument_named(changes: dict[str, Any], field: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
-        client.update_memory("m-1", **changes)
+        client.memories.update("m-1", **changes)
 
     assert raised.value.violations[0].field == field
 
@@ -258,7 +258,7 @@ def test_a_list_reads_every_page_with_the_same_filter() -> None:
         return pb.ListMemoriesResponse(memories=[pb.Memory(memory_id=f"m-{number}")], next_page_token=following)
 
     with scripted_server(page) as (address, server), Client(address) as client:
-        found = [memory.memory_id for memory in client.list_memories(type="x", show_deleted=True, page_size=1)]
+        found = [memory.memory_id for memory in client.memories.list(type="x", show_deleted=True, page_size=1)]
 
     assert found == ["m-0", "m-1", "m-2"]
     assert {(each.filter.type, each.show_deleted, each.page_size) for each in server.requests} == {("x", True, 1)}
@@ -272,7 +272,7 @@ def test_a_forecast_requests_every_page_for_the_same_time() -> None:
 
     before = datetime.now(UTC)
     with scripted_server(page) as (address, server), Client(address) as client:
-        found = list(client.forecast(timedelta(days=30), user="ada"))
+        found = list(client.memories.forecast(timedelta(days=30), user="ada"))
 
     assert [(each.memory.memory_id, each.confidence_then, each.fade_time) for each in found] == [("m", 0.125, NOON)] * 2
     first, second = (request.by_time.ToDatetime(UTC) for request in server.requests)
@@ -284,7 +284,7 @@ def test_a_forecast_requests_every_page_for_the_same_time() -> None:
 @pytest.mark.parametrize("by", [datetime(2026, 5, 1), "2026-05-01", None])
 def test_a_forecast_needs_a_time_with_a_zone(by: Any) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match="time zone") as raised:
-        list(client.forecast(by))
+        list(client.memories.forecast(by))
 
     assert raised.value.violations[0].field == "by"
 
@@ -294,7 +294,7 @@ def test_a_status_describes_the_index() -> None:
     response = pb.GetStatusResponse(state=failed, message="no answer", memory_count=3, deleted_count=1)
     response.index.graph_count = 2
     with scripted_server(lambda *_: response) as (address, _), Client(address) as client:
-        status = client.memory_status()
+        status = client.memories.status()
 
     assert (status.status, status.error) == (mnemon.HealthStatus.UNHEALTHY, "no answer")
     assert (status.memory_count, status.deleted_count, status.index.graph_count) == (3, 1, 2)
@@ -307,13 +307,13 @@ def test_a_status_describes_the_index() -> None:
 )
 def test_a_status_is_one_of_the_known_values(state: Any, word: str) -> None:
     with scripted_server(lambda *_: pb.GetStatusResponse(state=state)) as (address, _), Client(address) as client:
-        assert client.memory_status().status == word
+        assert client.memories.status().status == word
 
 
 def test_a_purge_returns_the_count() -> None:
     answer = pb.PurgeMemoriesResponse(purged_count=3, replayed=True)
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        assert client.purge(only_deleted=True, dry_run=True) == mnemon.PurgeReceipt(3, True)
+        assert client.memories.purge(only_deleted=True, dry_run=True) == mnemon.PurgeReceipt(3, True)
 
     [request] = server.requests
     assert (request.only_deleted, request.dry_run, request.HasField("filter")) == (True, True, False)
@@ -322,7 +322,7 @@ def test_a_purge_returns_the_count() -> None:
 def test_a_bulk_keeps_the_order_and_a_bad_memory_fails_alone() -> None:
     items: list[Any] = ["one", Memory("two", user="ada"), "\ud800", 3, ("four", [0.5]), (Memory("five"), [])]
     with scripted_server(all_stored) as (address, server), Client(address) as client:
-        results = list(client.remember_many(items, scope=mnemon.Scope(user="bob", agent="a")))
+        results = list(client.memories.add_many(items, scope=mnemon.Scope(user="bob", agent="a")))
 
     assert [result.position for result in results] == list(range(6))
     assert [result.memory_id for result in results] == ["id of one", "id of two", "", "", "id of four", ""]
@@ -339,7 +339,7 @@ def test_an_item_refused_by_the_server_has_its_error() -> None:
     )
     line = pb.BulkCreateMemoriesResponse(results=[pb.CreateMemoryResult(error=error)])
     with scripted_server(lambda *_: line) as (address, _), Client(address) as client:
-        [result] = client.remember_many([" "])
+        [result] = client.memories.add_many([" "])
 
     assert isinstance(result.error, mnemon.InvalidArgumentError)
     assert result.to_dict()["error"]["message"] == "content: must not be blank"
@@ -348,7 +348,7 @@ def test_an_item_refused_by_the_server_has_its_error() -> None:
 def test_a_broken_bulk_is_resumed_with_the_same_request_ids() -> None:
     texts = [f"text {number}" for number in range(3 * BATCH_ITEMS_MAX)]
     with scripted_server(all_stored, BROKEN, all_stored) as (address, server), Client(address) as client:
-        results = list(client.remember_many(texts))
+        results = list(client.memories.add_many(texts))
 
     assert [result.memory_id for result in results] == [f"id of {text}" for text in texts]
     assert [result.position for result in results] == list(range(len(texts)))
@@ -375,7 +375,7 @@ async def test_the_asyncio_client_sends_the_same() -> None:
             yield text
 
     async with asyncio_client_of(all_stored) as (client, _):
-        assert [result.memory_id async for result in client.remember_many(texts())] == ["id of one", "id of two"]
+        assert [result.memory_id async for result in client.memories.add_many(texts())] == ["id of one", "id of two"]
     async with asyncio_client_of(UNAVAILABLE, stored) as (client, server):
         assert (await client.remember("text", user="ada")).user == "ada"
         assert len({request.request_id for request in server.requests}) == 1
@@ -384,7 +384,7 @@ async def test_the_asyncio_client_sends_the_same() -> None:
     line = failing(grpc.StatusCode.NOT_FOUND, "no such memory", reason="MEMORY_NOT_FOUND")
     async with asyncio_client_of(line) as (client, _):
         with pytest.raises(mnemon.MemoryNotFoundError, match="no such memory"):
-            await client.get_memory("m-1")
+            await client.memories.get("m-1")
 
 
 def test_a_missing_memory_is_not_found() -> None:
@@ -394,7 +394,7 @@ def test_a_missing_memory_is_not_found() -> None:
         Client(address) as client,
         pytest.raises(mnemon.MemoryNotFoundError, match="no such memory"),
     ):
-        client.get_memory("m-1")
+        client.memories.get("m-1")
 
 
 def test_a_memory_can_be_sent_as_it_was_read() -> None:

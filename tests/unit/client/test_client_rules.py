@@ -93,7 +93,7 @@ def test_unset_fields_are_not_sent() -> None:
 )
 def test_an_invalid_rule_is_refused_before_anything_is_sent(rule: Any, field: str, right: str) -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
-        client.register_rule(rule)
+        client.rules.add(rule)
 
     [violation] = raised.value.violations
     assert violation.field == field
@@ -104,7 +104,7 @@ def test_an_invalid_rule_is_refused_before_anything_is_sent(rule: Any, field: st
 def test_all_errors_are_named_at_once_with_the_position_of_the_rule() -> None:
     rules: list[MergeRule] = [{"name": "a"}, {"name": 5, "merge": {"mode": "x"}}, {"priority": "high"}]
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
-        client.load_rules(rules)
+        client.rules.load(rules)
 
     assert [each.field for each in raised.value.violations] == [
         "rules[1].name",
@@ -112,13 +112,13 @@ def test_all_errors_are_named_at_once_with_the_position_of_the_rule() -> None:
         "rules[2].priority",
     ]
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match="rules: "):
-        client.load_rules({"rules": []})  # type: ignore[dict-item]
+        client.rules.load({"rules": []})  # type: ignore[dict-item]
 
 
 def test_an_update_names_the_rule_and_the_fields_that_are_inherited_again() -> None:
     answer = pb.UpdateRuleResponse(rule=pb.MergeRuleConfig(name="home", revision=3), registry_version=4)
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        stored = client.update_rule(
+        stored = client.rules.update(
             "home", {"priority": 2}, update_mask=["detection.time_window_s", "extends"], expected_revision=2
         )
 
@@ -132,9 +132,9 @@ def test_an_update_names_the_rule_and_the_fields_that_are_inherited_again() -> N
 def test_an_update_cannot_give_another_name() -> None:
     with Client("127.0.0.1:1") as client:
         with pytest.raises(mnemon.InvalidArgumentError, match="another name"):
-            client.update_rule("home", {"name": "house"})
+            client.rules.update("home", {"name": "house"})
         with pytest.raises(mnemon.InvalidArgumentError, match="update_mask"):
-            client.update_rule("home", update_mask="extends")
+            client.rules.update("home", update_mask="extends")
 
 
 def test_origins_are_named_by_the_keys_of_a_rule() -> None:
@@ -144,7 +144,7 @@ def test_origins_are_named_by_the_keys_of_a_rule() -> None:
         ancestors=["default"],
     )
     with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
-        resolved = client.resolve_rule("home")
+        resolved = client.rules.resolve("home")
 
     assert resolved.origins == {"detection.time_window_s": "default", "merge.x": ""}
     assert resolved.ancestors == ("default",)
@@ -158,7 +158,7 @@ def test_changes_for_one_call_are_parts_of_a_rule() -> None:
         ),
         Client(address) as client,
     ):
-        detected = client.detect_conflicts("m-1", detection={"signals": ["time"], "time_window_s": 60}, limit=1)
+        detected = client.conflicts.detect("m-1", detection={"signals": ["time"], "time_window_s": 60}, limit=1)
 
     assert detected == mnemon.DetectedConflicts((), 2, "home")
     [request] = server.requests
@@ -166,19 +166,19 @@ def test_changes_for_one_call_are_parts_of_a_rule() -> None:
     assert (request.candidate.memory_id, request.limit) == ("m-1", 1)
     with Client(address) as client:
         with pytest.raises(mnemon.InvalidArgumentError, match=r"merge\.mode: is not a key"):
-            client.merge_memories("a", "b", merge={"mode": "x"})
+            client.conflicts.merge("a", "b", merge={"mode": "x"})
         with pytest.raises(mnemon.InvalidArgumentError, match=r"arbitration\.allow_merge: must be true or false"):
-            client.arbitrate("a", "b", arbitration={"allow_merge": "yes"})
+            client.conflicts.arbitrate("a", "b", arbitration={"allow_merge": "yes"})
 
 
 WRITES: list[tuple[Callable[[Client], Any], Message]] = [
-    (lambda client: client.register_rule({"name": "a"}), pb.RegisterRuleResponse()),
-    (lambda client: client.update_rule("a", {"priority": 1}), pb.UpdateRuleResponse()),
-    (lambda client: client.delete_rule("a"), pb.DeleteRuleResponse()),
-    (lambda client: client.load_rules([{"name": "a"}]), pb.LoadRulesResponse()),
-    (lambda client: client.reset_rules(), pb.ResetRulesResponse()),
-    (lambda client: client.merge_memories("a", "b"), conflicts_pb2.MergeMemoriesResponse()),
-    (lambda client: client.unmerge("d-1"), conflicts_pb2.UnmergeMemoryResponse()),
+    (lambda client: client.rules.add({"name": "a"}), pb.RegisterRuleResponse()),
+    (lambda client: client.rules.update("a", {"priority": 1}), pb.UpdateRuleResponse()),
+    (lambda client: client.rules.delete("a"), pb.DeleteRuleResponse()),
+    (lambda client: client.rules.load([{"name": "a"}]), pb.LoadRulesResponse()),
+    (lambda client: client.rules.reset(), pb.ResetRulesResponse()),
+    (lambda client: client.conflicts.merge("a", "b"), conflicts_pb2.MergeMemoriesResponse()),
+    (lambda client: client.conflicts.unmerge("d-1"), conflicts_pb2.UnmergeMemoryResponse()),
 ]
 
 

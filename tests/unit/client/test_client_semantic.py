@@ -97,7 +97,7 @@ def test_a_save_sends_its_arguments_and_returns_the_current_statement() -> None:
         return answer
 
     with scripted_server(saved) as (address, server), Client(address) as client:
-        answer = client.save_semantic(
+        answer = client.semantic.add(
             "Ada lives in Berlin.",
             user="ada",
             household="h",
@@ -139,7 +139,7 @@ def test_a_rejected_statement_has_no_id_and_no_receipt() -> None:
         scripted_server(lambda *_: pb.SaveSemanticMemoryResponse(decision=DECISION)) as (address, _),
         Client(address) as client,
     ):
-        answer = client.save_semantic("Ada lives in Rome.", user="ada", conflict_policy="resolve")
+        answer = client.semantic.add("Ada lives in Rome.", user="ada", conflict_policy="resolve")
 
     assert (answer.memory, answer.receipt, answer.memory_id) == (None, None, "")
     assert answer.decision is not None and answer.decision.decision_id == "d-1"
@@ -197,10 +197,10 @@ def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
         ),
     )
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        found = client.search_similar(
+        found = client.semantic.search(
             "home", user="ada", created_from=NOON, where=F("importance") >= 0.5, top_k=1, min_similarity=0
         )
-        client.search_similar(vector=[1, 0])
+        client.semantic.search(vector=[1, 0])
 
     assert [(match.memory_id, match.content, match.similarity) for match in found] == [("m-1", "text", 0.75)]
     assert found.diagnostics == mnemon.SimilarityDiagnostics(9, 1, 2, 3, 3, 6, 1, exact=True, duration_s=0.5)
@@ -216,20 +216,20 @@ def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        (lambda client: client.save_semantic("a", user="u", conflict_policy="merge"), "conflict_policy"),
-        (lambda client: client.save_semantic("a", user="u", keywords="tea"), "keywords"),
-        (lambda client: client.save_semantic("a", user="u", importance="high"), "importance"),
-        (lambda client: client.save_semantic("a", user="u", create_time=datetime(2026, 5, 1)), "create_time"),
-        (lambda client: client.search_similar("a", user=""), "user"),
-        (lambda client: client.search_similar("a", top_k=0), "top_k"),
-        (lambda client: client.search_similar("a", view="all"), "view"),
-        (lambda client: client.delete_semantic("m-1"), "memory_ids"),
-        (lambda client: client.unmerge(), "target"),
-        (lambda client: client.unmerge("d-1", memory_id="m-1"), "target"),
-        (lambda client: client.detect_conflicts(""), "candidate"),
-        (lambda client: client.preview_resolution("text"), "memory"),
-        (lambda client: client.find_matching_rule("text"), "candidate"),
-        (lambda client: client.list_rules_page(order="name"), "order"),
+        (lambda client: client.semantic.add("a", user="u", conflict_policy="merge"), "conflict_policy"),
+        (lambda client: client.semantic.add("a", user="u", keywords="tea"), "keywords"),
+        (lambda client: client.semantic.add("a", user="u", importance="high"), "importance"),
+        (lambda client: client.semantic.add("a", user="u", create_time=datetime(2026, 5, 1)), "create_time"),
+        (lambda client: client.semantic.search("a", user=""), "user"),
+        (lambda client: client.semantic.search("a", top_k=0), "top_k"),
+        (lambda client: client.semantic.search("a", view="all"), "view"),
+        (lambda client: client.semantic.delete_many("m-1"), "memory_ids"),
+        (lambda client: client.conflicts.unmerge(), "target"),
+        (lambda client: client.conflicts.unmerge("d-1", memory_id="m-1"), "target"),
+        (lambda client: client.conflicts.detect(""), "candidate"),
+        (lambda client: client.conflicts.preview("text"), "memory"),
+        (lambda client: client.rules.match("text"), "candidate"),
+        (lambda client: client.rules.list_page(order="name"), "order"),
     ],
 )
 def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
@@ -241,14 +241,14 @@ def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
 
 def test_an_argument_of_the_wrong_type_is_a_type_error() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
-        client.delete_semantic(usr="ada")  # type: ignore[call-arg]
+        client.semantic.delete_many(usr="ada")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
     ("write", "answer"),
     [
-        (lambda client: client.save_semantic("a", user="u"), pb.SaveSemanticMemoryResponse()),
-        (lambda client: client.delete_semantic(["m-1"]), pb.DeleteSemanticMemoriesResponse()),
+        (lambda client: client.semantic.add("a", user="u"), pb.SaveSemanticMemoryResponse()),
+        (lambda client: client.semantic.delete_many(["m-1"]), pb.DeleteSemanticMemoriesResponse()),
     ],
 )
 def test_a_retried_write_has_the_same_request_id(write: Any, answer: Any) -> None:
@@ -283,7 +283,7 @@ def test_many_statements_get_their_results_in_order_and_a_broken_stream_is_resum
     items: list[Any] = ["saved", SemanticMemory("known", user="bob", embedding=(1.0,)), 5, "rejected", "throttled"]
     with scripted_server(BROKEN, _answers) as (address, server), Client(address) as client:
         results = list(
-            client.save_semantic_many(items, scope=mnemon.Scope(user="ada"), conflict_policy="resolve", rule="home")
+            client.semantic.add_many(items, scope=mnemon.Scope(user="ada"), conflict_policy="resolve", rule="home")
         )
 
     assert [(each.position, each.memory_id, each.duplicate, each.decision_id) for each in results] == [
@@ -313,7 +313,7 @@ def test_a_list_of_decisions_continues_to_the_last_page() -> None:
         scripted_server(*((lambda *_, page=page: page) for page in pages)) as (address, server),
         Client(address) as client,
     ):
-        found = list(client.list_decisions(user="ada"))
+        found = list(client.conflicts.list_decisions(user="ada"))
 
     assert [each.decision_id for each in found] == ["d-1", "d-1"]
     assert [(each.user, each.page_token) for each in server.requests] == [("ada", ""), ("ada", "more")]

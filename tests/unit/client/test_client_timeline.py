@@ -69,7 +69,7 @@ def test_a_record_sends_its_arguments_and_names_the_event_it_duplicates() -> Non
         return pb.RecordEventResponse(receipt=receipt, duplicate_of=request.event)
 
     with scripted_server(recorded) as (address, server), Client(address) as client:
-        receipt = client.record_event(
+        receipt = client.timeline.add(
             "task",
             "Call the bank.",
             user="ada",
@@ -110,7 +110,7 @@ def test_a_record_sends_its_arguments_and_names_the_event_it_duplicates() -> Non
 def test_an_event_without_a_time_gets_the_current_time() -> None:
     before = datetime.now(UTC)
     with scripted_server(lambda *_: pb.RecordEventResponse()) as (address, server), Client(address) as client:
-        client.record_event("task", "Call the bank.", user="ada")
+        client.timeline.add("task", "Call the bank.", user="ada")
 
     assert before <= server.requests[0].event.event_time.ToDatetime(UTC) <= datetime.now(UTC)
 
@@ -148,7 +148,7 @@ def test_an_event_without_a_time_gets_the_current_time() -> None:
 )
 def test_a_query_sends_its_window_and_its_filters(arguments: Any, expected: pb.QueryWindowRequest) -> None:
     with scripted_server(lambda *_: pb.QueryWindowResponse()) as (address, server), Client(address) as client:
-        client.query_window(**arguments)
+        client.timeline.search(**arguments)
 
     expected.view = expected.view or common_pb2.VIEW_STANDARD
     assert server.requests == [expected]
@@ -175,7 +175,7 @@ def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> Non
         ),
     )
     with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
-        found = client.query_window("lunch")
+        found = client.timeline.search("lunch")
 
     dinner = EpisodicEvent("", event_id="dinner")
     assert (list(found), found[0], found[:1], len(found)) == ([LUNCH, dinner], LUNCH, (LUNCH,), 2)
@@ -189,12 +189,12 @@ def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> Non
     ("walk", "page", "full"),
     [
         (
-            lambda client: client.window_events(last_days=7, page_size=1, user="ada"),
+            lambda client: client.timeline.list(last_days=7, page_size=1, user="ada"),
             pb.QueryWindowResponse,
             {"results": [{"event": timeline_convert.happened_to_pb(LUNCH)}]},
         ),
         (
-            lambda client: client.recent_events(page_size=1, user="ada"),
+            lambda client: client.timeline.list(page_size=1, user="ada"),
             pb.ListRecentEventsResponse,
             {"events": [timeline_convert.happened_to_pb(LUNCH)]},
         ),
@@ -224,7 +224,7 @@ def test_a_summary_keeps_its_order() -> None:
         days=[pb.DayCount(day="2026-04-30", count=1), pb.DayCount(day="2026-05-01", count=2)],
     )
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        summary = client.summarize_events(until=NOON, where=F("content").contains("tea"))
+        summary = client.timeline.summarize(until=NOON, where=F("content").contains("tea"))
 
     assert list(summary.types.items()) == [("task", 2), ("emotion", 1)]
     assert list(summary.days.items()) == [("2026-04-30", 1), ("2026-05-01", 2)]
@@ -239,8 +239,8 @@ def test_a_prune_sends_its_selection_and_reads_what_was_removed() -> None:
         pruned_count=2, event_ids=["e-1", "e-2"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=1
     )
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        receipt = client.prune_events(before=NOON, user="ada", dry_run=True)
-        client.prune_events(["e-1"])
+        receipt = client.timeline.delete_many(before=NOON, user="ada", dry_run=True)
+        client.timeline.delete_many(["e-1"])
 
     assert receipt == mnemon.PruneReceipt(2, ("e-1", "e-2"), NOON, NOON, 1, replayed=False)
     dry, named = server.requests
@@ -261,13 +261,13 @@ def test_a_compaction_reports_every_step_and_its_failure() -> None:
         )
 
     with scripted_server(steps) as (address, _), Client(address) as client:
-        assert list(client.compact_timeline()) == [
+        assert list(client.timeline.compact()) == [
             mnemon.CompactionProgress(1, 2, 3, 0, done=False),
             mnemon.CompactionProgress(2, 2, 1, 5, done=True),
         ]
     line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", reason="STORAGE_FULL")
     with scripted_server(line) as (address, _), Client(address) as client, pytest.raises(mnemon.StorageFullError):
-        list(client.compact_timeline())
+        list(client.timeline.compact())
 
 
 def test_the_status_says_what_was_lost() -> None:
@@ -281,7 +281,7 @@ def test_the_status_says_what_was_lost() -> None:
         retention=Duration(seconds=86_400),
     )
     with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
-        status = client.timeline_status()
+        status = client.timeline.status()
 
     assert (status.state, status.message, status.event_count) == ("degraded", "a segment is damaged", 5)
     assert status.lost == (mnemon.LostRange(1, 3, 4, 2, NOON),)
@@ -293,20 +293,20 @@ def test_the_status_says_what_was_lost() -> None:
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        (lambda client: client.record_event("task", user="u", importance="high"), "importance"),
-        (lambda client: client.record_event("task", user="u", event_time=datetime(2026, 5, 1)), "event_time"),
-        (lambda client: client.record_event("task", "\ud800", user="u"), "content"),
-        (lambda client: client.query_window(last_days=1, since=NOON), "last_days"),
-        (lambda client: client.query_window(since=datetime(2026, 5, 1)), "since"),
-        (lambda client: client.query_window("tea", mode="guess"), "mode"),
-        (lambda client: client.query_window(view="basic"), "view"),
-        (lambda client: client.query_window(top_k=0), "top_k"),
-        (lambda client: client.query_window(user=""), "user"),
-        (lambda client: client.query_window(event_types="task"), "event_types"),
-        (lambda client: client.query_window(event_types=[]), "event_types"),
-        (lambda client: client.prune_events("e-1"), "event_ids"),
-        (lambda client: client.update_routing_policy(RoutingPolicy(mode="most")), "mode"),
-        (lambda client: client.update_routing_policy(RoutingPolicy(event_types="task")), "event_types"),
+        (lambda client: client.timeline.add("task", user="u", importance="high"), "importance"),
+        (lambda client: client.timeline.add("task", user="u", event_time=datetime(2026, 5, 1)), "event_time"),
+        (lambda client: client.timeline.add("task", "\ud800", user="u"), "content"),
+        (lambda client: client.timeline.search(last_days=1, since=NOON), "last_days"),
+        (lambda client: client.timeline.search(since=datetime(2026, 5, 1)), "since"),
+        (lambda client: client.timeline.search("tea", mode="guess"), "mode"),
+        (lambda client: client.timeline.search(view="basic"), "view"),
+        (lambda client: client.timeline.search(top_k=0), "top_k"),
+        (lambda client: client.timeline.search(user=""), "user"),
+        (lambda client: client.timeline.search(event_types="task"), "event_types"),
+        (lambda client: client.timeline.search(event_types=[]), "event_types"),
+        (lambda client: client.timeline.delete_many("e-1"), "event_ids"),
+        (lambda client: client.bridge.update_policy(RoutingPolicy(mode="most")), "mode"),
+        (lambda client: client.bridge.update_policy(RoutingPolicy(event_types="task")), "event_types"),
     ],
 )
 def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
@@ -318,14 +318,14 @@ def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
 
 def test_an_argument_of_the_wrong_type_is_a_type_error() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
-        client.prune_events(usr="ada")  # type: ignore[call-arg]
+        client.timeline.delete_many(usr="ada")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
     ("write", "answer"),
     [
-        (lambda client: client.record_event("task", "a", user="u"), pb.RecordEventResponse()),
-        (lambda client: client.prune_events(["e-1"]), pb.PruneEventsResponse()),
+        (lambda client: client.timeline.add("task", "a", user="u"), pb.RecordEventResponse()),
+        (lambda client: client.timeline.delete_many(["e-1"]), pb.PruneEventsResponse()),
     ],
 )
 def test_a_retried_write_has_the_same_request_id(write: Any, answer: Any) -> None:
@@ -361,7 +361,7 @@ def test_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_them() 
         EpisodicEvent("task", "bad"),
     ]
     with scripted_server(BROKEN, _known) as (address, server), Client(address) as client:
-        results = list(client.record_events(items, scope=mnemon.Scope(user="ada")))
+        results = list(client.timeline.add_many(items, scope=mnemon.Scope(user="ada")))
 
     first, again = server.requests
     assert first == again
@@ -390,7 +390,7 @@ def test_a_run_forgets_the_ids_of_answered_events() -> None:
 async def test_the_asyncio_client_repeats_them_too() -> None:
     with scripted_server(BROKEN, _known) as (address, server):
         async with mnemon.AsyncClient(address) as client:
-            results = [each async for each in client.record_events([EpisodicEvent("task", "new", user="ada")])]
+            results = [each async for each in client.timeline.add_many([EpisodicEvent("task", "new", user="ada")])]
 
     assert [each.duplicate for each in results] == [False]
     assert server.requests[0] == server.requests[1]

@@ -72,7 +72,7 @@ def test_a_filter_value_that_cannot_be_sent_is_left_unset_for_the_server_to_repo
 )
 def test_an_unknown_name_is_refused_with_the_choices(argument: str, given_name: str, choices: str) -> None:
     with mnemon.Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match=choices) as raised:
-        client.search("text", **{argument: given_name})  # type: ignore[arg-type]
+        client.documents.search("text", **{argument: given_name})  # type: ignore[arg-type]
 
     assert raised.value.violations[0].field == argument
 

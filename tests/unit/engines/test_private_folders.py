@@ -28,9 +28,9 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 def fill(data_dir: Path) -> None:
     with Mnemon(data_dir, embedding_model="hashing", timeline_segment_max_events=10) as client:
-        client.index("d", "cats sleep")
+        client.documents.put("d", "cats sleep")
         for number in range(12):
-            client.record_event("task", f"event {number}", user="ada")
+            client.timeline.add("task", f"event {number}", user="ada")
         # With the files that exist only while the server runs.
         assert open_to_others(data_dir) == {}
 

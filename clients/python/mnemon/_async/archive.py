@@ -1,4 +1,4 @@
-"""The asyncio client's exports and imports."""
+"""The asyncio client's object for exports and imports."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import aclosing
@@ -9,8 +9,8 @@ import grpc
 from mnemon import _archive_lines as lines
 from mnemon._archive_import import ImportRecords, Line, LineSorter
 from mnemon._async.bulk import each_of, send_all
+from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
-from mnemon._connection import AsyncConnection
 from mnemon._status import error_from_call
 from mnemon._values import documents as values
 from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Lines = Iterable[ArchiveLine | str | bytes] | AsyncIterable[ArchiveLine | str | bytes]
 
 
-class AsyncArchive:
+class AsyncArchive(AsyncService):
     """What a vault holds, as lines of JSON, which a client has as `client.archive`.
 
     async with AsyncClient() as memory:
@@ -31,9 +31,6 @@ class AsyncArchive:
             async for line in memory.archive.export():
                 file.write(json.dumps(line, ensure_ascii=False) + "\\n")
     """
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
 
     async def export(
         self,
@@ -63,7 +60,7 @@ class AsyncArchive:
                 for line in lines.lines_of(response):
                     yield line
         except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self._connection.address, timeout=timeout) from error
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
             stream.cancel()
 
@@ -88,7 +85,7 @@ class AsyncArchive:
         """
         sorter = LineSorter()
         method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)
-        target, records = self._connection._target, _records(sorter, archive)
+        target, records = self._connection.target, _records(sorter, archive)
         async with aclosing(send_all(target, lambda: self._stub.ImportRecords, method, records, timeout)) as results:
             async for result in results:
                 yield result
@@ -96,7 +93,7 @@ class AsyncArchive:
 
     @property
     def _stub(self) -> "ArchiveServiceAsyncStub":
-        return self._connection._stub(ArchiveServiceStub)
+        return self._connection.stub(ArchiveServiceStub)
 
 
 async def _records(sorter: LineSorter, archive: Lines) -> AsyncIterator[Line]:

@@ -1,8 +1,8 @@
-"""The asyncio client's methods for the bridge from the timeline to what is known of users."""
+"""The asyncio client's object for the bridge."""
 
 from typing import TYPE_CHECKING, Unpack
 
-from mnemon._connection import AsyncConnection
+from mnemon._async.service import AsyncService
 from mnemon._messages import bridge as bridge_convert
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import bridge
@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from mnemon.v1.bridge_pb2_grpc import BridgeServiceAsyncStub
 
 
-class AsyncBridgeMethods(AsyncConnection):
-    """Saves events as statements if the policy allows it, and takes them back when their events are pruned."""
+class AsyncBridge(AsyncService):
+    """The bridge, as `client.bridge`.
 
-    async def bridge_status(self, *, timeout: float | None = None) -> bridge.BridgeStatus:
+    It saves events as statements if its policy allows it, and takes them back when their events are pruned.
+    """
+
+    async def status(self, *, timeout: float | None = None) -> bridge.BridgeStatus:
         """Returns the state of the bridge and what it has done."""
         request = pb.GetBridgeStatusRequest()
-        return bridge_convert.status_from_pb(await self._call(self._bridge.GetBridgeStatus, request, timeout))
+        return bridge_convert.status_from_pb(await self._call(self._stub.GetBridgeStatus, request, timeout))
 
-    async def routing_policy(self, *, timeout: float | None = None) -> bridge.RoutingPolicy:
+    async def policy(self, *, timeout: float | None = None) -> bridge.RoutingPolicy:
         """Returns the current policy, with its defaults filled in."""
-        response = await self._call(self._bridge.GetRoutingPolicy, pb.GetRoutingPolicyRequest(), timeout)
+        response = await self._call(self._stub.GetRoutingPolicy, pb.GetRoutingPolicyRequest(), timeout)
         return bridge_convert.policy_from_pb(response.policy)
 
-    async def update_routing_policy(
+    async def update_policy(
         self,
         policy: bridge.RoutingPolicy | None = None,
         *,
@@ -35,26 +38,26 @@ class AsyncBridgeMethods(AsyncConnection):
         timeout: float | None = None,
         **changes: Unpack[bridge.PolicyChanges],
     ) -> bridge.RoutingPolicy:
-        """Changes the policy, and returns it with its defaults filled in: `update_routing_policy(min_importance=0.8)`.
+        """Changes the policy, and returns it with its defaults filled in: `update_policy(min_importance=0.8)`.
 
         A whole `policy` replaces every field that `changes` does not name. The new policy applies to events that are
         not yet handled. With `expected_revision`, it changes only if the policy has this `revision`; otherwise it
         raises RevisionMismatchError.
         """
         request = bridge_convert.update(policy, changes, expected_revision=expected_revision, request_id=request_id)
-        response = await self._call(self._bridge.UpdateRoutingPolicy, request, timeout)
+        response = await self._call(self._stub.UpdateRoutingPolicy, request, timeout)
         return bridge_convert.policy_from_pb(response.policy)
 
-    async def pause_bridge(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
-        """Stops the bridge until `resume_bridge`, also across restarts of the server. Events wait."""
+    async def pause(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
+        """Stops the bridge until `resume`, also across restarts of the server. Events wait."""
         request = pb.PauseBridgeRequest(request_id=request_id_to_pb(request_id))
-        await self._call(self._bridge.PauseBridge, request, timeout)
+        await self._call(self._stub.PauseBridge, request, timeout)
 
-    async def resume_bridge(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
+    async def resume(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
         """Lets the bridge continue where it stopped, whether it was paused or suspended by a warning."""
         request = pb.ResumeBridgeRequest(request_id=request_id_to_pb(request_id))
-        await self._call(self._bridge.ResumeBridge, request, timeout)
+        await self._call(self._stub.ResumeBridge, request, timeout)
 
     @property
-    def _bridge(self) -> "BridgeServiceAsyncStub":
-        return self._stub(BridgeServiceStub)
+    def _stub(self) -> "BridgeServiceAsyncStub":
+        return self._connection.stub(BridgeServiceStub)

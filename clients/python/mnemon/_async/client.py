@@ -1,58 +1,131 @@
 """The asyncio client."""
 
+import os
+from types import TracebackType
+from typing import Self
+
+import grpc
+
 from mnemon._async.archive import AsyncArchive
-from mnemon._async.bridge import AsyncBridgeMethods
-from mnemon._async.conflicts import AsyncConflictMethods
-from mnemon._async.documents import AsyncDocumentMethods
+from mnemon._async.bridge import AsyncBridge
+from mnemon._async.changes import AsyncChanges
+from mnemon._async.conflicts import AsyncConflicts
+from mnemon._async.documents import AsyncDocuments
 from mnemon._async.facts import AsyncFacts
-from mnemon._async.feed import AsyncChangeMethods
-from mnemon._async.memories import AsyncMemoryMethods
-from mnemon._async.rules import AsyncRuleMethods
-from mnemon._async.semantic import AsyncSemanticMethods
-from mnemon._async.server import AsyncServerMethods
-from mnemon._async.timeline import AsyncTimelineMethods
+from mnemon._async.memories import AsyncMemories
+from mnemon._async.rules import AsyncRules
+from mnemon._async.semantic import AsyncSemantic
+from mnemon._async.timeline import AsyncTimeline
 from mnemon._async.tools import AsyncTools
+from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._connection import AsyncConnection
+from mnemon._messages.server import info_from_pb
+from mnemon._values.server import ServerInfo
+from mnemon.v1 import server_pb2 as pb
+from mnemon.v1.server_pb2_grpc import ServerServiceStub
 
 
-class AsyncClient(
-    AsyncDocumentMethods,
-    AsyncMemoryMethods,
-    AsyncSemanticMethods,
-    AsyncConflictMethods,
-    AsyncRuleMethods,
-    AsyncTimelineMethods,
-    AsyncBridgeMethods,
-    AsyncChangeMethods,
-    AsyncServerMethods,
-):
-    """A connection to a Mnemon server, for one event loop.
+class AsyncClient:
+    """A client of a Mnemon server, for one event loop.
 
-    `address` is host:port or unix:path. Its default is MNEMON_ADDRESS, then 127.0.0.1:50051. Plaintext is for this
-    machine only. For another machine, pass `tls` (with the system's roots, or those of `ca_file`), `credentials`, or
-    `insecure`. `timeout` is the deadline of each call in seconds; every method can override it. The client does not
-    connect before the first call. It repeats a call up to three times while the server is unavailable. Writes carry a
-    request_id, so a repeated write happens once. All methods raise subclasses of `MnemonError`.
+    It has an object for each kind of record, and all of them use its one connection:
 
-        async with AsyncClient("127.0.0.1:50051") as memory:
-            await memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
-            hits = await memory.search("Where does Ada sit?")
-            await memory.remember("Ada dislikes early flights.", type="preference", user="ada")
-            facts = await memory.recall("When should Ada fly?", user="ada")
-            await memory.save_semantic("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
-            await memory.record_event("conversation", "Ada asked for the train.", user="ada")
+        documents   texts under your own ids, searched by meaning and by word
+        memories    what is remembered with a confidence that decays
+        semantic    statements about users, without duplicates
+        conflicts   statements that conflict: detect, decide, merge, undo
+        rules       the rules by which conflicts are decided
+        timeline    events, ordered by when they happened
+        bridge      makes statements of events
+        facts       JSON objects under keys of namespaces
+        tools       memory as tools for a language model
+        archive     everything, exported to lines of JSON and imported again
+        changes     every change, in order
+
+    `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
+
+        async with AsyncClient("127.0.0.1:50051") as client:
+            await client.remember("Ada dislikes early flights.", type="preference", user="ada")
+            print(await client.recall("When should Ada fly?", user="ada"))
+            await client.documents.put("note-1", "Ada prefers window seats.", {"topic": "travel"})
+            print(await client.documents.search("Where does Ada sit?"))
+            await client.semantic.add("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
+            await client.timeline.add("conversation", "Ada asked for the train.", user="ada")
+
+    All methods raise subclasses of `MnemonError`.
     """
 
-    @property
-    def archive(self) -> AsyncArchive:
-        """The contents of the vault as lines of JSON: export and import."""
-        return AsyncArchive(self)
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        tls: bool = False,
+        ca_file: str | os.PathLike[str] | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        insecure: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Prepares a connection. The client does not connect before the first call.
+
+        It repeats a call up to three times while the server is unavailable. Writes carry a request_id, so a repeated
+        write happens once.
+
+        Args:
+            address: host:port or unix:path. Its default is MNEMON_ADDRESS, then 127.0.0.1:50051.
+            tls: encrypts the connection, with the system's roots. Plaintext is for this machine only.
+            ca_file: encrypts it, with the roots of this PEM file.
+            credentials: encrypts it, with these.
+            insecure: permits plaintext to another machine.
+            timeout: the deadline of each call in seconds; every method can override it.
+        """
+        target = Target.resolve(
+            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
+        )
+        self._use(AsyncConnection(target))
+
+    def _use(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self.documents = AsyncDocuments(connection)
+        self.memories = AsyncMemories(connection)
+        self.semantic = AsyncSemantic(connection)
+        self.conflicts = AsyncConflicts(connection)
+        self.rules = AsyncRules(connection)
+        self.timeline = AsyncTimeline(connection)
+        self.bridge = AsyncBridge(connection)
+        self.facts = AsyncFacts(connection)
+        self.tools = AsyncTools(connection)
+        self.archive = AsyncArchive(connection)
+        self.changes = AsyncChanges(connection)
+        self.remember = self.memories.add
+        self.recall = self.memories.search
+        self.watch = self.changes.watch
 
     @property
-    def facts(self) -> AsyncFacts:
-        """JSON objects under keys of namespaces: what tools store, and what applications store."""
-        return AsyncFacts(self)
+    def address(self) -> str:
+        """The address that is dialled."""
+        return self._connection.target.address
 
-    @property
-    def tools(self) -> AsyncTools:
-        """Memory for a language model: the tools' descriptions, and calls of the tools."""
-        return AsyncTools(self)
+    async def server_info(self, *, timeout: float | None = None) -> ServerInfo:
+        """Returns version, capabilities, limits, embedding model and vault of the server."""
+        stub = self._connection.stub(ServerServiceStub)
+        return info_from_pb(await self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+
+    async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""
+        await self._connection.wait_until_ready(timeout)
+
+    async def close(self) -> None:
+        """Ends the connection and the calls in flight. Calling it again does nothing."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._connection.closed else "open"
+        return f"<{type(self).__name__} {self._connection.name!r} ({state})>"

@@ -1,9 +1,9 @@
-"""The asyncio client's methods for conflicts."""
+"""The asyncio client's object for conflicts."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from mnemon._connection import AsyncConnection
+from mnemon._async.service import AsyncService
 from mnemon._messages import conflict_requests
 from mnemon._messages import conflicts as conflict_convert
 from mnemon._messages.decisions import decision_page_from_pb
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from mnemon.v1.conflicts_pb2_grpc import ConflictServiceAsyncStub
 
 
-class AsyncConflictMethods(AsyncConnection):
-    """Statements that conflict: detect, decide, merge and undo, each as a separate step."""
+class AsyncConflicts(AsyncService):
+    """Statements that conflict, as `client.conflicts`: detect, decide, merge and undo, each as a separate step."""
 
-    async def detect_conflicts(
+    async def detect(
         self,
         candidate: semantic.MemoryReference,
         *,
@@ -34,7 +34,7 @@ class AsyncConflictMethods(AsyncConnection):
         1 to 1,000; None means 100. Raises MemoryNotFoundError and RuleNotFoundError.
         """
         request = conflict_requests.detect(candidate, rule=rule, detection=detection, limit=limit)
-        return conflict_convert.detected_from_pb(await self._call(self._conflicts.DetectConflicts, request, timeout))
+        return conflict_convert.detected_from_pb(await self._call(self._stub.DetectConflicts, request, timeout))
 
     async def arbitrate(
         self,
@@ -50,11 +50,9 @@ class AsyncConflictMethods(AsyncConnection):
         `arbitration` overrides the settings of the rule for this call, such as `{"allow_merge": False}`.
         """
         request = conflict_requests.arbitrate(candidate, existing, rule=rule, arbitration=arbitration)
-        return conflict_convert.arbitrated_from_pb(
-            await self._call(self._conflicts.ArbitrateConflict, request, timeout)
-        )
+        return conflict_convert.arbitrated_from_pb(await self._call(self._stub.ArbitrateConflict, request, timeout))
 
-    async def merge_memories(
+    async def merge(
         self,
         first: semantic.MemoryReference,
         second: semantic.MemoryReference,
@@ -81,14 +79,14 @@ class AsyncConflictMethods(AsyncConnection):
             dry_run=dry_run,
             request_id=request_id,
         )
-        return conflict_convert.merged_from_pb(await self._call(self._conflicts.MergeMemories, request, timeout))
+        return conflict_convert.merged_from_pb(await self._call(self._stub.MergeMemories, request, timeout))
 
-    async def preview_resolution(
+    async def preview(
         self, memory: semantic.SemanticMemory, *, rule: str = "", timeout: float | None = None
     ) -> conflicts.ResolutionPreview:
         """Returns what saving a statement with "resolve" would do. It changes nothing."""
         request = conflict_requests.preview(memory, rule=rule)
-        return conflict_convert.preview_from_pb(await self._call(self._conflicts.PreviewResolution, request, timeout))
+        return conflict_convert.preview_from_pb(await self._call(self._stub.PreviewResolution, request, timeout))
 
     async def unmerge(
         self,
@@ -104,7 +102,7 @@ class AsyncConflictMethods(AsyncConnection):
         MemoryNotFoundError, and InvalidOperationError if a later decision depends on this one or it was undone already.
         """
         request = conflict_requests.unmerge(decision_id, memory_id=memory_id, request_id=request_id)
-        return conflict_convert.unmerged_from_pb(await self._call(self._conflicts.UnmergeMemory, request, timeout))
+        return conflict_convert.unmerged_from_pb(await self._call(self._stub.UnmergeMemory, request, timeout))
 
     async def list_decisions(
         self, *, user: str = "", memory_id: str = "", page_size: int = 0, timeout: float | None = None
@@ -139,8 +137,8 @@ class AsyncConflictMethods(AsyncConnection):
         request = conflict_requests.list_decisions(
             user=user, memory_id=memory_id, page_size=page_size, page_token=page_token
         )
-        return decision_page_from_pb(await self._call(self._conflicts.ListDecisions, request, timeout))
+        return decision_page_from_pb(await self._call(self._stub.ListDecisions, request, timeout))
 
     @property
-    def _conflicts(self) -> "ConflictServiceAsyncStub":
-        return self._stub(ConflictServiceStub)
+    def _stub(self) -> "ConflictServiceAsyncStub":
+        return self._connection.stub(ConflictServiceStub)

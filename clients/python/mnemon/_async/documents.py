@@ -1,4 +1,4 @@
-"""The asyncio client's methods for documents."""
+"""The asyncio client's object for documents."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import grpc
 
 from mnemon._async.bulk import send_all
+from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
-from mnemon._connection import AsyncConnection
 from mnemon._messages import document_requests as requests
 from mnemon._messages import documents as convert
 from mnemon._messages.document_requests import DocumentLike
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
 
 
-class AsyncDocumentMethods(AsyncConnection):
-    """Documents: index, search, list and delete."""
+class AsyncDocuments(AsyncService):
+    """Documents, as `client.documents`: texts under ids of your own, found by meaning and by word."""
 
-    async def index(
+    async def put(
         self,
         doc_id: str,
         content: str,
@@ -52,7 +52,7 @@ class AsyncDocumentMethods(AsyncConnection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = await self._call(self._store.IndexDocument, request, timeout)
+        response = await self._call(self._stub.IndexDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     async def update(
@@ -86,10 +86,10 @@ class AsyncDocumentMethods(AsyncConnection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = await self._call(self._store.UpdateDocument, request, timeout)
+        response = await self._call(self._stub.UpdateDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
-    def index_many(
+    def put_many(
         self,
         documents: Iterable[DocumentLike] | AsyncIterable[DocumentLike],
         *,
@@ -105,7 +105,7 @@ class AsyncDocumentMethods(AsyncConnection):
         to documents without a scope.
         """
         method = BulkIndexDocuments(scope=scope, ack=ack)
-        return send_all(self._target, lambda: self._store.BulkIndexDocuments, method, documents, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkIndexDocuments, method, documents, timeout)
 
     async def search(
         self,
@@ -143,7 +143,7 @@ class AsyncDocumentMethods(AsyncConnection):
             min_score=min_score,
             view=view,
         )
-        response = await self._call(self._store.SearchDocuments, request, timeout)
+        response = await self._call(self._stub.SearchDocuments, request, timeout)
         convert.check_ignored(response.ignored_filters, strict=strict)
         return convert.answer_from_pb(response)
 
@@ -152,7 +152,7 @@ class AsyncDocumentMethods(AsyncConnection):
     ) -> values.Document:
         """Returns one document. Raises DocumentNotFoundError if it does not exist."""
         request = requests.get_document(doc_id, view=view)
-        response = await self._call(self._store.GetDocument, request, timeout)
+        response = await self._call(self._stub.GetDocument, request, timeout)
         return convert.document_from_pb(response.document)
 
     async def list(
@@ -210,7 +210,7 @@ class AsyncDocumentMethods(AsyncConnection):
         request = requests.list_documents(
             page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
         )
-        response = await self._call(self._store.ListDocuments, request, timeout)
+        response = await self._call(self._stub.ListDocuments, request, timeout)
         convert.check_ignored(response.ignored_filters, strict=strict)
         return convert.page_from_pb(response)
 
@@ -229,7 +229,7 @@ class AsyncDocumentMethods(AsyncConnection):
         with an IgnoredFilterWarning.
         """
         request = requests.count_documents(filters=filters, scope=scope, where=where)
-        response = await self._call(self._store.CountDocuments, request, timeout)
+        response = await self._call(self._stub.CountDocuments, request, timeout)
         convert.check_ignored(response.ignored_filters, strict=strict)
         convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
         return response.count
@@ -256,7 +256,7 @@ class AsyncDocumentMethods(AsyncConnection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = await self._call(self._store.DeleteDocument, request, timeout)
+        response = await self._call(self._stub.DeleteDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     async def delete_many(
@@ -277,7 +277,7 @@ class AsyncDocumentMethods(AsyncConnection):
         request = requests.delete_documents(
             filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
         )
-        response = await self._call(self._store.DeleteDocuments, request, timeout)
+        response = await self._call(self._stub.DeleteDocuments, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     async def rebuild_index(self, *, timeout: float | None = None) -> AsyncIterator[values.RebuildProgress]:
@@ -286,19 +286,19 @@ class AsyncDocumentMethods(AsyncConnection):
         The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
         you stop reading, the rebuild continues.
         """
-        stream = self._store.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
+        stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             async for progress in stream:
                 yield values.RebuildProgress(progress.done, progress.total)
         except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self.address, timeout=timeout) from error
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
             stream.cancel()
 
-    async def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
+    async def status(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Returns the health of the store and of its vector database."""
-        return convert.health_from_pb(await self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+        return convert.health_from_pb(await self._call(self._stub.CheckHealth, pb.CheckHealthRequest(), timeout))
 
     @property
-    def _store(self) -> "KnowledgeStoreServiceAsyncStub":
-        return self._stub(KnowledgeStoreServiceStub)
+    def _stub(self) -> "KnowledgeStoreServiceAsyncStub":
+        return self._connection.stub(KnowledgeStoreServiceStub)

@@ -1,13 +1,13 @@
-"""The asyncio client's methods for facts."""
+"""The asyncio client's object for facts."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mnemon._async.bulk import send_all
+from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
-from mnemon._connection import AsyncConnection
 from mnemon._messages import fact_requests
 from mnemon._messages import facts as fact_convert
 from mnemon._messages.documents import receipt_from_pb
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mnemon.v1.facts_pb2_grpc import FactServiceAsyncStub
 
 
-class AsyncFacts:
-    """Facts, which a client has as `client.facts`: JSON objects under a key of a namespace.
+class AsyncFacts(AsyncService):
+    """Facts, as `client.facts`: JSON objects under a key of a namespace.
 
         async with AsyncClient() as memory:
             await memory.facts.put(("user", "ada"), "tea", {"content": "Ada likes green tea.", "category": "drinks"})
@@ -28,9 +28,6 @@ class AsyncFacts:
 
     The same key in another namespace is another fact: every method that names a key names its namespace, too.
     """
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
 
     async def put(
         self,
@@ -76,7 +73,7 @@ class AsyncFacts:
             request_id=request_id,
             ack=ack,
         )
-        return fact_convert.receipt_from_pb(await self._connection._call(self._stub.PutFact, request, timeout))
+        return fact_convert.receipt_from_pb(await self._call(self._stub.PutFact, request, timeout))
 
     def put_many(
         self,
@@ -94,7 +91,7 @@ class AsyncFacts:
         not answer a batch within `timeout` seconds.
         """
         method = BulkPutFacts(mode=mode, ack=ack)
-        return send_all(self._connection._target, lambda: self._stub.BulkPutFacts, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkPutFacts, method, items, timeout)
 
     async def get(
         self,
@@ -109,7 +106,7 @@ class AsyncFacts:
         With `versions`, it includes the earlier versions.
         """
         request = fact_requests.get(namespace, key, versions=versions)
-        response = await self._connection._call(self._stub.GetFact, request, timeout)
+        response = await self._call(self._stub.GetFact, request, timeout)
         return fact_convert.fact_from_pb(response.fact)
 
     async def get_many(
@@ -124,7 +121,7 @@ class AsyncFacts:
         """
         request = fact_requests.get_many(names)
         asked, found = list(request.names), fact_convert.FoundFacts()
-        while found.take(response := await self._connection._call(self._stub.BatchGetFacts, request, timeout)):
+        while found.take(response := await self._call(self._stub.BatchGetFacts, request, timeout)):
             request = fact_requests.get_remaining(response)
         return found.in_order(asked)
 
@@ -141,7 +138,7 @@ class AsyncFacts:
         renew it.
         """
         request = fact_requests.renew(names, request_id=request_id)
-        response = await self._connection._call(self._stub.RenewFacts, request, timeout)
+        response = await self._call(self._stub.RenewFacts, request, timeout)
         return fact_convert.renewals_from_pb(request, response)
 
     async def search(
@@ -180,7 +177,7 @@ class AsyncFacts:
             min_score=min_score,
             view=view,
         )
-        return fact_convert.answer_from_pb(await self._connection._call(self._stub.SearchFacts, request, timeout))
+        return fact_convert.answer_from_pb(await self._call(self._stub.SearchFacts, request, timeout))
 
     async def list(
         self,
@@ -235,9 +232,9 @@ class AsyncFacts:
             page_token=page_token,
             versions=versions,
         )
-        return fact_convert.page_from_pb(await self._connection._call(self._stub.ListFacts, request, timeout))
+        return fact_convert.page_from_pb(await self._call(self._stub.ListFacts, request, timeout))
 
-    async def namespaces(
+    async def list_namespaces(
         self,
         *,
         prefix: Iterable[str] = (),
@@ -254,7 +251,7 @@ class AsyncFacts:
         first, last = (tuple(fact_convert.namespace_to_pb(*each)) for each in ((prefix, "prefix"), (suffix, "suffix")))
         token = ""
         while True:
-            page = await self.namespaces_page(
+            page = await self.list_namespaces_page(
                 prefix=first,
                 suffix=last,
                 max_depth=max_depth,
@@ -267,7 +264,7 @@ class AsyncFacts:
             if not (token := page.next_page_token):
                 return
 
-    async def namespaces_page(
+    async def list_namespaces_page(
         self,
         *,
         prefix: Iterable[str] = (),
@@ -284,7 +281,7 @@ class AsyncFacts:
         request = fact_requests.namespaces_page(
             prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size, page_token=page_token
         )
-        response = await self._connection._call(self._stub.ListNamespaces, request, timeout)
+        response = await self._call(self._stub.ListNamespaces, request, timeout)
         return fact_convert.namespaces_from_pb(response)
 
     async def delete(
@@ -311,7 +308,7 @@ class AsyncFacts:
             request_id=request_id,
             ack=ack,
         )
-        response = await self._connection._call(self._stub.DeleteFact, request, timeout)
+        response = await self._call(self._stub.DeleteFact, request, timeout)
         return receipt_from_pb(response.receipt)
 
     async def delete_many(
@@ -331,9 +328,9 @@ class AsyncFacts:
         request = fact_requests.delete_many(
             namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
         )
-        response = await self._connection._call(self._stub.DeleteFacts, request, timeout)
+        response = await self._call(self._stub.DeleteFacts, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     @property
     def _stub(self) -> "FactServiceAsyncStub":
-        return self._connection._stub(FactServiceStub)
+        return self._connection.stub(FactServiceStub)

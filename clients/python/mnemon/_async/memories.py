@@ -1,13 +1,13 @@
-"""The asyncio client's methods for memories."""
+"""The asyncio client's object for memories."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from mnemon._async.bulk import send_all
+from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
-from mnemon._connection import AsyncConnection
 from mnemon._messages import memories as memory_convert
 from mnemon._messages import memory_requests
 from mnemon._messages.documents import receipt_from_pb
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from mnemon.v1.memory_pb2_grpc import MemoryServiceAsyncStub
 
 
-class AsyncMemoryMethods(AsyncConnection):
-    """Memories whose confidence decays: remember, recall, reinforce and forget."""
+class AsyncMemories(AsyncService):
+    """Memories, as `client.memories`: what is remembered, with a confidence that decays."""
 
-    async def remember(
+    async def add(
         self,
         content: str,
         *,
@@ -53,10 +53,10 @@ class AsyncMemoryMethods(AsyncConnection):
             **tags,
         )
         request = memory_requests.create_memory(memory, embedding=embedding, request_id=request_id, ack=ack)
-        response = await self._call(self._memories.CreateMemory, request, timeout)
+        response = await self._call(self._stub.CreateMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    def remember_many(
+    def add_many(
         self,
         items: Iterable[memories.MemoryLike] | AsyncIterable[memories.MemoryLike],
         *,
@@ -72,9 +72,9 @@ class AsyncMemoryMethods(AsyncConnection):
         unavailable or does not answer a batch within `timeout` seconds. `scope` applies to memories without a scope.
         """
         method = BulkCreateMemories(scope=scope, ack=ack)
-        return send_all(self._target, lambda: self._memories.BulkCreateMemories, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkCreateMemories, method, items, timeout)
 
-    async def recall(
+    async def search(
         self,
         query: str = "",
         *,
@@ -107,15 +107,15 @@ class AsyncMemoryMethods(AsyncConnection):
             view=view,
             explain=explain,
         )
-        return memory_convert.recall_from_pb(await self._call(self._memories.SearchMemories, request, timeout))
+        return memory_convert.recall_from_pb(await self._call(self._stub.SearchMemories, request, timeout))
 
-    async def get_memory(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
+    async def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or forgotten."""
         request = memory_requests.get_memory(memory_id)
-        response = await self._call(self._memories.GetMemory, request, timeout)
+        response = await self._call(self._stub.GetMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    async def list_memories(
+    async def list(
         self,
         *,
         min_confidence: float = 0.0,
@@ -130,7 +130,7 @@ class AsyncMemoryMethods(AsyncConnection):
         """
         token = ""
         while True:
-            page = await self.list_memories_page(
+            page = await self.list_page(
                 page_size=page_size,
                 page_token=token,
                 min_confidence=min_confidence,
@@ -143,7 +143,7 @@ class AsyncMemoryMethods(AsyncConnection):
             if not (token := page.next_page_token):
                 return
 
-    async def list_memories_page(
+    async def list_page(
         self,
         *,
         page_size: int = 0,
@@ -164,9 +164,9 @@ class AsyncMemoryMethods(AsyncConnection):
             min_confidence=min_confidence,
             show_deleted=show_deleted,
         )
-        return memory_convert.page_from_pb(await self._call(self._memories.ListMemories, request, timeout))
+        return memory_convert.page_from_pb(await self._call(self._stub.ListMemories, request, timeout))
 
-    async def count_memories(
+    async def count(
         self,
         *,
         min_confidence: float = 0.0,
@@ -176,10 +176,10 @@ class AsyncMemoryMethods(AsyncConnection):
     ) -> int:
         """Counts the memories that match; with `show_deleted`, including those that are forgotten but not purged."""
         request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
-        response = await self._call(self._memories.CountMemories, request, timeout)
+        response = await self._call(self._stub.CountMemories, request, timeout)
         return response.count
 
-    async def update_memory(
+    async def update(
         self,
         memory_id: str,
         *,
@@ -215,7 +215,7 @@ class AsyncMemoryMethods(AsyncConnection):
             request_id=request_id,
             **tags,
         )
-        response = await self._call(self._memories.UpdateMemory, request, timeout)
+        response = await self._call(self._stub.UpdateMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
     async def reinforce(
@@ -230,10 +230,10 @@ class AsyncMemoryMethods(AsyncConnection):
         request = memory_requests.reinforce_memory(
             memory_id, expected_revision=expected_revision, request_id=request_id
         )
-        response = await self._call(self._memories.ReinforceMemory, request, timeout)
+        response = await self._call(self._stub.ReinforceMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    async def forget(
+    async def delete(
         self,
         memory_id: str,
         *,
@@ -243,7 +243,7 @@ class AsyncMemoryMethods(AsyncConnection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Soft-deletes a memory: nothing finds it any more. `unforget` restores it; `purge` removes it for good.
+        """Soft-deletes a memory: nothing finds it any more. `undelete` restores it; `purge` removes it for good.
 
         Raises MemoryNotFoundError if it does not exist; with `allow_missing`, the outcome in the receipt is then
         MISSING. Raises InvalidOperationError if it is already forgotten.
@@ -255,10 +255,10 @@ class AsyncMemoryMethods(AsyncConnection):
             request_id=request_id,
             ack=ack,
         )
-        response = await self._call(self._memories.DeleteMemory, request, timeout)
+        response = await self._call(self._stub.DeleteMemory, request, timeout)
         return receipt_from_pb(response.receipt)
 
-    async def unforget(
+    async def undelete(
         self,
         memory_id: str,
         *,
@@ -266,9 +266,9 @@ class AsyncMemoryMethods(AsyncConnection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> memories.Memory:
-        """Undoes `forget`. Raises InvalidOperationError if the memory is not forgotten."""
+        """Undoes `delete`. Raises InvalidOperationError if the memory is not forgotten."""
         request = memory_requests.undelete_memory(memory_id, expected_revision=expected_revision, request_id=request_id)
-        response = await self._call(self._memories.UndeleteMemory, request, timeout)
+        response = await self._call(self._stub.UndeleteMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
     async def purge(
@@ -293,7 +293,7 @@ class AsyncMemoryMethods(AsyncConnection):
             dry_run=dry_run,
             request_id=request_id,
         )
-        response = await self._call(self._memories.PurgeMemories, request, timeout)
+        response = await self._call(self._stub.PurgeMemories, request, timeout)
         return memories.PurgeReceipt(response.purged_count, response.replayed)
 
     async def forecast(
@@ -312,17 +312,17 @@ class AsyncMemoryMethods(AsyncConnection):
         """
         request = memory_requests.forecast_memories(by, which=which, min_confidence=min_confidence, page_size=page_size)
         while True:
-            response = await self._call(self._memories.ForecastMemories, request, timeout)
+            response = await self._call(self._stub.ForecastMemories, request, timeout)
             for forecast in response.forecasts:
                 yield memory_convert.forecast_from_pb(forecast)
             if not (token := response.next_page_token):
                 return
             request.page_token = token
 
-    async def memory_status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
+    async def status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
         """Returns the state of the memory service and of what it depends on."""
-        return memory_convert.status_from_pb(await self._call(self._memories.GetStatus, pb.GetStatusRequest(), timeout))
+        return memory_convert.status_from_pb(await self._call(self._stub.GetStatus, pb.GetStatusRequest(), timeout))
 
     @property
-    def _memories(self) -> "MemoryServiceAsyncStub":
-        return self._stub(MemoryServiceStub)
+    def _stub(self) -> "MemoryServiceAsyncStub":
+        return self._connection.stub(MemoryServiceStub)

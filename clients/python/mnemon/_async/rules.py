@@ -1,9 +1,9 @@
-"""The asyncio client's methods for merge rules."""
+"""The asyncio client's object for merge rules."""
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mnemon._connection import AsyncConnection
+from mnemon._async.service import AsyncService
 from mnemon._messages import rule_requests
 from mnemon._messages import rules as rule_convert
 from mnemon._values import rules, semantic
@@ -13,15 +13,18 @@ from mnemon.v1.rules_pb2_grpc import RulesServiceStub
 if TYPE_CHECKING:
     from mnemon.v1.rules_pb2_grpc import RulesServiceAsyncStub
 
+# In the class, `list` is a method.
+_WrittenRules: TypeAlias = list[dict[str, Any]]
 
-class AsyncRuleMethods(AsyncConnection):
-    """Merge rules: what counts as a conflict, how it is decided, and how statements are merged. Rules inherit.
 
-    Rules are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError, which names
-    it.
+class AsyncRules(AsyncService):
+    """Merge rules, as `client.rules`: what counts as a conflict, how it is decided, and how statements are merged.
+
+    Rules inherit, and are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError,
+    which names it.
     """
 
-    async def register_rule(
+    async def add(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
     ) -> rules.StoredRule:
         """Adds a rule, and returns it as stored.
@@ -30,13 +33,13 @@ class AsyncRuleMethods(AsyncConnection):
         and CircularInheritanceError.
         """
         request = rule_requests.register(rule, request_id=request_id)
-        return rule_convert.stored_from_pb(await self._call(self._rules.RegisterRule, request, timeout))
+        return rule_convert.stored_from_pb(await self._call(self._stub.RegisterRule, request, timeout))
 
-    async def get_rule(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
+    async def get(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
         """Returns a rule as it was written. Raises RuleNotFoundError if it does not exist."""
-        return rule_convert.stored_from_pb(await self._call(self._rules.GetRule, rule_requests.get(name), timeout))
+        return rule_convert.stored_from_pb(await self._call(self._stub.GetRule, rule_requests.get(name), timeout))
 
-    async def update_rule(
+    async def update(
         self,
         name: str,
         changes: rules.MergeRule | None = None,
@@ -60,9 +63,9 @@ class AsyncRuleMethods(AsyncConnection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return rule_convert.stored_from_pb(await self._call(self._rules.UpdateRule, request, timeout))
+        return rule_convert.stored_from_pb(await self._call(self._stub.UpdateRule, request, timeout))
 
-    async def delete_rule(
+    async def delete(
         self,
         name: str,
         *,
@@ -85,9 +88,9 @@ class AsyncRuleMethods(AsyncConnection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return rule_convert.deleted_from_pb(await self._call(self._rules.DeleteRule, request, timeout))
+        return rule_convert.deleted_from_pb(await self._call(self._stub.DeleteRule, request, timeout))
 
-    async def list_rules(
+    async def list(
         self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """Yields all rules as they were written, in the order of registration or of matching.
@@ -97,13 +100,13 @@ class AsyncRuleMethods(AsyncConnection):
         """
         token = ""
         while True:
-            page = await self.list_rules_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
+            page = await self.list_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
             for each in page.rules:
                 yield each
             if not (token := page.next_page_token):
                 return
 
-    async def list_rules_page(
+    async def list_page(
         self,
         *,
         order: str = rules.RuleOrder.REGISTRATION,
@@ -116,32 +119,30 @@ class AsyncRuleMethods(AsyncConnection):
         The order must be that of the previous page. Raises InvalidPageTokenError if it differs.
         """
         request = rule_requests.list_page(order=order, page_size=page_size, page_token=page_token)
-        return rule_convert.page_from_pb(await self._call(self._rules.ListRules, request, timeout))
+        return rule_convert.page_from_pb(await self._call(self._stub.ListRules, request, timeout))
 
-    async def find_matching_rule(
-        self, candidate: semantic.SemanticMemory, *, timeout: float | None = None
-    ) -> dict[str, Any]:
+    async def match(self, candidate: semantic.SemanticMemory, *, timeout: float | None = None) -> dict[str, Any]:
         """Returns the rule that applies to a statement, with everything that it inherits.
 
         User, persona, source and importance decide: the enabled rule with the highest priority whose conditions match,
         or "default".
         """
         request = rule_requests.find_matching(candidate)
-        response = await self._call(self._rules.FindMatchingRule, request, timeout)
+        response = await self._call(self._stub.FindMatchingRule, request, timeout)
         return rule_convert.rule_from_pb(response.rule)
 
-    async def resolve_rule(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
+    async def resolve(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
         """Returns a rule with everything that it inherits, and the origin of each field. Raises RuleNotFoundError."""
         return rule_convert.resolved_from_pb(
-            await self._call(self._rules.ResolveRule, rule_requests.resolve(name), timeout)
+            await self._call(self._stub.ResolveRule, rule_requests.resolve(name), timeout)
         )
 
-    async def export_rules(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Returns all rules as they were written, in the order of their registration, for `load_rules`."""
-        response = await self._call(self._rules.ExportRules, pb.ExportRulesRequest(), timeout)
+    async def export(self, *, timeout: float | None = None) -> _WrittenRules:
+        """Returns all rules as they were written, in the order of their registration, for `load`."""
+        response = await self._call(self._stub.ExportRules, pb.ExportRulesRequest(), timeout)
         return list(map(rule_convert.rule_from_pb, response.rules))
 
-    async def load_rules(
+    async def load(
         self,
         given: Iterable[rules.MergeRule],
         *,
@@ -156,14 +157,14 @@ class AsyncRuleMethods(AsyncConnection):
         otherwise a missing base raises UnknownBaseRuleError. Raises CircularInheritanceError.
         """
         request = rule_requests.load(given, replace_all=replace_all, lenient=lenient, request_id=request_id)
-        return rule_convert.loaded_from_pb(await self._call(self._rules.LoadRules, request, timeout))
+        return rule_convert.loaded_from_pb(await self._call(self._stub.LoadRules, request, timeout))
 
-    async def reset_rules(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
+    async def reset(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
         """Removes all rules, resets "default", and returns the version of the registry."""
         request = rule_requests.reset(request_id=request_id)
-        response = await self._call(self._rules.ResetRules, request, timeout)
+        response = await self._call(self._stub.ResetRules, request, timeout)
         return response.registry_version
 
     @property
-    def _rules(self) -> "RulesServiceAsyncStub":
-        return self._stub(RulesServiceStub)
+    def _stub(self) -> "RulesServiceAsyncStub":
+        return self._connection.stub(RulesServiceStub)

@@ -1,4 +1,4 @@
-"""The asyncio client's methods for the timeline."""
+"""The asyncio client's object for the timeline."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from datetime import datetime
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Unpack
 import grpc
 
 from mnemon._async.bulk import send_all
+from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
-from mnemon._connection import AsyncConnection
 from mnemon._messages import timeline as timeline_convert
 from mnemon._messages import timeline_requests
 from mnemon._status import error_from_call
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceAsyncStub
 
 
-class AsyncTimelineMethods(AsyncConnection):
-    """Events, ordered by when they happened: record, find by time and by text, count and prune."""
+class AsyncTimeline(AsyncService):
+    """Events, as `client.timeline`, ordered by when they happened."""
 
-    async def record_event(
+    async def add(
         self,
         event_type: str,
         content: str = "",
@@ -67,9 +67,9 @@ class AsyncTimelineMethods(AsyncConnection):
             metadata=metadata or {},
         )
         request = timeline_requests.record(event, request_id=request_id)
-        return timeline_convert.recorded_from_pb(await self._call(self._timeline.RecordEvent, request, timeout))
+        return timeline_convert.recorded_from_pb(await self._call(self._stub.RecordEvent, request, timeout))
 
-    def record_events(
+    def add_many(
         self,
         items: Iterable[timeline.EpisodicEvent] | AsyncIterable[timeline.EpisodicEvent],
         *,
@@ -84,9 +84,9 @@ class AsyncTimelineMethods(AsyncConnection):
         a batch within `timeout` seconds. `scope` applies to events without a scope.
         """
         method = RecordEvents(scope=scope)
-        return send_all(self._target, lambda: self._timeline.BulkRecordEvents, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkRecordEvents, method, items, timeout)
 
-    async def query_window(
+    async def search(
         self,
         query: str | None = None,
         *,
@@ -119,9 +119,9 @@ class AsyncTimelineMethods(AsyncConnection):
             page_token=page_token,
             which=which,
         )
-        return timeline_convert.window_from_pb(await self._call(self._timeline.QueryWindow, request, timeout))
+        return timeline_convert.window_from_pb(await self._call(self._stub.QueryWindow, request, timeout))
 
-    async def window_events(
+    async def list(
         self,
         *,
         last_days: int | None = None,
@@ -131,59 +131,56 @@ class AsyncTimelineMethods(AsyncConnection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> AsyncIterator[timeline.EpisodicEvent]:
-        """Yields all events of a window of time, newest first. The window is that of `query_window`.
+        """Yields all events that match, newest first: of all times, or of the window that is given as in `search`.
 
         `timeout` applies to each page.
         """
         token = ""
         while True:
-            page = await self.query_window(
+            page = await self.list_page(
                 last_days=last_days,
                 since=since,
                 until=until,
-                top_k=page_size or timeline_requests.TOP_K_DEFAULT,
+                page_size=page_size,
                 page_token=token,
                 timeout=timeout,
                 **which,
             )
-            for event in page:
-                yield event
-            if not (token := page.next_page_token):
-                return
-
-    async def recent_events(
-        self,
-        *,
-        page_size: int = 0,
-        timeout: float | None = None,
-        **which: Unpack[timeline.EventFilters],
-    ) -> AsyncIterator[timeline.EpisodicEvent]:
-        """Yields all events that match, newest first. `timeout` applies to each page."""
-        token = ""
-        while True:
-            page = await self.recent_events_page(page_size=page_size, page_token=token, timeout=timeout, **which)
             for event in page.events:
                 yield event
             if not (token := page.next_page_token):
                 return
 
-    async def recent_events_page(
+    async def list_page(
         self,
         *,
+        last_days: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.TimelinePage:
-        """Returns one page of the newest events: 50 if `page_size` is 0, at most 1,000. See `query_window` for its
-        limits.
+        """Returns one page of the newest events: 50 if `page_size` is 0, at most 1,000. See `search` for its limits.
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
-        return timeline_convert.page_from_pb(await self._call(self._timeline.ListRecentEvents, request, timeout))
+        if last_days is None and since is None and until is None:
+            request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
+            return timeline_convert.page_from_pb(await self._call(self._stub.ListRecentEvents, request, timeout))
+        answer = await self.search(
+            last_days=last_days,
+            since=since,
+            until=until,
+            top_k=page_size or timeline_requests.TOP_K_DEFAULT,
+            page_token=page_token,
+            timeout=timeout,
+            **which,
+        )
+        return timeline.TimelinePage(answer.events, answer.next_page_token)
 
-    async def summarize_events(
+    async def summarize(
         self,
         *,
         since: datetime | None = None,
@@ -193,16 +190,30 @@ class AsyncTimelineMethods(AsyncConnection):
     ) -> timeline.EventSummary:
         """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day."""
         request = timeline_requests.summarize(since=since, until=until, which=which)
-        return timeline_convert.summary_from_pb(await self._call(self._timeline.SummarizeRange, request, timeout))
+        return timeline_convert.summary_from_pb(await self._call(self._stub.SummarizeRange, request, timeout))
 
-    async def get_event(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
+    async def get(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
         """Returns one event. Raises EventNotFoundError if it does not exist."""
-        response = await self._call(self._timeline.GetEvent, timeline_requests.get(event_id), timeout)
+        response = await self._call(self._stub.GetEvent, timeline_requests.get(event_id), timeout)
         return timeline_convert.happened_from_pb(response.event)
 
-    async def prune_events(
+    async def delete(
         self,
-        event_ids: Iterable[str] = (),
+        event_id: str,
+        *,
+        allow_missing: bool = False,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> timeline.PruneReceipt:
+        """Permanently removes one event, as `delete_many` does.
+
+        Raises EventNotFoundError if it does not exist; with `allow_missing`, the receipt then names no event.
+        """
+        return await self.delete_many((event_id,), allow_missing=allow_missing, request_id=request_id, timeout=timeout)
+
+    async def delete_many(
+        self,
+        event_ids: Iterable[str] | None = None,
         *,
         before: datetime | None = None,
         allow_missing: bool = False,
@@ -226,9 +237,9 @@ class AsyncTimelineMethods(AsyncConnection):
             dry_run=dry_run,
             request_id=request_id,
         )
-        return timeline_convert.pruned_from_pb(await self._call(self._timeline.PruneEvents, request, timeout))
+        return timeline_convert.pruned_from_pb(await self._call(self._stub.PruneEvents, request, timeout))
 
-    async def compact_timeline(
+    async def compact(
         self, *, request_id: str | None = None, timeout: float | None = None
     ) -> AsyncIterator[timeline.CompactionProgress]:
         """Seals, rewrites and joins segments, returns disk space, and yields the progress.
@@ -237,20 +248,20 @@ class AsyncTimelineMethods(AsyncConnection):
         sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
         `request_id` follows it, or returns its end.
         """
-        stream = self._timeline.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
+        stream = self._stub.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
         try:
             async for progress in stream:
                 yield timeline_convert.progress_from_pb(progress)
         except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self.address, timeout=timeout) from error
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
             stream.cancel()
 
-    async def timeline_status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
+    async def status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
         """Returns the state of the timeline, and which events were lost to damage."""
         request = pb.GetTimelineStatusRequest()
-        return timeline_convert.status_from_pb(await self._call(self._timeline.GetTimelineStatus, request, timeout))
+        return timeline_convert.status_from_pb(await self._call(self._stub.GetTimelineStatus, request, timeout))
 
     @property
-    def _timeline(self) -> "EpisodicMemoryServiceAsyncStub":
-        return self._stub(EpisodicMemoryServiceStub)
+    def _stub(self) -> "EpisodicMemoryServiceAsyncStub":
+        return self._connection.stub(EpisodicMemoryServiceStub)

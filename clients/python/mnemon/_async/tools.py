@@ -1,10 +1,10 @@
-"""The asyncio client's methods for tools."""
+"""The asyncio client's object for tools."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon import _tool_definitions as definitions
-from mnemon._connection import AsyncConnection
+from mnemon._async.service import AsyncService
 from mnemon._messages import tool_requests
 from mnemon._messages import tools as tool_convert
 from mnemon._values import documents as values
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mnemon.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 
-class AsyncTools:
+class AsyncTools(AsyncService):
     """Memory for a language model, as `client.tools`: the tools' descriptions, and calls of the tools.
 
         async with AsyncClient() as memory:
@@ -29,9 +29,6 @@ class AsyncTools:
     agent_id]) or ("agent", agent_id), depending on `config`. Raises ConfigurationError if that gives no namespace. The
     client does not repeat a failed call, because only the caller knows whether an operator's tool may run twice.
     """
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
 
     async def list(
         self,
@@ -51,7 +48,7 @@ class AsyncTools:
             manage_instructions=manage_instructions,
             search_instructions=search_instructions,
         )
-        response = await self._connection._call(self._stub.ListTools, request, timeout)
+        response = await self._call(self._stub.ListTools, request, timeout)
         return tuple(map(tool_convert.tool_from_pb, response.tools))
 
     async def schemas(
@@ -98,7 +95,7 @@ class AsyncTools:
         request = tool_requests.call(
             tool, arguments, about=about, response_format=response_format, request_id=request_id
         )
-        response = await self._connection._call(self._stub.CallTool, request, timeout, repeatable=False)
+        response = await self._call(self._stub.CallTool, request, timeout, repeatable=False)
         return tool_convert.output_from_pb(response.output)
 
     async def parse(
@@ -106,7 +103,7 @@ class AsyncTools:
     ) -> tools.ParsedText:
         """Finds the calls in a model's text without running them. `options` are those of `ParseOptions`."""
         request = tool_requests.parse(text, options)
-        response = await self._connection._call(self._stub.ParseToolCalls, request, timeout)
+        response = await self._call(self._stub.ParseToolCalls, request, timeout)
         return tool_convert.parsed_from_pb(response.parsed)
 
     async def execute(
@@ -133,14 +130,14 @@ class AsyncTools:
         request = tool_requests.execute(
             text, options, about=about, response_format=response_format, request_id=request_id
         )
-        response = await self._connection._call(self._stub.ExecuteText, request, timeout, repeatable=False)
+        response = await self._call(self._stub.ExecuteText, request, timeout, repeatable=False)
         return tool_convert.executed_from_pb(response)
 
     async def stats(self, *, timeout: float | None = None) -> tools.ProtocolStats:
         """Counts the texts that were parsed since the vault was opened, by outcome."""
         request = pb.GetProtocolStatsRequest()
-        return tool_convert.stats_from_pb(await self._connection._call(self._stub.GetProtocolStats, request, timeout))
+        return tool_convert.stats_from_pb(await self._call(self._stub.GetProtocolStats, request, timeout))
 
     @property
     def _stub(self) -> "ToolServiceAsyncStub":
-        return self._connection._stub(ToolServiceStub)
+        return self._connection.stub(ToolServiceStub)

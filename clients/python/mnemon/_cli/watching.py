@@ -95,7 +95,7 @@ def show_changes(
 ) -> None:
     """Show the changes that the server still keeps, and exit."""
     _check_room(full=full, as_json=as_json)
-    for change in session.client.changes(_place(since), types=types, scope=scope, ids=ids, full=full):
+    for change in session.client.changes.list(_place(since), types=types, scope=scope, ids=ids, full=full):
         click.echo(change.to_json() if as_json else _line(change))
 
 

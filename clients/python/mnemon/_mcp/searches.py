@@ -62,7 +62,9 @@ class OwnTool:
 
 
 async def _search_knowledge(client: AsyncClient, identity: Identity, given: KnowledgeSearch) -> str:
-    answer = await client.search(given.query, top_k=given.limit, filters=given.filter, scope=identity.documents)
+    answer = await client.documents.search(
+        given.query, top_k=given.limit, filters=given.filter, scope=identity.documents
+    )
     found = (
         {
             "doc_id": hit.doc_id,
@@ -81,7 +83,7 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
         which["user"] = identity.user
     if given.event_types:
         which["event_types"] = given.event_types
-    answer = await client.query_window(
+    answer = await client.timeline.search(
         given.query if given.query.strip() else None,
         # Without a start, the server would only search the last 30 days.
         since=_in_utc(given.since) or _BEGINNING,

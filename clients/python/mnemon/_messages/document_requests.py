@@ -13,7 +13,7 @@ from mnemon._values.filters import FilterLike, as_filter
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 DocumentLike: TypeAlias = values.Document | tuple[str, str] | tuple[str, str, Mapping[str, values.MetadataValue] | None]
-"""A document for `index_many`: a `Document`, `(id, content)` or `(id, content, metadata)`."""
+"""A document for `put_many`: a `Document`, `(id, content)` or `(id, content, metadata)`."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -43,7 +43,7 @@ def index_document(
 
 
 def index_document_like(given: object, *, scope: values.Scope | None, ack: str) -> pb.IndexDocumentRequest:
-    """A write of one item of `index_many`; `scope` applies if the item has none."""
+    """A write of one item of `put_many`; `scope` applies if the item has none."""
     if isinstance(given, values.Document):
         own = given.scope if given.scope != values.Scope() else scope
         return index_document(given.doc_id, given.content, given.metadata, scope=own, ack=ack)
@@ -55,7 +55,7 @@ def index_document_like(given: object, *, scope: values.Scope | None, ack: str) 
 
 
 def id_of(given: object) -> str:
-    """The id of an item of `index_many`, as far as it has one."""
+    """The id of an item of `put_many`, as far as it has one."""
     found = given.doc_id if isinstance(given, values.Document) else given
     if isinstance(found, tuple) and found:
         found = found[0]

@@ -19,6 +19,19 @@ def texts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: convert.text(name, getattr(value, name)) for name in names}
 
 
+def ids_to_pb(field: str, given: Iterable[str] | None) -> list[str]:
+    """The ids of the records to remove; None if a filter selects them."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        raise convert.invalid(field, f"must be several ids, such as [{given!r}]")
+    ids = [convert.text(field, each) for each in given]
+    if not ids:
+        # Otherwise a list that happens to be empty would remove all that match the filter.
+        raise convert.invalid(field, "must name at least one; to remove all that match a filter, leave it out")
+    return ids
+
+
 def field_reader(kind: type[Any], descriptor: Descriptor) -> Callable[[Any], dict[str, Any]]:
     """Reads, for a value of this kind, all fields that have the same name in the message or in its scope.
 

@@ -39,7 +39,7 @@ def create_memory(
 
 
 def create_memory_like(given: object, *, scope: values.Scope | None, ack: str) -> pb.CreateMemoryRequest:
-    """A new memory from one item of `remember_many`; `scope` applies if the item has none."""
+    """A new memory from one item of `add_many`; `scope` applies if the item has none."""
     memory, embedding = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if isinstance(memory, str):
         memory = memories.Memory(memory)

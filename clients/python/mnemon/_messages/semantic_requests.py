@@ -9,6 +9,7 @@ from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import semantic as semantic_convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import ids_to_pb
 from mnemon._messages.memories import vector_to_pb
 from mnemon._values import documents as values
 from mnemon._values import semantic
@@ -34,7 +35,7 @@ def save(
 def save_like(
     given: object, *, scope: values.Scope | None, conflict_policy: str, rule: str
 ) -> pb.SaveSemanticMemoryRequest:
-    """A new statement from one item of `save_semantic_many`; `scope` applies if the item has none."""
+    """A new statement from one item of `add_many`; `scope` applies if the item has none."""
     memory = semantic.SemanticMemory(given) if isinstance(given, str) else given
     if not isinstance(memory, semantic.SemanticMemory):
         raise invalid("memory", "must be text or a SemanticMemory")
@@ -81,19 +82,17 @@ def list_page(
 
 
 def delete(
-    memory_ids: Iterable[str],
+    memory_ids: Iterable[str] | None,
     *,
     which: semantic.SemanticFilters,
     allow_missing: bool,
-    expected_revision: int | None,
-    dry_run: bool,
+    expected_revision: int | None = None,
+    dry_run: bool = False,
     request_id: str | None,
 ) -> pb.DeleteSemanticMemoriesRequest:
     """A removal for good."""
-    if isinstance(memory_ids, str):
-        raise invalid("memory_ids", f"must be several ids, such as [{memory_ids!r}]")
     return pb.DeleteSemanticMemoriesRequest(
-        memory_ids=[convert.text("memory_ids", each) for each in memory_ids],
+        memory_ids=ids_to_pb("memory_ids", memory_ids),
         filter=semantic_convert.semantic_filter_to_pb(which),
         allow_missing=allow_missing,
         expected_revision=expected_revision,

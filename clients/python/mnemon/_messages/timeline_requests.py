@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from mnemon._messages import documents as convert
 from mnemon._messages import timeline as timeline_convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import ids_to_pb
 from mnemon._messages.memories import time_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import documents as values
@@ -25,7 +26,7 @@ def record(event: timeline.EpisodicEvent, *, request_id: str | None) -> pb.Recor
 
 
 def event_like(given: object, *, scope: values.Scope | None) -> pb.EpisodicEvent:
-    """One item of `record_events`; `scope` applies if the item has none."""
+    """One item of `add_many`; `scope` applies if the item has none."""
     if not isinstance(given, timeline.EpisodicEvent):
         raise invalid("event", "must be an EpisodicEvent")
     if scope is not None and given.scope == values.Scope():
@@ -89,7 +90,7 @@ def get(event_id: str) -> pb.GetEventRequest:
 
 
 def prune(
-    event_ids: Iterable[str],
+    event_ids: Iterable[str] | None,
     *,
     before: datetime | None,
     which: timeline.EventFilters,
@@ -98,12 +99,10 @@ def prune(
     request_id: str | None,
 ) -> pb.PruneEventsRequest:
     """A removal for good."""
-    if isinstance(event_ids, str):
-        raise invalid("event_ids", f"must be several ids, such as [{event_ids!r}]")
     return pb.PruneEventsRequest(
         before=None if before is None else time_to_pb("before", before),
         filter=timeline_convert.event_filter_to_pb(which),
-        event_ids=[convert.text("event_ids", each) for each in event_ids],
+        event_ids=ids_to_pb("event_ids", event_ids),
         allow_missing=allow_missing,
         dry_run=dry_run,
         request_id=request_id_to_pb(request_id),

@@ -1,5 +1,5 @@
 # Generated from _async/archive.py by `make generate`: change that file instead.
-"""The blocking client's exports and imports."""
+"""The blocking client's object for exports and imports."""
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -10,9 +10,9 @@ import grpc
 from mnemon import _archive_lines as lines
 from mnemon._archive_import import ImportRecords, Line, LineSorter
 from mnemon._bulk import ANSWER_TIMEOUT_S
-from mnemon._connection import Connection
 from mnemon._status import error_from_call
 from mnemon._sync.bulk import each_of, send_all
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
 from mnemon.v1 import archive_pb2 as pb
@@ -21,7 +21,7 @@ from mnemon.v1.archive_pb2_grpc import ArchiveServiceStub
 Lines = Iterable[ArchiveLine | str | bytes]
 
 
-class Archive:
+class Archive(Service):
     """What a vault holds, as lines of JSON, which a client has as `client.archive`.
 
     with Client() as memory:
@@ -29,9 +29,6 @@ class Archive:
             for line in memory.archive.export():
                 file.write(json.dumps(line, ensure_ascii=False) + "\\n")
     """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def export(
         self,
@@ -60,7 +57,7 @@ class Archive:
             for response in stream:
                 yield from lines.lines_of(response)
         except grpc.RpcError as error:
-            raise error_from_call(error, address=self._connection.address, timeout=timeout) from error
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
             stream.cancel()
 
@@ -85,14 +82,14 @@ class Archive:
         """
         sorter = LineSorter()
         method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)
-        target, records = self._connection._target, _records(sorter, archive)
+        target, records = self._connection.target, _records(sorter, archive)
         with closing(send_all(target, lambda: self._stub.ImportRecords, method, records, timeout)) as results:
             yield from results
         sorter.check_end()
 
     @property
     def _stub(self) -> ArchiveServiceStub:
-        return self._connection._stub(ArchiveServiceStub)
+        return self._connection.stub(ArchiveServiceStub)
 
 
 def _records(sorter: LineSorter, archive: Lines) -> Iterator[Line]:

@@ -1,59 +1,132 @@
 # Generated from _async/client.py by `make generate`: change that file instead.
 """The blocking client."""
 
+import os
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._connection import Connection
+from mnemon._messages.server import info_from_pb
 from mnemon._sync.archive import Archive
-from mnemon._sync.bridge import BridgeMethods
-from mnemon._sync.conflicts import ConflictMethods
-from mnemon._sync.documents import DocumentMethods
+from mnemon._sync.bridge import Bridge
+from mnemon._sync.changes import Changes
+from mnemon._sync.conflicts import Conflicts
+from mnemon._sync.documents import Documents
 from mnemon._sync.facts import Facts
-from mnemon._sync.feed import ChangeMethods
-from mnemon._sync.memories import MemoryMethods
-from mnemon._sync.rules import RuleMethods
-from mnemon._sync.semantic import SemanticMethods
-from mnemon._sync.server import ServerMethods
-from mnemon._sync.timeline import TimelineMethods
+from mnemon._sync.memories import Memories
+from mnemon._sync.rules import Rules
+from mnemon._sync.semantic import Semantic
+from mnemon._sync.timeline import Timeline
 from mnemon._sync.tools import Tools
+from mnemon._values.server import ServerInfo
+from mnemon.v1 import server_pb2 as pb
+from mnemon.v1.server_pb2_grpc import ServerServiceStub
 
 
-class Client(
-    DocumentMethods,
-    MemoryMethods,
-    SemanticMethods,
-    ConflictMethods,
-    RuleMethods,
-    TimelineMethods,
-    BridgeMethods,
-    ChangeMethods,
-    ServerMethods,
-):
-    """A connection to a Mnemon server, safe to share between threads.
+class Client:
+    """A client of a Mnemon server, safe to share between threads.
 
-    `address` is host:port or unix:path. Its default is MNEMON_ADDRESS, then 127.0.0.1:50051. Plaintext is for this
-    machine only. For another machine, pass `tls` (with the system's roots, or those of `ca_file`), `credentials`, or
-    `insecure`. `timeout` is the deadline of each call in seconds; every method can override it. The client does not
-    connect before the first call. It repeats a call up to three times while the server is unavailable. Writes carry a
-    request_id, so a repeated write happens once. All methods raise subclasses of `MnemonError`.
+    It has an object for each kind of record, and all of them use its one connection:
 
-        with Client("127.0.0.1:50051") as memory:
-            memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
-            hits = memory.search("Where does Ada sit?")
-            memory.remember("Ada dislikes early flights.", type="preference", user="ada")
-            facts = memory.recall("When should Ada fly?", user="ada")
-            memory.save_semantic("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
-            memory.record_event("conversation", "Ada asked for the train.", user="ada")
+        documents   texts under your own ids, searched by meaning and by word
+        memories    what is remembered with a confidence that decays
+        semantic    statements about users, without duplicates
+        conflicts   statements that conflict: detect, decide, merge, undo
+        rules       the rules by which conflicts are decided
+        timeline    events, ordered by when they happened
+        bridge      makes statements of events
+        facts       JSON objects under keys of namespaces
+        tools       memory as tools for a language model
+        archive     everything, exported to lines of JSON and imported again
+        changes     every change, in order
+
+    `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
+
+        with Client("127.0.0.1:50051") as client:
+            client.remember("Ada dislikes early flights.", type="preference", user="ada")
+            print(client.recall("When should Ada fly?", user="ada"))
+            client.documents.put("note-1", "Ada prefers window seats.", {"topic": "travel"})
+            print(client.documents.search("Where does Ada sit?"))
+            client.semantic.add("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
+            client.timeline.add("conversation", "Ada asked for the train.", user="ada")
+
+    All methods raise subclasses of `MnemonError`.
     """
 
-    @property
-    def archive(self) -> Archive:
-        """The contents of the vault as lines of JSON: export and import."""
-        return Archive(self)
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        tls: bool = False,
+        ca_file: str | os.PathLike[str] | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        insecure: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Prepares a connection. The client does not connect before the first call.
+
+        It repeats a call up to three times while the server is unavailable. Writes carry a request_id, so a repeated
+        write happens once.
+
+        Args:
+            address: host:port or unix:path. Its default is MNEMON_ADDRESS, then 127.0.0.1:50051.
+            tls: encrypts the connection, with the system's roots. Plaintext is for this machine only.
+            ca_file: encrypts it, with the roots of this PEM file.
+            credentials: encrypts it, with these.
+            insecure: permits plaintext to another machine.
+            timeout: the deadline of each call in seconds; every method can override it.
+        """
+        target = Target.resolve(
+            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
+        )
+        self._use(Connection(target))
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
+        self.documents = Documents(connection)
+        self.memories = Memories(connection)
+        self.semantic = Semantic(connection)
+        self.conflicts = Conflicts(connection)
+        self.rules = Rules(connection)
+        self.timeline = Timeline(connection)
+        self.bridge = Bridge(connection)
+        self.facts = Facts(connection)
+        self.tools = Tools(connection)
+        self.archive = Archive(connection)
+        self.changes = Changes(connection)
+        self.remember = self.memories.add
+        self.recall = self.memories.search
+        self.watch = self.changes.watch
 
     @property
-    def facts(self) -> Facts:
-        """JSON objects under keys of namespaces: what tools store, and what applications store."""
-        return Facts(self)
+    def address(self) -> str:
+        """The address that is dialled."""
+        return self._connection.target.address
 
-    @property
-    def tools(self) -> Tools:
-        """Memory for a language model: the tools' descriptions, and calls of the tools."""
-        return Tools(self)
+    def server_info(self, *, timeout: float | None = None) -> ServerInfo:
+        """Returns version, capabilities, limits, embedding model and vault of the server."""
+        stub = self._connection.stub(ServerServiceStub)
+        return info_from_pb(self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+
+    def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""
+        self._connection.wait_until_ready(timeout)
+
+    def close(self) -> None:
+        """Ends the connection and the calls in flight. Calling it again does nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._connection.closed else "open"
+        return f"<{type(self).__name__} {self._connection.name!r} ({state})>"

@@ -1,21 +1,21 @@
 # Generated from _async/conflicts.py by `make generate`: change that file instead.
-"""The blocking client's methods for conflicts."""
+"""The blocking client's object for conflicts."""
 
 from collections.abc import Iterator
 
-from mnemon._connection import Connection
 from mnemon._messages import conflict_requests
 from mnemon._messages import conflicts as conflict_convert
 from mnemon._messages.decisions import decision_page_from_pb
+from mnemon._sync.service import Service
 from mnemon._values import conflicts, decisions, semantic
 from mnemon._values.rules import MergeRule
 from mnemon.v1.conflicts_pb2_grpc import ConflictServiceStub
 
 
-class ConflictMethods(Connection):
-    """Statements that conflict: detect, decide, merge and undo, each as a separate step."""
+class Conflicts(Service):
+    """Statements that conflict, as `client.conflicts`: detect, decide, merge and undo, each as a separate step."""
 
-    def detect_conflicts(
+    def detect(
         self,
         candidate: semantic.MemoryReference,
         *,
@@ -31,7 +31,7 @@ class ConflictMethods(Connection):
         1 to 1,000; None means 100. Raises MemoryNotFoundError and RuleNotFoundError.
         """
         request = conflict_requests.detect(candidate, rule=rule, detection=detection, limit=limit)
-        return conflict_convert.detected_from_pb(self._call(self._conflicts.DetectConflicts, request, timeout))
+        return conflict_convert.detected_from_pb(self._call(self._stub.DetectConflicts, request, timeout))
 
     def arbitrate(
         self,
@@ -47,9 +47,9 @@ class ConflictMethods(Connection):
         `arbitration` overrides the settings of the rule for this call, such as `{"allow_merge": False}`.
         """
         request = conflict_requests.arbitrate(candidate, existing, rule=rule, arbitration=arbitration)
-        return conflict_convert.arbitrated_from_pb(self._call(self._conflicts.ArbitrateConflict, request, timeout))
+        return conflict_convert.arbitrated_from_pb(self._call(self._stub.ArbitrateConflict, request, timeout))
 
-    def merge_memories(
+    def merge(
         self,
         first: semantic.MemoryReference,
         second: semantic.MemoryReference,
@@ -76,14 +76,14 @@ class ConflictMethods(Connection):
             dry_run=dry_run,
             request_id=request_id,
         )
-        return conflict_convert.merged_from_pb(self._call(self._conflicts.MergeMemories, request, timeout))
+        return conflict_convert.merged_from_pb(self._call(self._stub.MergeMemories, request, timeout))
 
-    def preview_resolution(
+    def preview(
         self, memory: semantic.SemanticMemory, *, rule: str = "", timeout: float | None = None
     ) -> conflicts.ResolutionPreview:
         """Returns what saving a statement with "resolve" would do. It changes nothing."""
         request = conflict_requests.preview(memory, rule=rule)
-        return conflict_convert.preview_from_pb(self._call(self._conflicts.PreviewResolution, request, timeout))
+        return conflict_convert.preview_from_pb(self._call(self._stub.PreviewResolution, request, timeout))
 
     def unmerge(
         self,
@@ -99,7 +99,7 @@ class ConflictMethods(Connection):
         MemoryNotFoundError, and InvalidOperationError if a later decision depends on this one or it was undone already.
         """
         request = conflict_requests.unmerge(decision_id, memory_id=memory_id, request_id=request_id)
-        return conflict_convert.unmerged_from_pb(self._call(self._conflicts.UnmergeMemory, request, timeout))
+        return conflict_convert.unmerged_from_pb(self._call(self._stub.UnmergeMemory, request, timeout))
 
     def list_decisions(
         self, *, user: str = "", memory_id: str = "", page_size: int = 0, timeout: float | None = None
@@ -133,8 +133,8 @@ class ConflictMethods(Connection):
         request = conflict_requests.list_decisions(
             user=user, memory_id=memory_id, page_size=page_size, page_token=page_token
         )
-        return decision_page_from_pb(self._call(self._conflicts.ListDecisions, request, timeout))
+        return decision_page_from_pb(self._call(self._stub.ListDecisions, request, timeout))
 
     @property
-    def _conflicts(self) -> ConflictServiceStub:
-        return self._stub(ConflictServiceStub)
+    def _stub(self) -> ConflictServiceStub:
+        return self._connection.stub(ConflictServiceStub)

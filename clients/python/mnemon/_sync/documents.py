@@ -1,5 +1,5 @@
 # Generated from _async/documents.py by `make generate`: change that file instead.
-"""The blocking client's methods for documents."""
+"""The blocking client's object for documents."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
@@ -7,22 +7,22 @@ import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
-from mnemon._connection import Connection
 from mnemon._messages import document_requests as requests
 from mnemon._messages import documents as convert
 from mnemon._messages.document_requests import DocumentLike
 from mnemon._status import error_from_call
 from mnemon._sync.bulk import send_all
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
-class DocumentMethods(Connection):
-    """Documents: index, search, list and delete."""
+class Documents(Service):
+    """Documents, as `client.documents`: texts under ids of your own, found by meaning and by word."""
 
-    def index(
+    def put(
         self,
         doc_id: str,
         content: str,
@@ -49,7 +49,7 @@ class DocumentMethods(Connection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._store.IndexDocument, request, timeout)
+        response = self._call(self._stub.IndexDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     def update(
@@ -83,10 +83,10 @@ class DocumentMethods(Connection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._store.UpdateDocument, request, timeout)
+        response = self._call(self._stub.UpdateDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
-    def index_many(
+    def put_many(
         self,
         documents: Iterable[DocumentLike],
         *,
@@ -102,7 +102,7 @@ class DocumentMethods(Connection):
         to documents without a scope.
         """
         method = BulkIndexDocuments(scope=scope, ack=ack)
-        return send_all(self._target, lambda: self._store.BulkIndexDocuments, method, documents, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkIndexDocuments, method, documents, timeout)
 
     def search(
         self,
@@ -140,14 +140,14 @@ class DocumentMethods(Connection):
             min_score=min_score,
             view=view,
         )
-        response = self._call(self._store.SearchDocuments, request, timeout)
+        response = self._call(self._stub.SearchDocuments, request, timeout)
         convert.check_ignored(response.ignored_filters, strict=strict)
         return convert.answer_from_pb(response)
 
     def get(self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None) -> values.Document:
         """Returns one document. Raises DocumentNotFoundError if it does not exist."""
         request = requests.get_document(doc_id, view=view)
-        response = self._call(self._store.GetDocument, request, timeout)
+        response = self._call(self._stub.GetDocument, request, timeout)
         return convert.document_from_pb(response.document)
 
     def list(
@@ -204,7 +204,7 @@ class DocumentMethods(Connection):
         request = requests.list_documents(
             page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
         )
-        response = self._call(self._store.ListDocuments, request, timeout)
+        response = self._call(self._stub.ListDocuments, request, timeout)
         convert.check_ignored(response.ignored_filters, strict=strict)
         return convert.page_from_pb(response)
 
@@ -223,7 +223,7 @@ class DocumentMethods(Connection):
         with an IgnoredFilterWarning.
         """
         request = requests.count_documents(filters=filters, scope=scope, where=where)
-        response = self._call(self._store.CountDocuments, request, timeout)
+        response = self._call(self._stub.CountDocuments, request, timeout)
         convert.check_ignored(response.ignored_filters, strict=strict)
         convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
         return response.count
@@ -250,7 +250,7 @@ class DocumentMethods(Connection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._store.DeleteDocument, request, timeout)
+        response = self._call(self._stub.DeleteDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     def delete_many(
@@ -271,7 +271,7 @@ class DocumentMethods(Connection):
         request = requests.delete_documents(
             filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
         )
-        response = self._call(self._store.DeleteDocuments, request, timeout)
+        response = self._call(self._stub.DeleteDocuments, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     def rebuild_index(self, *, timeout: float | None = None) -> Iterator[values.RebuildProgress]:
@@ -280,19 +280,19 @@ class DocumentMethods(Connection):
         The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
         you stop reading, the rebuild continues.
         """
-        stream = self._store.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
+        stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             for progress in stream:
                 yield values.RebuildProgress(progress.done, progress.total)
         except grpc.RpcError as error:
-            raise error_from_call(error, address=self.address, timeout=timeout) from error
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
             stream.cancel()
 
-    def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
+    def status(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Returns the health of the store and of its vector database."""
-        return convert.health_from_pb(self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+        return convert.health_from_pb(self._call(self._stub.CheckHealth, pb.CheckHealthRequest(), timeout))
 
     @property
-    def _store(self) -> KnowledgeStoreServiceStub:
-        return self._stub(KnowledgeStoreServiceStub)
+    def _stub(self) -> KnowledgeStoreServiceStub:
+        return self._connection.stub(KnowledgeStoreServiceStub)

@@ -1,5 +1,5 @@
 # Generated from _async/facts.py by `make generate`: change that file instead.
-"""The blocking client's methods for facts."""
+"""The blocking client's object for facts."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,18 +7,18 @@ from typing import Any
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
-from mnemon._connection import Connection
 from mnemon._messages import fact_requests
 from mnemon._messages import facts as fact_convert
 from mnemon._messages.documents import receipt_from_pb
 from mnemon._sync.bulk import send_all
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import facts
 from mnemon.v1.facts_pb2_grpc import FactServiceStub
 
 
-class Facts:
-    """Facts, which a client has as `client.facts`: JSON objects under a key of a namespace.
+class Facts(Service):
+    """Facts, as `client.facts`: JSON objects under a key of a namespace.
 
         with Client() as memory:
             memory.facts.put(("user", "ada"), "tea", {"content": "Ada likes green tea.", "category": "drinks"})
@@ -26,9 +26,6 @@ class Facts:
 
     The same key in another namespace is another fact: every method that names a key names its namespace, too.
     """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def put(
         self,
@@ -74,7 +71,7 @@ class Facts:
             request_id=request_id,
             ack=ack,
         )
-        return fact_convert.receipt_from_pb(self._connection._call(self._stub.PutFact, request, timeout))
+        return fact_convert.receipt_from_pb(self._call(self._stub.PutFact, request, timeout))
 
     def put_many(
         self,
@@ -92,7 +89,7 @@ class Facts:
         not answer a batch within `timeout` seconds.
         """
         method = BulkPutFacts(mode=mode, ack=ack)
-        return send_all(self._connection._target, lambda: self._stub.BulkPutFacts, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkPutFacts, method, items, timeout)
 
     def get(
         self,
@@ -107,7 +104,7 @@ class Facts:
         With `versions`, it includes the earlier versions.
         """
         request = fact_requests.get(namespace, key, versions=versions)
-        response = self._connection._call(self._stub.GetFact, request, timeout)
+        response = self._call(self._stub.GetFact, request, timeout)
         return fact_convert.fact_from_pb(response.fact)
 
     def get_many(
@@ -122,7 +119,7 @@ class Facts:
         """
         request = fact_requests.get_many(names)
         asked, found = list(request.names), fact_convert.FoundFacts()
-        while found.take(response := self._connection._call(self._stub.BatchGetFacts, request, timeout)):
+        while found.take(response := self._call(self._stub.BatchGetFacts, request, timeout)):
             request = fact_requests.get_remaining(response)
         return found.in_order(asked)
 
@@ -139,7 +136,7 @@ class Facts:
         renew it.
         """
         request = fact_requests.renew(names, request_id=request_id)
-        response = self._connection._call(self._stub.RenewFacts, request, timeout)
+        response = self._call(self._stub.RenewFacts, request, timeout)
         return fact_convert.renewals_from_pb(request, response)
 
     def search(
@@ -178,7 +175,7 @@ class Facts:
             min_score=min_score,
             view=view,
         )
-        return fact_convert.answer_from_pb(self._connection._call(self._stub.SearchFacts, request, timeout))
+        return fact_convert.answer_from_pb(self._call(self._stub.SearchFacts, request, timeout))
 
     def list(
         self,
@@ -232,9 +229,9 @@ class Facts:
             page_token=page_token,
             versions=versions,
         )
-        return fact_convert.page_from_pb(self._connection._call(self._stub.ListFacts, request, timeout))
+        return fact_convert.page_from_pb(self._call(self._stub.ListFacts, request, timeout))
 
-    def namespaces(
+    def list_namespaces(
         self,
         *,
         prefix: Iterable[str] = (),
@@ -251,7 +248,7 @@ class Facts:
         first, last = (tuple(fact_convert.namespace_to_pb(*each)) for each in ((prefix, "prefix"), (suffix, "suffix")))
         token = ""
         while True:
-            page = self.namespaces_page(
+            page = self.list_namespaces_page(
                 prefix=first,
                 suffix=last,
                 max_depth=max_depth,
@@ -263,7 +260,7 @@ class Facts:
             if not (token := page.next_page_token):
                 return
 
-    def namespaces_page(
+    def list_namespaces_page(
         self,
         *,
         prefix: Iterable[str] = (),
@@ -280,7 +277,7 @@ class Facts:
         request = fact_requests.namespaces_page(
             prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size, page_token=page_token
         )
-        response = self._connection._call(self._stub.ListNamespaces, request, timeout)
+        response = self._call(self._stub.ListNamespaces, request, timeout)
         return fact_convert.namespaces_from_pb(response)
 
     def delete(
@@ -307,7 +304,7 @@ class Facts:
             request_id=request_id,
             ack=ack,
         )
-        response = self._connection._call(self._stub.DeleteFact, request, timeout)
+        response = self._call(self._stub.DeleteFact, request, timeout)
         return receipt_from_pb(response.receipt)
 
     def delete_many(
@@ -327,9 +324,9 @@ class Facts:
         request = fact_requests.delete_many(
             namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
         )
-        response = self._connection._call(self._stub.DeleteFacts, request, timeout)
+        response = self._call(self._stub.DeleteFacts, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     @property
     def _stub(self) -> FactServiceStub:
-        return self._connection._stub(FactServiceStub)
+        return self._connection.stub(FactServiceStub)

@@ -1,5 +1,5 @@
 # Generated from _async/memories.py by `make generate`: change that file instead.
-"""The blocking client's methods for memories."""
+"""The blocking client's object for memories."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,22 +7,22 @@ from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
-from mnemon._connection import Connection
 from mnemon._messages import memories as memory_convert
 from mnemon._messages import memory_requests
 from mnemon._messages.documents import receipt_from_pb
 from mnemon._messages.fields import check_keywords
 from mnemon._sync.bulk import send_all
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
 from mnemon.v1.memory_pb2_grpc import MemoryServiceStub
 
 
-class MemoryMethods(Connection):
-    """Memories whose confidence decays: remember, recall, reinforce and forget."""
+class Memories(Service):
+    """Memories, as `client.memories`: what is remembered, with a confidence that decays."""
 
-    def remember(
+    def add(
         self,
         content: str,
         *,
@@ -51,10 +51,10 @@ class MemoryMethods(Connection):
             **tags,
         )
         request = memory_requests.create_memory(memory, embedding=embedding, request_id=request_id, ack=ack)
-        response = self._call(self._memories.CreateMemory, request, timeout)
+        response = self._call(self._stub.CreateMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    def remember_many(
+    def add_many(
         self,
         items: Iterable[memories.MemoryLike],
         *,
@@ -70,9 +70,9 @@ class MemoryMethods(Connection):
         unavailable or does not answer a batch within `timeout` seconds. `scope` applies to memories without a scope.
         """
         method = BulkCreateMemories(scope=scope, ack=ack)
-        return send_all(self._target, lambda: self._memories.BulkCreateMemories, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkCreateMemories, method, items, timeout)
 
-    def recall(
+    def search(
         self,
         query: str = "",
         *,
@@ -105,15 +105,15 @@ class MemoryMethods(Connection):
             view=view,
             explain=explain,
         )
-        return memory_convert.recall_from_pb(self._call(self._memories.SearchMemories, request, timeout))
+        return memory_convert.recall_from_pb(self._call(self._stub.SearchMemories, request, timeout))
 
-    def get_memory(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
+    def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or forgotten."""
         request = memory_requests.get_memory(memory_id)
-        response = self._call(self._memories.GetMemory, request, timeout)
+        response = self._call(self._stub.GetMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    def list_memories(
+    def list(
         self,
         *,
         min_confidence: float = 0.0,
@@ -128,7 +128,7 @@ class MemoryMethods(Connection):
         """
         token = ""
         while True:
-            page = self.list_memories_page(
+            page = self.list_page(
                 page_size=page_size,
                 page_token=token,
                 min_confidence=min_confidence,
@@ -140,7 +140,7 @@ class MemoryMethods(Connection):
             if not (token := page.next_page_token):
                 return
 
-    def list_memories_page(
+    def list_page(
         self,
         *,
         page_size: int = 0,
@@ -161,9 +161,9 @@ class MemoryMethods(Connection):
             min_confidence=min_confidence,
             show_deleted=show_deleted,
         )
-        return memory_convert.page_from_pb(self._call(self._memories.ListMemories, request, timeout))
+        return memory_convert.page_from_pb(self._call(self._stub.ListMemories, request, timeout))
 
-    def count_memories(
+    def count(
         self,
         *,
         min_confidence: float = 0.0,
@@ -173,10 +173,10 @@ class MemoryMethods(Connection):
     ) -> int:
         """Counts the memories that match; with `show_deleted`, including those that are forgotten but not purged."""
         request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
-        response = self._call(self._memories.CountMemories, request, timeout)
+        response = self._call(self._stub.CountMemories, request, timeout)
         return response.count
 
-    def update_memory(
+    def update(
         self,
         memory_id: str,
         *,
@@ -212,7 +212,7 @@ class MemoryMethods(Connection):
             request_id=request_id,
             **tags,
         )
-        response = self._call(self._memories.UpdateMemory, request, timeout)
+        response = self._call(self._stub.UpdateMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
     def reinforce(
@@ -227,10 +227,10 @@ class MemoryMethods(Connection):
         request = memory_requests.reinforce_memory(
             memory_id, expected_revision=expected_revision, request_id=request_id
         )
-        response = self._call(self._memories.ReinforceMemory, request, timeout)
+        response = self._call(self._stub.ReinforceMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    def forget(
+    def delete(
         self,
         memory_id: str,
         *,
@@ -240,7 +240,7 @@ class MemoryMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Soft-deletes a memory: nothing finds it any more. `unforget` restores it; `purge` removes it for good.
+        """Soft-deletes a memory: nothing finds it any more. `undelete` restores it; `purge` removes it for good.
 
         Raises MemoryNotFoundError if it does not exist; with `allow_missing`, the outcome in the receipt is then
         MISSING. Raises InvalidOperationError if it is already forgotten.
@@ -252,10 +252,10 @@ class MemoryMethods(Connection):
             request_id=request_id,
             ack=ack,
         )
-        response = self._call(self._memories.DeleteMemory, request, timeout)
+        response = self._call(self._stub.DeleteMemory, request, timeout)
         return receipt_from_pb(response.receipt)
 
-    def unforget(
+    def undelete(
         self,
         memory_id: str,
         *,
@@ -263,9 +263,9 @@ class MemoryMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> memories.Memory:
-        """Undoes `forget`. Raises InvalidOperationError if the memory is not forgotten."""
+        """Undoes `delete`. Raises InvalidOperationError if the memory is not forgotten."""
         request = memory_requests.undelete_memory(memory_id, expected_revision=expected_revision, request_id=request_id)
-        response = self._call(self._memories.UndeleteMemory, request, timeout)
+        response = self._call(self._stub.UndeleteMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
     def purge(
@@ -290,7 +290,7 @@ class MemoryMethods(Connection):
             dry_run=dry_run,
             request_id=request_id,
         )
-        response = self._call(self._memories.PurgeMemories, request, timeout)
+        response = self._call(self._stub.PurgeMemories, request, timeout)
         return memories.PurgeReceipt(response.purged_count, response.replayed)
 
     def forecast(
@@ -309,17 +309,17 @@ class MemoryMethods(Connection):
         """
         request = memory_requests.forecast_memories(by, which=which, min_confidence=min_confidence, page_size=page_size)
         while True:
-            response = self._call(self._memories.ForecastMemories, request, timeout)
+            response = self._call(self._stub.ForecastMemories, request, timeout)
             for forecast in response.forecasts:
                 yield memory_convert.forecast_from_pb(forecast)
             if not (token := response.next_page_token):
                 return
             request.page_token = token
 
-    def memory_status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
+    def status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
         """Returns the state of the memory service and of what it depends on."""
-        return memory_convert.status_from_pb(self._call(self._memories.GetStatus, pb.GetStatusRequest(), timeout))
+        return memory_convert.status_from_pb(self._call(self._stub.GetStatus, pb.GetStatusRequest(), timeout))
 
     @property
-    def _memories(self) -> MemoryServiceStub:
-        return self._stub(MemoryServiceStub)
+    def _stub(self) -> MemoryServiceStub:
+        return self._connection.stub(MemoryServiceStub)

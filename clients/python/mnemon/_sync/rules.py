@@ -1,25 +1,28 @@
 # Generated from _async/rules.py by `make generate`: change that file instead.
-"""The blocking client's methods for merge rules."""
+"""The blocking client's object for merge rules."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
-from mnemon._connection import Connection
 from mnemon._messages import rule_requests
 from mnemon._messages import rules as rule_convert
+from mnemon._sync.service import Service
 from mnemon._values import rules, semantic
 from mnemon.v1 import rules_pb2 as pb
 from mnemon.v1.rules_pb2_grpc import RulesServiceStub
 
+# In the class, `list` is a method.
+_WrittenRules: TypeAlias = list[dict[str, Any]]
 
-class RuleMethods(Connection):
-    """Merge rules: what counts as a conflict, how it is decided, and how statements are merged. Rules inherit.
 
-    Rules are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError, which names
-    it.
+class Rules(Service):
+    """Merge rules, as `client.rules`: what counts as a conflict, how it is decided, and how statements are merged.
+
+    Rules inherit, and are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError,
+    which names it.
     """
 
-    def register_rule(
+    def add(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
     ) -> rules.StoredRule:
         """Adds a rule, and returns it as stored.
@@ -28,13 +31,13 @@ class RuleMethods(Connection):
         and CircularInheritanceError.
         """
         request = rule_requests.register(rule, request_id=request_id)
-        return rule_convert.stored_from_pb(self._call(self._rules.RegisterRule, request, timeout))
+        return rule_convert.stored_from_pb(self._call(self._stub.RegisterRule, request, timeout))
 
-    def get_rule(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
+    def get(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
         """Returns a rule as it was written. Raises RuleNotFoundError if it does not exist."""
-        return rule_convert.stored_from_pb(self._call(self._rules.GetRule, rule_requests.get(name), timeout))
+        return rule_convert.stored_from_pb(self._call(self._stub.GetRule, rule_requests.get(name), timeout))
 
-    def update_rule(
+    def update(
         self,
         name: str,
         changes: rules.MergeRule | None = None,
@@ -58,9 +61,9 @@ class RuleMethods(Connection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return rule_convert.stored_from_pb(self._call(self._rules.UpdateRule, request, timeout))
+        return rule_convert.stored_from_pb(self._call(self._stub.UpdateRule, request, timeout))
 
-    def delete_rule(
+    def delete(
         self,
         name: str,
         *,
@@ -83,9 +86,9 @@ class RuleMethods(Connection):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return rule_convert.deleted_from_pb(self._call(self._rules.DeleteRule, request, timeout))
+        return rule_convert.deleted_from_pb(self._call(self._stub.DeleteRule, request, timeout))
 
-    def list_rules(
+    def list(
         self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None
     ) -> Iterator[dict[str, Any]]:
         """Yields all rules as they were written, in the order of registration or of matching.
@@ -95,12 +98,12 @@ class RuleMethods(Connection):
         """
         token = ""
         while True:
-            page = self.list_rules_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
+            page = self.list_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
             yield from page.rules
             if not (token := page.next_page_token):
                 return
 
-    def list_rules_page(
+    def list_page(
         self,
         *,
         order: str = rules.RuleOrder.REGISTRATION,
@@ -113,28 +116,28 @@ class RuleMethods(Connection):
         The order must be that of the previous page. Raises InvalidPageTokenError if it differs.
         """
         request = rule_requests.list_page(order=order, page_size=page_size, page_token=page_token)
-        return rule_convert.page_from_pb(self._call(self._rules.ListRules, request, timeout))
+        return rule_convert.page_from_pb(self._call(self._stub.ListRules, request, timeout))
 
-    def find_matching_rule(self, candidate: semantic.SemanticMemory, *, timeout: float | None = None) -> dict[str, Any]:
+    def match(self, candidate: semantic.SemanticMemory, *, timeout: float | None = None) -> dict[str, Any]:
         """Returns the rule that applies to a statement, with everything that it inherits.
 
         User, persona, source and importance decide: the enabled rule with the highest priority whose conditions match,
         or "default".
         """
         request = rule_requests.find_matching(candidate)
-        response = self._call(self._rules.FindMatchingRule, request, timeout)
+        response = self._call(self._stub.FindMatchingRule, request, timeout)
         return rule_convert.rule_from_pb(response.rule)
 
-    def resolve_rule(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
+    def resolve(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
         """Returns a rule with everything that it inherits, and the origin of each field. Raises RuleNotFoundError."""
-        return rule_convert.resolved_from_pb(self._call(self._rules.ResolveRule, rule_requests.resolve(name), timeout))
+        return rule_convert.resolved_from_pb(self._call(self._stub.ResolveRule, rule_requests.resolve(name), timeout))
 
-    def export_rules(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Returns all rules as they were written, in the order of their registration, for `load_rules`."""
-        response = self._call(self._rules.ExportRules, pb.ExportRulesRequest(), timeout)
+    def export(self, *, timeout: float | None = None) -> _WrittenRules:
+        """Returns all rules as they were written, in the order of their registration, for `load`."""
+        response = self._call(self._stub.ExportRules, pb.ExportRulesRequest(), timeout)
         return list(map(rule_convert.rule_from_pb, response.rules))
 
-    def load_rules(
+    def load(
         self,
         given: Iterable[rules.MergeRule],
         *,
@@ -149,14 +152,14 @@ class RuleMethods(Connection):
         otherwise a missing base raises UnknownBaseRuleError. Raises CircularInheritanceError.
         """
         request = rule_requests.load(given, replace_all=replace_all, lenient=lenient, request_id=request_id)
-        return rule_convert.loaded_from_pb(self._call(self._rules.LoadRules, request, timeout))
+        return rule_convert.loaded_from_pb(self._call(self._stub.LoadRules, request, timeout))
 
-    def reset_rules(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
+    def reset(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
         """Removes all rules, resets "default", and returns the version of the registry."""
         request = rule_requests.reset(request_id=request_id)
-        response = self._call(self._rules.ResetRules, request, timeout)
+        response = self._call(self._stub.ResetRules, request, timeout)
         return response.registry_version
 
     @property
-    def _rules(self) -> RulesServiceStub:
-        return self._stub(RulesServiceStub)
+    def _stub(self) -> RulesServiceStub:
+        return self._connection.stub(RulesServiceStub)

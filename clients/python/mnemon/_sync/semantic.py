@@ -1,5 +1,5 @@
 # Generated from _async/semantic.py by `make generate`: change that file instead.
-"""The blocking client's methods for what is known of users."""
+"""The blocking client's object for statements about users."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,20 +7,23 @@ from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
-from mnemon._connection import Connection
 from mnemon._messages import semantic as semantic_convert
 from mnemon._messages import semantic_requests
 from mnemon._sync.bulk import send_all
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import semantic
 from mnemon.v1 import semantic_pb2 as pb
 from mnemon.v1.semantic_pb2_grpc import SemanticMemoryServiceStub
 
 
-class SemanticMethods(Connection):
-    """Statements about users: saved once each, found by meaning, and checked for conflicts."""
+class Semantic(Service):
+    """Statements about users, as `client.semantic`.
 
-    def save_semantic(
+    Each is saved once, found by meaning, and checked for conflicts, about which `client.conflicts` says more.
+    """
+
+    def add(
         self,
         content: str,
         *,
@@ -65,9 +68,9 @@ class SemanticMethods(Connection):
             embedding=embedding,
         )
         request = semantic_requests.save(memory, conflict_policy=conflict_policy, rule=rule, request_id=request_id)
-        return semantic_convert.save_answer_from_pb(self._call(self._semantic.SaveSemanticMemory, request, timeout))
+        return semantic_convert.save_answer_from_pb(self._call(self._stub.SaveSemanticMemory, request, timeout))
 
-    def save_semantic_many(
+    def add_many(
         self,
         items: Iterable[semantic.SemanticMemoryLike],
         *,
@@ -85,9 +88,9 @@ class SemanticMethods(Connection):
         `conflict_policy` and `rule` apply to all.
         """
         method = SaveSemanticMemories(scope=scope, conflict_policy=conflict_policy, rule=rule)
-        return send_all(self._target, lambda: self._semantic.BulkSaveSemanticMemories, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkSaveSemanticMemories, method, items, timeout)
 
-    def search_similar(
+    def search(
         self,
         query: str = "",
         *,
@@ -113,9 +116,9 @@ class SemanticMethods(Connection):
             which=which,
             view=view,
         )
-        return semantic_convert.similarity_from_pb(self._call(self._semantic.SearchSimilar, request, timeout))
+        return semantic_convert.similarity_from_pb(self._call(self._stub.SearchSimilar, request, timeout))
 
-    def get_semantic(
+    def get(
         self, memory_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
     ) -> semantic.SemanticMemory:
         """Returns one statement, even a superseded one. Raises MemoryNotFoundError if it does not exist.
@@ -123,10 +126,10 @@ class SemanticMethods(Connection):
         The view "full" includes its vector.
         """
         request = semantic_requests.get(memory_id, view=view)
-        response = self._call(self._semantic.GetSemanticMemory, request, timeout)
+        response = self._call(self._stub.GetSemanticMemory, request, timeout)
         return semantic_convert.statement_from_pb(response.memory)
 
-    def list_semantic(
+    def list(
         self,
         *,
         show_superseded: bool = False,
@@ -140,14 +143,14 @@ class SemanticMethods(Connection):
         """
         token = ""
         while True:
-            page = self.list_semantic_page(
+            page = self.list_page(
                 page_size=page_size, page_token=token, show_superseded=show_superseded, timeout=timeout, **which
             )
             yield from page.memories
             if not (token := page.next_page_token):
                 return
 
-    def list_semantic_page(
+    def list_page(
         self,
         *,
         page_size: int = 0,
@@ -163,14 +166,36 @@ class SemanticMethods(Connection):
         request = semantic_requests.list_page(
             page_size=page_size, page_token=page_token, which=which, show_superseded=show_superseded
         )
-        return semantic_convert.page_from_pb(self._call(self._semantic.ListSemanticMemories, request, timeout))
+        return semantic_convert.page_from_pb(self._call(self._stub.ListSemanticMemories, request, timeout))
 
-    def delete_semantic(
+    def delete(
         self,
-        memory_ids: Iterable[str] = (),
+        memory_id: str,
         *,
         allow_missing: bool = False,
         expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> semantic.SemanticDeleteReceipt:
+        """Permanently removes one statement, as `delete_many` does.
+
+        Raises MemoryNotFoundError if it does not exist, unless `allow_missing`. With `expected_revision`, it removes
+        the statement only if it has this revision; otherwise it raises RevisionMismatchError.
+        """
+        request = semantic_requests.delete(
+            (memory_id,),
+            which={},
+            allow_missing=allow_missing,
+            expected_revision=expected_revision,
+            request_id=request_id,
+        )
+        return semantic_convert.deleted_from_pb(self._call(self._stub.DeleteSemanticMemories, request, timeout))
+
+    def delete_many(
+        self,
+        memory_ids: Iterable[str] | None = None,
+        *,
+        allow_missing: bool = False,
         dry_run: bool = False,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -180,32 +205,26 @@ class SemanticMethods(Connection):
 
         Statements that were merged into them or gave way to them are removed, too, and so are the decisions about them.
         At most 1,000 ids. If an id does not exist, it raises MemoryNotFoundError and removes nothing, unless
-        `allow_missing`. With one id and `expected_revision`, it removes the statement only if it has this revision;
-        otherwise it raises RevisionMismatchError. With `dry_run`, it only counts them. Raises InvalidArgumentError
-        without ids and filters, or with both.
+        `allow_missing`. With `dry_run`, it only counts them. Raises InvalidArgumentError without ids and filters, or
+        with both.
         """
         request = semantic_requests.delete(
-            memory_ids,
-            which=which,
-            allow_missing=allow_missing,
-            expected_revision=expected_revision,
-            dry_run=dry_run,
-            request_id=request_id,
+            memory_ids, which=which, allow_missing=allow_missing, dry_run=dry_run, request_id=request_id
         )
-        return semantic_convert.deleted_from_pb(self._call(self._semantic.DeleteSemanticMemories, request, timeout))
+        return semantic_convert.deleted_from_pb(self._call(self._stub.DeleteSemanticMemories, request, timeout))
 
-    def semantic_index_status(self, *, timeout: float | None = None) -> semantic.SemanticIndexStatus:
+    def status(self, *, timeout: float | None = None) -> semantic.SemanticIndexStatus:
         """Returns the state of the semantic index, its progress, and whether the server limits writes."""
         request = pb.GetIndexStatusRequest()
-        return semantic_convert.status_from_pb(self._call(self._semantic.GetIndexStatus, request, timeout))
+        return semantic_convert.status_from_pb(self._call(self._stub.GetIndexStatus, request, timeout))
 
     def create_snapshot(
         self, *, request_id: str | None = None, timeout: float | None = None
     ) -> semantic.SnapshotReceipt:
         """Writes the semantic index to disk now, so that the next start is fast. A small index needs no snapshot."""
         request = semantic_requests.create_snapshot(request_id=request_id)
-        return semantic_convert.snapshot_from_pb(self._call(self._semantic.CreateSnapshot, request, timeout))
+        return semantic_convert.snapshot_from_pb(self._call(self._stub.CreateSnapshot, request, timeout))
 
     @property
-    def _semantic(self) -> SemanticMemoryServiceStub:
-        return self._stub(SemanticMemoryServiceStub)
+    def _stub(self) -> SemanticMemoryServiceStub:
+        return self._connection.stub(SemanticMemoryServiceStub)

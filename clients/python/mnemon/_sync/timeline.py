@@ -1,5 +1,5 @@
 # Generated from _async/timeline.py by `make generate`: change that file instead.
-"""The blocking client's methods for the timeline."""
+"""The blocking client's object for the timeline."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -9,21 +9,21 @@ import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
-from mnemon._connection import Connection
 from mnemon._messages import timeline as timeline_convert
 from mnemon._messages import timeline_requests
 from mnemon._status import error_from_call
 from mnemon._sync.bulk import send_all
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceStub
 
 
-class TimelineMethods(Connection):
-    """Events, ordered by when they happened: record, find by time and by text, count and prune."""
+class Timeline(Service):
+    """Events, as `client.timeline`, ordered by when they happened."""
 
-    def record_event(
+    def add(
         self,
         event_type: str,
         content: str = "",
@@ -65,9 +65,9 @@ class TimelineMethods(Connection):
             metadata=metadata or {},
         )
         request = timeline_requests.record(event, request_id=request_id)
-        return timeline_convert.recorded_from_pb(self._call(self._timeline.RecordEvent, request, timeout))
+        return timeline_convert.recorded_from_pb(self._call(self._stub.RecordEvent, request, timeout))
 
-    def record_events(
+    def add_many(
         self,
         items: Iterable[timeline.EpisodicEvent],
         *,
@@ -82,9 +82,9 @@ class TimelineMethods(Connection):
         a batch within `timeout` seconds. `scope` applies to events without a scope.
         """
         method = RecordEvents(scope=scope)
-        return send_all(self._target, lambda: self._timeline.BulkRecordEvents, method, items, timeout)
+        return send_all(self._connection.target, lambda: self._stub.BulkRecordEvents, method, items, timeout)
 
-    def query_window(
+    def search(
         self,
         query: str | None = None,
         *,
@@ -117,9 +117,9 @@ class TimelineMethods(Connection):
             page_token=page_token,
             which=which,
         )
-        return timeline_convert.window_from_pb(self._call(self._timeline.QueryWindow, request, timeout))
+        return timeline_convert.window_from_pb(self._call(self._stub.QueryWindow, request, timeout))
 
-    def window_events(
+    def list(
         self,
         *,
         last_days: int | None = None,
@@ -129,57 +129,55 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> Iterator[timeline.EpisodicEvent]:
-        """Yields all events of a window of time, newest first. The window is that of `query_window`.
+        """Yields all events that match, newest first: of all times, or of the window that is given as in `search`.
 
         `timeout` applies to each page.
         """
         token = ""
         while True:
-            page = self.query_window(
+            page = self.list_page(
                 last_days=last_days,
                 since=since,
                 until=until,
-                top_k=page_size or timeline_requests.TOP_K_DEFAULT,
+                page_size=page_size,
                 page_token=token,
                 timeout=timeout,
                 **which,
             )
-            yield from page
-            if not (token := page.next_page_token):
-                return
-
-    def recent_events(
-        self,
-        *,
-        page_size: int = 0,
-        timeout: float | None = None,
-        **which: Unpack[timeline.EventFilters],
-    ) -> Iterator[timeline.EpisodicEvent]:
-        """Yields all events that match, newest first. `timeout` applies to each page."""
-        token = ""
-        while True:
-            page = self.recent_events_page(page_size=page_size, page_token=token, timeout=timeout, **which)
             yield from page.events
             if not (token := page.next_page_token):
                 return
 
-    def recent_events_page(
+    def list_page(
         self,
         *,
+        last_days: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.TimelinePage:
-        """Returns one page of the newest events: 50 if `page_size` is 0, at most 1,000. See `query_window` for its
-        limits.
+        """Returns one page of the newest events: 50 if `page_size` is 0, at most 1,000. See `search` for its limits.
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
-        return timeline_convert.page_from_pb(self._call(self._timeline.ListRecentEvents, request, timeout))
+        if last_days is None and since is None and until is None:
+            request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
+            return timeline_convert.page_from_pb(self._call(self._stub.ListRecentEvents, request, timeout))
+        answer = self.search(
+            last_days=last_days,
+            since=since,
+            until=until,
+            top_k=page_size or timeline_requests.TOP_K_DEFAULT,
+            page_token=page_token,
+            timeout=timeout,
+            **which,
+        )
+        return timeline.TimelinePage(answer.events, answer.next_page_token)
 
-    def summarize_events(
+    def summarize(
         self,
         *,
         since: datetime | None = None,
@@ -189,16 +187,30 @@ class TimelineMethods(Connection):
     ) -> timeline.EventSummary:
         """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day."""
         request = timeline_requests.summarize(since=since, until=until, which=which)
-        return timeline_convert.summary_from_pb(self._call(self._timeline.SummarizeRange, request, timeout))
+        return timeline_convert.summary_from_pb(self._call(self._stub.SummarizeRange, request, timeout))
 
-    def get_event(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
+    def get(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
         """Returns one event. Raises EventNotFoundError if it does not exist."""
-        response = self._call(self._timeline.GetEvent, timeline_requests.get(event_id), timeout)
+        response = self._call(self._stub.GetEvent, timeline_requests.get(event_id), timeout)
         return timeline_convert.happened_from_pb(response.event)
 
-    def prune_events(
+    def delete(
         self,
-        event_ids: Iterable[str] = (),
+        event_id: str,
+        *,
+        allow_missing: bool = False,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> timeline.PruneReceipt:
+        """Permanently removes one event, as `delete_many` does.
+
+        Raises EventNotFoundError if it does not exist; with `allow_missing`, the receipt then names no event.
+        """
+        return self.delete_many((event_id,), allow_missing=allow_missing, request_id=request_id, timeout=timeout)
+
+    def delete_many(
+        self,
+        event_ids: Iterable[str] | None = None,
         *,
         before: datetime | None = None,
         allow_missing: bool = False,
@@ -222,9 +234,9 @@ class TimelineMethods(Connection):
             dry_run=dry_run,
             request_id=request_id,
         )
-        return timeline_convert.pruned_from_pb(self._call(self._timeline.PruneEvents, request, timeout))
+        return timeline_convert.pruned_from_pb(self._call(self._stub.PruneEvents, request, timeout))
 
-    def compact_timeline(
+    def compact(
         self, *, request_id: str | None = None, timeout: float | None = None
     ) -> Iterator[timeline.CompactionProgress]:
         """Seals, rewrites and joins segments, returns disk space, and yields the progress.
@@ -233,20 +245,20 @@ class TimelineMethods(Connection):
         sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
         `request_id` follows it, or returns its end.
         """
-        stream = self._timeline.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
+        stream = self._stub.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
         try:
             for progress in stream:
                 yield timeline_convert.progress_from_pb(progress)
         except grpc.RpcError as error:
-            raise error_from_call(error, address=self.address, timeout=timeout) from error
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
             stream.cancel()
 
-    def timeline_status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
+    def status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
         """Returns the state of the timeline, and which events were lost to damage."""
         request = pb.GetTimelineStatusRequest()
-        return timeline_convert.status_from_pb(self._call(self._timeline.GetTimelineStatus, request, timeout))
+        return timeline_convert.status_from_pb(self._call(self._stub.GetTimelineStatus, request, timeout))
 
     @property
-    def _timeline(self) -> EpisodicMemoryServiceStub:
-        return self._stub(EpisodicMemoryServiceStub)
+    def _stub(self) -> EpisodicMemoryServiceStub:
+        return self._connection.stub(EpisodicMemoryServiceStub)

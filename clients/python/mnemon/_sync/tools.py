@@ -1,20 +1,20 @@
 # Generated from _async/tools.py by `make generate`: change that file instead.
-"""The blocking client's methods for tools."""
+"""The blocking client's object for tools."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 from mnemon import _tool_definitions as definitions
-from mnemon._connection import Connection
 from mnemon._messages import tool_requests
 from mnemon._messages import tools as tool_convert
+from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import tools
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1.tools_pb2_grpc import ToolServiceStub
 
 
-class Tools:
+class Tools(Service):
     """Memory for a language model, as `client.tools`: the tools' descriptions, and calls of the tools.
 
         with Client() as memory:
@@ -27,9 +27,6 @@ class Tools:
     agent_id]) or ("agent", agent_id), depending on `config`. Raises ConfigurationError if that gives no namespace. The
     client does not repeat a failed call, because only the caller knows whether an operator's tool may run twice.
     """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def list(
         self,
@@ -49,7 +46,7 @@ class Tools:
             manage_instructions=manage_instructions,
             search_instructions=search_instructions,
         )
-        response = self._connection._call(self._stub.ListTools, request, timeout)
+        response = self._call(self._stub.ListTools, request, timeout)
         return tuple(map(tool_convert.tool_from_pb, response.tools))
 
     def schemas(
@@ -96,7 +93,7 @@ class Tools:
         request = tool_requests.call(
             tool, arguments, about=about, response_format=response_format, request_id=request_id
         )
-        response = self._connection._call(self._stub.CallTool, request, timeout, repeatable=False)
+        response = self._call(self._stub.CallTool, request, timeout, repeatable=False)
         return tool_convert.output_from_pb(response.output)
 
     def parse(
@@ -104,7 +101,7 @@ class Tools:
     ) -> tools.ParsedText:
         """Finds the calls in a model's text without running them. `options` are those of `ParseOptions`."""
         request = tool_requests.parse(text, options)
-        response = self._connection._call(self._stub.ParseToolCalls, request, timeout)
+        response = self._call(self._stub.ParseToolCalls, request, timeout)
         return tool_convert.parsed_from_pb(response.parsed)
 
     def execute(
@@ -131,14 +128,14 @@ class Tools:
         request = tool_requests.execute(
             text, options, about=about, response_format=response_format, request_id=request_id
         )
-        response = self._connection._call(self._stub.ExecuteText, request, timeout, repeatable=False)
+        response = self._call(self._stub.ExecuteText, request, timeout, repeatable=False)
         return tool_convert.executed_from_pb(response)
 
     def stats(self, *, timeout: float | None = None) -> tools.ProtocolStats:
         """Counts the texts that were parsed since the vault was opened, by outcome."""
         request = pb.GetProtocolStatsRequest()
-        return tool_convert.stats_from_pb(self._connection._call(self._stub.GetProtocolStats, request, timeout))
+        return tool_convert.stats_from_pb(self._call(self._stub.GetProtocolStats, request, timeout))
 
     @property
     def _stub(self) -> ToolServiceStub:
-        return self._connection._stub(ToolServiceStub)
+        return self._connection.stub(ToolServiceStub)

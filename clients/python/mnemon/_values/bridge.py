@@ -45,7 +45,7 @@ class RoutingPolicy(JsonValue):
     demoted_importance: float | None = None
     """The maximum importance after "demote". Default 0.1."""
     conflict_policy: str = ConflictPolicy.IGNORE
-    """How a save handles conflicts; see `save_semantic`."""
+    """How a save handles conflicts; see `semantic.add`."""
     revision: int = field(default=0, compare=False)
     """Set by the server; every change increases it by one."""
 

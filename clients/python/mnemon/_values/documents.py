@@ -252,7 +252,7 @@ class WriteReceipt(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class IndexResult(JsonValue):
-    """The result of one document of `index_many`: a receipt, or the error that `index` would have raised."""
+    """The result of one document of `put_many`: a receipt, or the error that `put` would have raised."""
 
     doc_id: str
     receipt: WriteReceipt | None = None

@@ -83,7 +83,7 @@ class Memory(JsonValue):
 
 
 MemoryLike: TypeAlias = str | Memory | tuple[str | Memory, Sequence[float]]
-"""A memory for `remember_many`: its text or a `Memory`, alone or with its vector."""
+"""A memory for `add_many`: its text or a `Memory`, alone or with its vector."""
 
 
 class MemoryTags(ScopeFields, total=False):
@@ -221,7 +221,7 @@ class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
 
 @dataclass(frozen=True, slots=True)
 class RememberResult(JsonValue):
-    """The result of one memory of `remember_many`: a receipt, or the error that `remember` would have raised."""
+    """The result of one memory of `add_many`: a receipt, or the error that `add` would have raised."""
 
     position: int
     """Its position among all items, from 0."""

@@ -70,7 +70,7 @@ class SemanticMemory(JsonValue):
 
 
 SemanticMemoryLike: TypeAlias = str | SemanticMemory
-"""A statement for `save_semantic_many`: its text, or a `SemanticMemory`, with its vector where it has one."""
+"""A statement for `add_many`: its text, or a `SemanticMemory`, with its vector where it has one."""
 
 MemoryReference: TypeAlias = str | SemanticMemory
 """A statement: the id of a stored one, or a `SemanticMemory` that is given."""
@@ -114,7 +114,7 @@ class SaveAnswer(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class SaveResult(JsonValue):
-    """The result of one statement of `save_semantic_many`: a receipt, or the error of `save_semantic`."""
+    """The result of one statement of `add_many`: a receipt, or the error of `add`."""
 
     position: int
     """Its position among all items, from 0."""

@@ -78,12 +78,12 @@ class EventReceipt(JsonValue):
     replayed: bool
     """It had been stored by an earlier try of the same call."""
     duplicate_of: EpisodicEvent | None = None
-    """From `record_event`: the stored event, if it was known."""
+    """From `add`: the stored event, if it was known."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordResult(JsonValue):
-    """The result of one event of `record_events`: a receipt, or the error that `record_event` would have raised."""
+    """The result of one event of `add_many`: a receipt, or the error that `add` would have raised."""
 
     position: int
     """Its position among all items, from 0."""

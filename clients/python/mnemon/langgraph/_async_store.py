@@ -84,7 +84,7 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
         found: list[tuple[str, ...]] = []
         if listing.last > 0:
             async with self._in_flight:
-                async for namespace in self.client.facts.namespaces(**listing.arguments):
+                async for namespace in self.client.facts.list_namespaces(**listing.arguments):
                     found.append(namespace)
                     if len(found) >= listing.last:
                         break

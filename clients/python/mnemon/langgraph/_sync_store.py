@@ -77,4 +77,4 @@ class MnemonStore(BaseStore):
             return list(end.value)
 
     def _namespaces(self, listing: Listing) -> list[tuple[str, ...]]:
-        return list(islice(self.client.facts.namespaces(**listing.arguments), listing.first, listing.last))
+        return list(islice(self.client.facts.list_namespaces(**listing.arguments), listing.first, listing.last))

@@ -46,7 +46,7 @@ def _delete_named(session: Session, doc_ids: tuple[str, ...], *, yes: bool, as_j
     missing = 0
     for doc_id in doc_ids:
         try:
-            receipt = session.client.delete(doc_id)
+            receipt = session.client.documents.delete(doc_id)
         except DocumentNotFoundError as error:
             missing += 1
             click.echo(f"Error: {error.message}", err=True)
@@ -57,10 +57,10 @@ def _delete_named(session: Session, doc_ids: tuple[str, ...], *, yes: bool, as_j
 
 
 def _delete_matching(session: Session, which: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    found = session.client.delete_many(**which, dry_run=True).deleted_count
+    found = session.client.documents.delete_many(**which, dry_run=True).deleted_count
     if not dry_run and found:
         _confirm(found, yes=yes)
-        found = session.client.delete_many(**which).deleted_count
+        found = session.client.documents.delete_many(**which).deleted_count
     if as_json:
         click.echo(json.dumps({"deleted_count": found, "dry_run": dry_run}))
     else:
@@ -82,7 +82,7 @@ def rebuild_index(session: Session, *, as_json: bool) -> None:
     done, tenths = 0, -1
     with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        for progress in session.client.rebuild_index():
+        for progress in session.client.documents.rebuild_index():
             done = progress.done
             bar.update(task, completed=progress.done, total=progress.total)
             if as_json:

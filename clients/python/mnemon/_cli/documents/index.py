@@ -69,7 +69,7 @@ def index(
     inputs = find_inputs(paths, options)
     with _Report(session, count_documents(inputs, options), as_json=as_json, verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
-        for result in session.client.index_many(documents, scope=scope, ack=ack):
+        for result in session.client.documents.put_many(documents, scope=scope, ack=ack):
             report.show(result)
     if report.counts["failed"] or (report.skipped[NOT_TEXT] and not allow_skipped):
         raise SystemExit(1)

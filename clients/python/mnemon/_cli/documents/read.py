@@ -50,7 +50,9 @@ def search(
     as_json: bool,
 ) -> None:
     """Find the documents nearest to QUERY, best first."""
-    answer = session.client.search(query, top_k=top_k, mode=mode, min_score=min_score, strict=not lenient, **which)
+    answer = session.client.documents.search(
+        query, top_k=top_k, mode=mode, min_score=min_score, strict=not lenient, **which
+    )
     note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
@@ -67,7 +69,7 @@ def search(
 @click.pass_obj
 def get(session: Session, doc_id: str, *, as_json: bool) -> None:
     """Show the document DOC_ID."""
-    document = session.client.get(doc_id)
+    document = session.client.documents.get(doc_id)
     if as_json:
         click.echo(document.to_json())
     else:
@@ -86,7 +88,7 @@ def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenie
     """List documents in the order in which they were first indexed."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = session.client.list(page_size=page_size_of(limit), strict=not lenient, **which)
+        found = session.client.documents.list(page_size=page_size_of(limit), strict=not lenient, **which)
         if as_json:
             for document in islice(found, limit or None):
                 click.echo(document.to_json())
@@ -107,7 +109,7 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bo
     """Count documents."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        number = session.client.count(strict=not lenient, **which)
+        number = session.client.documents.count(strict=not lenient, **which)
     note([str(each.message) for each in caught])
     click.echo(json.dumps({"count": number}) if as_json else f"{number}")
 
@@ -117,7 +119,7 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bo
 @click.pass_obj
 def health(session: Session, *, as_json: bool) -> None:
     """Show the health of the server; exit code 1 if documents or memories are unhealthy."""
-    store, memories = session.client.check_health(), _memory_status(session)
+    store, memories = session.client.documents.status(), _memory_status(session)
     if as_json:
         click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
     else:
@@ -131,7 +133,7 @@ def health(session: Session, *, as_json: bool) -> None:
 
 def _memory_status(session: Session) -> MemoryStatus | None:
     try:
-        return session.client.memory_status()
+        return session.client.memories.status()
     except UnimplementedError:
         # An older server without memories is healthy without them.
         return None

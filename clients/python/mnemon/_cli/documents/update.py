@@ -45,7 +45,7 @@ def update(
         raise click.UsageError("give the text with --content or with --file, not both")
     if content is None and file is None and not (set_metadata or remove_metadata or parts):
         raise click.UsageError("say what to change: --content, --file, --set, --unset or a scope such as --project")
-    receipt = session.client.update(
+    receipt = session.client.documents.update(
         doc_id,
         content=file.read() if file else content,
         set_metadata=set_metadata,

@@ -234,7 +234,7 @@ def namespaces(
     as_json: bool,
 ) -> None:
     """List the namespaces that hold facts."""
-    found = session.client.facts.namespaces(
+    found = session.client.facts.list_namespaces(
         prefix=prefix or (), suffix=suffix or (), max_depth=max_depth, page_size=page_size_of(limit)
     )
     if as_json:

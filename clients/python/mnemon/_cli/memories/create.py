@@ -77,7 +77,7 @@ def _remember_file(
         report = LineReport(session, progress, ("remembered", "updated", "unchanged"), as_json=as_json)
         sent: deque[MemoryLike] = deque()
         items = _noted(report.items_of(read_lines(path, fields, metadata)), sent)
-        for result in session.client.remember_many(items, ack=ack):
+        for result in session.client.memories.add_many(items, ack=ack):
             item = sent.popleft()
             if isinstance(result.error, MemoryExistsError):
                 _show_update(session, report, item, ack)
@@ -100,10 +100,10 @@ def _show_update(session: Session, report: LineReport, item: MemoryLike, ack: st
     said = {name: getattr(memory, name) for name in _SAID}
     outcome, error = "unchanged", None
     try:
-        stored = session.client.get_memory(memory.memory_id)
+        stored = session.client.memories.get(memory.memory_id)
         if said != {name: getattr(stored, name) for name in _SAID}:
             vector = embedding if memory.content != stored.content else None
-            session.client.update_memory(memory.memory_id, **said, embedding=vector, ack=ack)
+            session.client.memories.update(memory.memory_id, **said, embedding=vector, ack=ack)
             outcome = "updated"
     except MnemonError as failure:
         error = failure

@@ -20,7 +20,7 @@ from mnemon._values.filters import F
 @click.pass_obj
 def reinforce(session: Session, memory_ids: tuple[str, ...], *, as_json: bool) -> None:
     """Reset the confidence of reinforceable memories to 1."""
-    _each(session.client.reinforce, memory_ids, "reinforced", as_json=as_json)
+    _each(session.client.memories.reinforce, memory_ids, "reinforced", as_json=as_json)
 
 
 @click.command()
@@ -60,17 +60,17 @@ def forget(
         named = {"where": F("memory_id").isin(memory_ids)} if memory_ids else which
         _purge(session, {**named, "only_deleted": only_deleted}, dry_run=dry_run, yes=yes, as_json=as_json)
     elif undo:
-        _each(session.client.unforget, memory_ids, "remembered again:", as_json=as_json)
+        _each(session.client.memories.undelete, memory_ids, "remembered again:", as_json=as_json)
     else:
-        _each(session.client.forget, memory_ids, "forgot", as_json=as_json)
+        _each(session.client.memories.delete, memory_ids, "forgot", as_json=as_json)
 
 
 def _purge(session: Session, chosen: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    found = session.client.purge(dry_run=True, **chosen).purged_count
+    found = session.client.memories.purge(dry_run=True, **chosen).purged_count
     if not dry_run and found:
         if not yes:
             click.confirm(f"Remove {_memories(found)} for good?", abort=True, err=True)
-        found = session.client.purge(**chosen).purged_count
+        found = session.client.memories.purge(**chosen).purged_count
     if as_json:
         click.echo(json.dumps({"purged_count": found, "dry_run": dry_run}))
     else:

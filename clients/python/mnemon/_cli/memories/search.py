@@ -101,14 +101,14 @@ def list_memories(
             raise click.UsageError("name one memory, or say which ones with options; not both")
         _show_one(session, memory_id, as_json=as_json)
     elif only_count:
-        number = session.client.count_memories(**chosen)
+        number = session.client.memories.count(**chosen)
         click.echo(json.dumps({"count": number}) if as_json else f"{number}")
     else:
         _list(session, chosen, limit=limit, as_json=as_json)
 
 
 def _show_one(session: Session, memory_id: str, *, as_json: bool) -> None:
-    memory = session.client.get_memory(memory_id)
+    memory = session.client.memories.get(memory_id)
     if as_json:
         click.echo(memory.to_json())
     else:
@@ -117,7 +117,7 @@ def _show_one(session: Session, memory_id: str, *, as_json: bool) -> None:
 
 def _list(session: Session, chosen: dict[str, Any], *, limit: int, as_json: bool) -> None:
     page_size = min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
-    found = session.client.list_memories(page_size=page_size, **chosen)
+    found = session.client.memories.list(page_size=page_size, **chosen)
     if as_json:
         for memory in islice(found, limit or None):
             click.echo(memory.to_json())
@@ -143,7 +143,7 @@ def _list(session: Session, chosen: dict[str, Any], *, limit: int, as_json: bool
 @click.pass_obj
 def forecast(session: Session, by: datetime, *, min_confidence: float, which: dict[str, Any], as_json: bool) -> None:
     """Show which memories will fall below a confidence by a given time, so that you can reinforce them first."""
-    found = session.client.forecast(by, min_confidence=min_confidence, **which)
+    found = session.client.memories.forecast(by, min_confidence=min_confidence, **which)
     if as_json:
         for each in found:
             click.echo(each.to_json())

@@ -35,7 +35,7 @@ def rules() -> None:
 @click.pass_obj
 def list_rules(session: Session, order: str, *, as_json: bool) -> None:
     """List rules."""
-    found = session.client.list_rules(order=order)
+    found = session.client.rules.list(order=order)
     if as_json:
         for rule in found:
             click.echo(json.dumps(rule, ensure_ascii=False))
@@ -51,13 +51,13 @@ def list_rules(session: Session, order: str, *, as_json: bool) -> None:
 def show(session: Session, name: str, *, resolved: bool, as_json: bool) -> None:
     """Show the rule NAME as it was written."""
     if resolved:
-        answer = session.client.resolve_rule(name)
+        answer = session.client.rules.resolve(name)
         if as_json:
             click.echo(answer.to_json())
         else:
             session.console.print(_resolved_table(answer))
         return
-    stored = session.client.get_rule(name)
+    stored = session.client.rules.get(name)
     click.echo(stored.to_json() if as_json else _indented(stored.rule))
 
 
@@ -65,7 +65,7 @@ def show(session: Session, name: str, *, resolved: bool, as_json: bool) -> None:
 @click.pass_obj
 def export(session: Session) -> None:
     """Print all rules as JSON, for `load`."""
-    click.echo(_indented(session.client.export_rules()))
+    click.echo(_indented(session.client.rules.export()))
 
 
 @rules.command()
@@ -76,7 +76,7 @@ def export(session: Session) -> None:
 @click.pass_obj
 def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_json: bool) -> None:
     """Load the rules of FILE, all or none: JSON or YAML by its name; - is standard input, as JSON."""
-    receipt = session.client.load_rules(read_rules(path), replace_all=replace_all, lenient=lenient)
+    receipt = session.client.rules.load(read_rules(path), replace_all=replace_all, lenient=lenient)
     if as_json:
         click.echo(receipt.to_json())
     else:
@@ -92,7 +92,7 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_js
 @click.pass_obj
 def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
     """Remove the rule NAME; exit code 1 if it does not exist."""
-    receipt = session.client.delete_rule(name, force=force)
+    receipt = session.client.rules.delete(name, force=force)
     click.echo(receipt.to_json() if as_json else f"deleted {name}")
 
 
@@ -104,7 +104,7 @@ def reset(session: Session, *, yes: bool, as_json: bool) -> None:
     """Remove all rules, and reset "default"."""
     if not yes:
         click.confirm("Remove all rules?", abort=True, err=True)
-    version = session.client.reset_rules()
+    version = session.client.rules.reset()
     click.echo(json.dumps({"registry_version": version}) if as_json else "all rules removed")
 
 

@@ -56,10 +56,10 @@ def learn(
     given: dict[str, Any] = {"importance": importance, "keywords": keywords, "source": source, "summary": summary}
     given |= {"create_time": create_time, "metadata": metadata, **whose}
     if dry_run:
-        answer: Any = session.client.preview_resolution(semantic.SemanticMemory(text, **given), rule=rule)
+        answer: Any = session.client.conflicts.preview(semantic.SemanticMemory(text, **given), rule=rule)
     else:
         policy = _policy(detect=detect, resolve=resolve)
-        answer = session.client.save_semantic(text, **given, conflict_policy=policy, rule=rule)
+        answer = session.client.semantic.add(text, **given, conflict_policy=policy, rule=rule)
     if as_json:
         click.echo(answer.to_json())
     else:
@@ -118,11 +118,11 @@ def unlearn(
     """Permanently remove statements: the named ones, or all that match, with the statements that they replaced."""
     if bool(memory_ids) == bool(which):
         raise click.UsageError("name statements, or say which with options such as --user; not both")
-    receipt = session.client.delete_semantic(memory_ids, dry_run=True, **which)
+    receipt = session.client.semantic.delete_many(memory_ids or None, dry_run=True, **which)
     if not dry_run and receipt.deleted_count:
         if not yes:
             click.confirm(f"Remove {_number(receipt)} for good?", abort=True, err=True)
-        receipt = session.client.delete_semantic(memory_ids, **which)
+        receipt = session.client.semantic.delete_many(memory_ids or None, **which)
     if as_json:
         click.echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
     else:

@@ -39,7 +39,7 @@ def similar(
     least = min_similarity
     if least is None:
         least = MIN_SIMILARITY if as_json else 0.0
-    answer = session.client.search_similar(query, top_k=top_k, min_similarity=least, **which)
+    answer = session.client.semantic.search(query, top_k=top_k, min_similarity=least, **which)
     note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
@@ -75,13 +75,13 @@ def known(
     if memory_id is not None:
         if which or show_superseded:
             raise click.UsageError("name one statement, or say which ones with options; not both")
-        memory = session.client.get_semantic(memory_id)
+        memory = session.client.semantic.get(memory_id)
         if as_json:
             click.echo(memory.to_json())
         else:
             session.console.print(statement_render.statement_sheet(memory), soft_wrap=True)
         return
-    found = session.client.list_semantic(page_size=page_size_of(limit), show_superseded=show_superseded, **which)
+    found = session.client.semantic.list(page_size=page_size_of(limit), show_superseded=show_superseded, **which)
     if as_json:
         for each in islice(found, limit or None):
             click.echo(each.to_json())
@@ -100,7 +100,7 @@ def known(
 @click.pass_obj
 def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_json: bool) -> None:
     """List decisions between statements and their reasons, newest first."""
-    found = session.client.list_decisions(user=user, memory_id=memory_id, page_size=page_size_of(limit))
+    found = session.client.conflicts.list_decisions(user=user, memory_id=memory_id, page_size=page_size_of(limit))
     if as_json:
         for each in islice(found, limit or None):
             click.echo(each.to_json())
@@ -118,7 +118,7 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None, *,
     """Undo DECISION_ID: restore what it superseded, and remove the merged statement."""
     if bool(decision_id) == bool(memory_id):
         raise click.UsageError("name a decision, or a merged statement with --memory; `mnemon decisions` lists them")
-    answer = session.client.unmerge(decision_id or "", memory_id=memory_id or "")
+    answer = session.client.conflicts.unmerge(decision_id or "", memory_id=memory_id or "")
     if as_json:
         click.echo(answer.to_json())
         return
@@ -133,7 +133,7 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None, *,
 @click.pass_obj
 def index_status(session: Session, *, as_json: bool) -> None:
     """Show the state of the index of statements, and whether the server limits writes."""
-    status = session.client.semantic_index_status()
+    status = session.client.semantic.status()
     if as_json:
         click.echo(status.to_json())
     else:

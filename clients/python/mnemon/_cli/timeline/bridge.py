@@ -21,7 +21,7 @@ def bridge() -> None:
 @click.pass_obj
 def status(session: Session, *, as_json: bool) -> None:
     """Show the state of the bridge, and what it has done."""
-    found = session.client.bridge_status()
+    found = session.client.bridge.status()
     if as_json:
         click.echo(found.to_json())
     else:
@@ -32,7 +32,7 @@ def status(session: Session, *, as_json: bool) -> None:
 @click.pass_obj
 def pause(session: Session) -> None:
     """Stop the bridge until it is resumed, even if the server restarts; events wait."""
-    session.client.pause_bridge()
+    session.client.bridge.pause()
     click.echo("paused")
 
 
@@ -40,7 +40,7 @@ def pause(session: Session) -> None:
 @click.pass_obj
 def resume(session: Session) -> None:
     """Let the bridge continue where it stopped."""
-    session.client.resume_bridge()
+    session.client.bridge.resume()
     click.echo("resumed")
 
 
@@ -74,9 +74,9 @@ def policy(session: Session, /, *, reset: bool, as_json: bool, **given: Any) -> 
     """Show which events become statements, and how; or change the given fields."""
     changes = {name: value for name, value in given.items() if value not in (None, ())}
     if reset or changes:
-        held = session.client.update_routing_policy(bridge_values.RoutingPolicy() if reset else None, **changes)
+        held = session.client.bridge.update_policy(bridge_values.RoutingPolicy() if reset else None, **changes)
     else:
-        held = session.client.routing_policy()
+        held = session.client.bridge.policy()
     if as_json:
         click.echo(held.to_json())
     else:

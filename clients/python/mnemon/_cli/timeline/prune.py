@@ -40,11 +40,11 @@ def prune(
     if bool(event_ids) == bool(which or before):
         raise click.UsageError("name events, or say which with options such as --before or --user; not both")
     asked: dict[str, Any] = {"before": before, "allow_missing": allow_missing, **which}
-    receipt = session.client.prune_events(event_ids, dry_run=True, **asked)
+    receipt = session.client.timeline.delete_many(event_ids or None, dry_run=True, **asked)
     if not dry_run and receipt.pruned_count:
         if not yes:
             click.confirm(f"Remove {_number(receipt)} for good?", abort=True, err=True)
-        receipt = session.client.prune_events(event_ids, **asked)
+        receipt = session.client.timeline.delete_many(event_ids or None, **asked)
     if as_json:
         click.echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
     else:
@@ -68,7 +68,7 @@ def compact(session: Session, *, as_json: bool) -> None:
     last, tenths = None, -1
     with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        for progress in session.client.compact_timeline():
+        for progress in session.client.timeline.compact():
             last = progress
             bar.update(task, completed=progress.processed_bytes, total=progress.total_bytes)
             if as_json:

@@ -51,7 +51,7 @@ def show_timeline(
         if not limit:
             raise click.UsageError("--limit 0 does not go with QUERY: the best are at most 1,000")
         # Otherwise the server would only search the last 30 days, but a command without a time means all.
-        answer = session.client.query_window(
+        answer = session.client.timeline.search(
             query, since=since or _BEGINNING, until=until, mode=mode, top_k=limit, **which
         )
         _show_answer(session, answer, as_json=as_json)
@@ -69,8 +69,8 @@ def _events(
     session: Session, since: datetime | None, until: datetime | None, which: dict[str, Any], page_size: int
 ) -> Iterator[timeline.EpisodicEvent]:
     if since is None and until is None:
-        return session.client.recent_events(page_size=page_size, **which)
-    return session.client.window_events(since=since, until=until, page_size=page_size, **which)
+        return session.client.timeline.list(page_size=page_size, **which)
+    return session.client.timeline.list(since=since, until=until, page_size=page_size, **which)
 
 
 def _show_answer(session: Session, answer: timeline.WindowAnswer, *, as_json: bool) -> None:
@@ -89,7 +89,7 @@ def _show_answer(session: Session, answer: timeline.WindowAnswer, *, as_json: bo
 @click.pass_obj
 def happened(session: Session, event_id: str, *, as_json: bool) -> None:
     """Show the event with EVENT_ID."""
-    event = session.client.get_event(event_id)
+    event = session.client.timeline.get(event_id)
     if as_json:
         click.echo(event.to_json())
     else:
@@ -105,7 +105,7 @@ def summary(
     session: Session, *, since: datetime | None, until: datetime | None, which: dict[str, Any], as_json: bool
 ) -> None:
     """Count events by type and by day."""
-    found = session.client.summarize_events(since=since, until=until, **which)
+    found = session.client.timeline.summarize(since=since, until=until, **which)
     if as_json:
         click.echo(found.to_json())
     else:
@@ -117,7 +117,7 @@ def summary(
 @click.pass_obj
 def timeline_status(session: Session, *, as_json: bool) -> None:
     """Show the state of the timeline, and which events were lost."""
-    status = session.client.timeline_status()
+    status = session.client.timeline.status()
     if as_json:
         click.echo(status.to_json())
     else:

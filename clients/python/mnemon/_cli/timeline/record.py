@@ -47,7 +47,7 @@ def record(
         return
     if missing := [name for name, field in (("--type", "event_type"), ("--user", "user")) if field not in fields]:
         raise click.UsageError(f"say {' and '.join(missing)}: what kind of event it is, and whose")
-    receipt = session.client.record_event(content=text or "", metadata=metadata, **fields)
+    receipt = session.client.timeline.add(content=text or "", metadata=metadata, **fields)
     click.echo(receipt.to_json() if as_json else f"{_outcome(receipt)} {receipt.event_id}")
 
 
@@ -56,7 +56,7 @@ def _record_file(
 ) -> None:
     with BulkProgress(session.error_console, "recording", count_lines(path), quiet=as_json) as progress:
         report = LineReport(session, progress, ("recorded", "known"), as_json=as_json)
-        for result in session.client.record_events(report.items_of(read_events(path, fields, metadata))):
+        for result in session.client.timeline.add_many(report.items_of(read_events(path, fields, metadata))):
             said = {"event_id": result.event_id, "duplicate": result.duplicate}
             report.show("known" if result.duplicate else "recorded", said, result.error)
     report.show_summary()

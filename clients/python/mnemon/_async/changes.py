@@ -1,19 +1,18 @@
-# Generated from _async/feed.py by `make generate`: change that file instead.
-"""The blocking client's methods for changes."""
+"""The asyncio client's object for changes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 
-from mnemon._connection import Connection
+from mnemon._async.service import AsyncService
+from mnemon._async.watch import AsyncWatch
 from mnemon._messages import feed as change_convert
 from mnemon._messages.feed import Since
-from mnemon._sync.watch import Watch
 from mnemon._values import documents as values
 from mnemon._values.feed import EARLIEST, NOW, Change, ChangePage
 from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 
-class ChangeMethods(Connection):
-    """Changes in order: watch them as they happen, or read them page by page."""
+class AsyncChanges(AsyncService):
+    """Changes in order, as `client.changes`: watch them as they happen, or read them page by page."""
 
     def watch(
         self,
@@ -25,8 +24,8 @@ class ChangeMethods(Connection):
         full: bool = False,
         heartbeat: float | None = None,
         batch_size: int = 0,
-    ) -> Watch:
-        """Watches changes as they are committed: an iterator that yields each once and reconnects by itself.
+    ) -> AsyncWatch:
+        """Watches changes as they are committed: an async iterator that yields each once and reconnects by itself.
 
         `since` is "now", "earliest", a cursor, or a time with a time zone. `types` (see ChangeType), `scope` and `ids`
         select changes. With `full`, a change carries the record as it is when it is read. `heartbeat` is the longest
@@ -36,12 +35,12 @@ class ChangeMethods(Connection):
         request = change_convert.watch_request(
             since, types=types, scope=scope, ids=ids, full=full, heartbeat=heartbeat, batch_size=batch_size
         )
-        self._open_channel()
-        watch = Watch(self._target, request)
-        self._watches.add(watch)
+        self._connection.open_channel()
+        watch = AsyncWatch(self._connection.target, request)
+        self._connection.watches.add(watch)
         return watch
 
-    def changes(
+    async def list(
         self,
         since: Since = EARLIEST,
         *,
@@ -51,7 +50,7 @@ class ChangeMethods(Connection):
         full: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
-    ) -> Iterator[Change]:
+    ) -> AsyncIterator[Change]:
         """Yields the changes in the log, in order. The arguments are those of `watch`.
 
         `timeout` applies to each page.
@@ -59,13 +58,14 @@ class ChangeMethods(Connection):
         kinds, record_ids = list(types), list(ids)
         caught_up = False
         while not caught_up:
-            page = self.changes_page(
+            page = await self.list_page(
                 since, types=kinds, scope=scope, ids=record_ids, full=full, page_size=page_size, timeout=timeout
             )
-            yield from page.changes
+            for change in page.changes:
+                yield change
             since, caught_up = page.cursor, page.caught_up
 
-    def changes_page(
+    async def list_page(
         self,
         since: Since = EARLIEST,
         *,
@@ -81,5 +81,5 @@ class ChangeMethods(Connection):
         Its cursor is for the next page and for `watch`. A page may be empty although there are more; see `caught_up`.
         """
         request = change_convert.list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
-        stub = self._stub(ChangeServiceStub)
-        return change_convert.page_from_pb(self._call(stub.ListChanges, request, timeout))
+        stub = self._connection.stub(ChangeServiceStub)
+        return change_convert.page_from_pb(await self._call(stub.ListChanges, request, timeout))

@@ -1,18 +1,19 @@
-"""The asyncio client's methods for changes."""
+# Generated from _async/changes.py by `make generate`: change that file instead.
+"""The blocking client's object for changes."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable, Iterator
 
-from mnemon._async.watch import AsyncWatch
-from mnemon._connection import AsyncConnection
 from mnemon._messages import feed as change_convert
 from mnemon._messages.feed import Since
+from mnemon._sync.service import Service
+from mnemon._sync.watch import Watch
 from mnemon._values import documents as values
 from mnemon._values.feed import EARLIEST, NOW, Change, ChangePage
 from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 
-class AsyncChangeMethods(AsyncConnection):
-    """Changes in order: watch them as they happen, or read them page by page."""
+class Changes(Service):
+    """Changes in order, as `client.changes`: watch them as they happen, or read them page by page."""
 
     def watch(
         self,
@@ -24,8 +25,8 @@ class AsyncChangeMethods(AsyncConnection):
         full: bool = False,
         heartbeat: float | None = None,
         batch_size: int = 0,
-    ) -> AsyncWatch:
-        """Watches changes as they are committed: an async iterator that yields each once and reconnects by itself.
+    ) -> Watch:
+        """Watches changes as they are committed: an iterator that yields each once and reconnects by itself.
 
         `since` is "now", "earliest", a cursor, or a time with a time zone. `types` (see ChangeType), `scope` and `ids`
         select changes. With `full`, a change carries the record as it is when it is read. `heartbeat` is the longest
@@ -35,12 +36,12 @@ class AsyncChangeMethods(AsyncConnection):
         request = change_convert.watch_request(
             since, types=types, scope=scope, ids=ids, full=full, heartbeat=heartbeat, batch_size=batch_size
         )
-        self._open_channel()
-        watch = AsyncWatch(self._target, request)
-        self._watches.add(watch)
+        self._connection.open_channel()
+        watch = Watch(self._connection.target, request)
+        self._connection.watches.add(watch)
         return watch
 
-    async def changes(
+    def list(
         self,
         since: Since = EARLIEST,
         *,
@@ -50,7 +51,7 @@ class AsyncChangeMethods(AsyncConnection):
         full: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
-    ) -> AsyncIterator[Change]:
+    ) -> Iterator[Change]:
         """Yields the changes in the log, in order. The arguments are those of `watch`.
 
         `timeout` applies to each page.
@@ -58,14 +59,13 @@ class AsyncChangeMethods(AsyncConnection):
         kinds, record_ids = list(types), list(ids)
         caught_up = False
         while not caught_up:
-            page = await self.changes_page(
+            page = self.list_page(
                 since, types=kinds, scope=scope, ids=record_ids, full=full, page_size=page_size, timeout=timeout
             )
-            for change in page.changes:
-                yield change
+            yield from page.changes
             since, caught_up = page.cursor, page.caught_up
 
-    async def changes_page(
+    def list_page(
         self,
         since: Since = EARLIEST,
         *,
@@ -81,5 +81,5 @@ class AsyncChangeMethods(AsyncConnection):
         Its cursor is for the next page and for `watch`. A page may be empty although there are more; see `caught_up`.
         """
         request = change_convert.list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
-        stub = self._stub(ChangeServiceStub)
-        return change_convert.page_from_pb(await self._call(stub.ListChanges, request, timeout))
+        stub = self._connection.stub(ChangeServiceStub)
+        return change_convert.page_from_pb(self._call(stub.ListChanges, request, timeout))
