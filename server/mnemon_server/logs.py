@@ -33,6 +33,7 @@ class _StandardError(io.TextIOBase):
 # Control characters, Unicode line ends, characters that change text direction, and unpaired surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+_QUOTED = re.compile("[ \t=\r\n\"']")
 _SEVERAL_LINES = frozenset({"exception", "stack"})
 _STANDARD_ERROR = cast("TextIO", _StandardError())
 
@@ -83,11 +84,24 @@ def _rendering(log_format: str) -> list[Any]:
     before = [structlog.processors.format_exc_info, _escaped]
     if log_format == "json":
         return [*before, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    traceback = structlog.dev.plain_traceback
+    if sys.stderr.isatty():
+        return [*before, structlog.dev.ConsoleRenderer(exception_formatter=traceback, pad_event_to=0)]
+    return [*before, structlog.dev.ConsoleRenderer(exception_formatter=traceback, columns=_plain_columns())]
+
+
+def _plain_columns() -> list[structlog.dev.Column]:
+    """The columns of a line without colours. The library's own take as long as all other work for a line."""
+
+    def plain(key: str, value: object) -> str:
+        return f"{key}={value if isinstance(value, str) and not _QUOTED.search(value) else repr(value)}"
+
     return [
-        *before,
-        structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
-        ),
+        structlog.dev.Column("", plain),
+        structlog.dev.Column("timestamp", lambda _, time: str(time)),
+        structlog.dev.Column("level", lambda _, level: f"[{level:9}]"),
+        structlog.dev.Column("event", lambda _, event: str(event)),
+        structlog.dev.Column("logger", lambda _, name: f"[{name}]"),
     ]
 
 
@@ -101,7 +115,10 @@ def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping
 def _shown(value: Any, unsafe: re.Pattern[str]) -> Any:
     match value:
         case str():
-            return unsafe.sub(_escape, value)
+            # Every unsafe character is one that Python does not count as printable.
+            return value if value.isprintable() else unsafe.sub(_escape, value)
+        case int() | float():
+            return value
         case Mapping():
             return {_shown(key, unsafe): _shown(item, unsafe) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():

@@ -23,7 +23,7 @@ from typing import Self
 import structlog
 
 from mnemon_server.app import open_configured_embedder
-from mnemon_server.assembly.settings import search_settings, vault_settings
+from mnemon_server.assembly.settings import chroma_settings, search_settings, vault_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
@@ -167,13 +167,10 @@ class ConfiguredVectorStore:
     def _index(self, model: EmbeddingModel) -> ChromaIndex:
         settings = self._settings
         return ChromaIndex(
+            chroma_settings(settings, path=settings.data_dir / "chroma"),
             collection=settings.collection,
             dimension=model.dimension,
             model_identity=model.identity,
-            path=None if settings.chroma_host else settings.data_dir / "chroma",
-            host=settings.chroma_host,
-            port=settings.chroma_port,
-            ssl=settings.chroma_ssl,
         )
 
 

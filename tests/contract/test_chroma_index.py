@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex, ChromaSettings
 from mnemon_server.engines.promises.vector_index import VectorIndex
 
 from tests.contract.vector_index import DIMENSION, MODEL, VectorIndexContract
@@ -20,7 +20,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
 class TestEmbeddedChroma(VectorIndexContract):
     @classmethod
     def open_index(cls, directory: Path) -> VectorIndex:
-        return ChromaIndex(collection="documents", dimension=DIMENSION, model_identity=MODEL, path=directory / "chroma")
+        return ChromaIndex(
+            ChromaSettings(path=directory / "chroma"), collection="documents", dimension=DIMENSION, model_identity=MODEL
+        )
 
 
 class TestChromaOverHttp(VectorIndexContract):
@@ -34,9 +36,8 @@ class TestChromaOverHttp(VectorIndexContract):
     @classmethod
     def open_index(cls, directory: Path) -> VectorIndex:
         return ChromaIndex(
+            ChromaSettings(host=cls.server.host, port=cls.server.port),
             collection=f"documents-{directory.name}"[:60].rstrip("-_."),
             dimension=DIMENSION,
             model_identity=MODEL,
-            host=cls.server.host,
-            port=cls.server.port,
         )

@@ -14,7 +14,7 @@ from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, Mem
 from mnemon_server.domain.records import AckLevel, Scope, SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex, ChromaSettings
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.memories.store import MemoryStore
@@ -38,12 +38,10 @@ async def memories_in_chroma(
     identity = embedder.model.identity
     vault = SQLiteVault(folder, model_identity=identity, dimension=DIMENSION, settings=NO_GRAPHS, clock=clock)
     index = ChromaIndex(
+        ChromaSettings(host=server.host, port=server.port) if server else ChromaSettings(path=folder / "chroma"),
         collection="memories",
         dimension=DIMENSION,
         model_identity=identity,
-        path=None if server else folder / "chroma",
-        host=server.host if server else "",
-        port=server.port if server else 0,
     )
     records = vault.collection(MEMORIES)
     async with EmbeddingBatcher(embedder) as batcher:

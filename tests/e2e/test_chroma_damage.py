@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex, ChromaSettings
 from mnemon_server.engines.chroma.folder import LockedFolder
 from mnemon_server.engines.chroma.protocol import CollectionError, Failure
 
@@ -118,7 +118,7 @@ def test_damage_after_a_kill_never_harms_the_parent_and_the_index_serves_again(
     filled: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     damaged_copy(filled, tmp_path, name, damage, sealed=False)
-    index = embedded(tmp_path, open_timeout_s=30.0)
+    index = embedded(tmp_path, limits={"open_timeout_s": 30.0})
     state = index.open()
     assert state.entry_count in (0, 1300)
     assert len(quarantined(tmp_path)) == (1 if state.entry_count == 0 else 0)
@@ -197,6 +197,6 @@ def test_a_collection_of_another_model_is_refused_and_left_as_it_is(
 
 def test_exactly_one_location_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="either a path"):
-        ChromaIndex(collection="documents", dimension=3, model_identity="m")
+        ChromaSettings()
     with pytest.raises(ConfigurationError, match="either a path"):
-        ChromaIndex(collection="documents", dimension=3, model_identity="m", path=tmp_path, host="localhost")
+        ChromaSettings(path=tmp_path, host="localhost")

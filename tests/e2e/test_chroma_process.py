@@ -37,8 +37,9 @@ import sys
 from pathlib import Path
 import numpy as np
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.chroma import ChromaIndex
-index = ChromaIndex(collection="documents", dimension=3, model_identity="m", path=Path(sys.argv[1]))
+from mnemon_server.engines.chroma import ChromaIndex, ChromaSettings
+settings = ChromaSettings(path=Path(sys.argv[1]))
+index = ChromaIndex(settings, collection="documents", dimension=3, model_identity="m")
 index.open()
 index.search(np.array([1, 0, 0], np.float32), limit=1, equal=RecordFilter())
 index.close()
@@ -84,7 +85,7 @@ def test_searches_are_answered_while_a_long_apply_runs(index: ChromaIndex) -> No
 
 
 def test_a_hanging_child_is_killed_at_the_deadline(tmp_path: Path) -> None:
-    index = embedded(tmp_path, call_timeout_s=6.0)
+    index = embedded(tmp_path, limits={"call_timeout_s": 6.0})
     vectors = unit_vectors(400, 4)
     index.open()
     index.apply(one_each(vectors[:5]), [])
@@ -123,7 +124,7 @@ def test_crashes_count_even_if_the_index_is_reopened_after_each(tmp_path: Path, 
 
 
 def test_two_children_cannot_share_a_folder(tmp_path: Path, index: ChromaIndex) -> None:
-    second = embedded(tmp_path, lock_wait_s=0.3)
+    second = embedded(tmp_path, limits={"lock_wait_s": 0.3})
     with pytest.raises(BackendConnectionError, match="another process"):
         second.open()
     second.close()

@@ -8,12 +8,12 @@ import sys
 import termios
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex, ChromaSettings
 from mnemon_server.engines.promises.values import Vector
 
 from tests.contract.vector_index import DIMENSION, MODEL
@@ -22,16 +22,17 @@ from tests.support.chroma_server import ChromaServer
 API = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 
 
-def embedded(folder: Path, **options: Any) -> ChromaIndex:
-    """An index embedded in `folder`."""
-    terms: dict[str, Any] = {"collection": "documents", "dimension": DIMENSION, "model_identity": MODEL} | options
-    return ChromaIndex(path=folder / "chroma", **terms)
+_TERMS: dict[str, Any] = {"collection": "documents", "dimension": DIMENSION, "model_identity": MODEL}
+
+
+def embedded(folder: Path, *, limits: Mapping[str, float] = {}, **options: Any) -> ChromaIndex:
+    """An index embedded in `folder`, with its limits of time."""
+    return ChromaIndex(ChromaSettings(path=folder / "chroma", **limits), **(_TERMS | options))
 
 
 def served(server: ChromaServer, **options: Any) -> ChromaIndex:
     """An index on the server."""
-    terms: dict[str, Any] = {"collection": "documents", "dimension": DIMENSION, "model_identity": MODEL} | options
-    return ChromaIndex(host=server.host, port=server.port, **terms)
+    return ChromaIndex(ChromaSettings(host=server.host, port=server.port), **(_TERMS | options))
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Container
 from datetime import timedelta
+from pathlib import Path
 
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import VaultSettings
@@ -71,6 +73,16 @@ def vault_settings(settings: Settings, *, graphs_of: Container[Collection]) -> V
         timeline=timeline_settings(settings),
         ranking=RankingSettings(settings.search_context_weight, fusion_of(settings)),
         erasure_delay_s=settings.erasure_delay_s,
+    )
+
+
+def chroma_settings(settings: Settings, *, path: Path) -> ChromaSettings:
+    """Where a collection of ChromaDB is: on the server that is set, or otherwise embedded at `path`."""
+    return ChromaSettings(
+        path=None if settings.chroma_host else path,
+        host=settings.chroma_host,
+        port=settings.chroma_port,
+        ssl=settings.chroma_ssl,
     )
 
 

@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 
 from mnemon_server.assembly.records import is_in_memory, vault_folder
-from mnemon_server.assembly.settings import change_retention_settings, decay_of, search_settings, semantic_settings
+from mnemon_server.assembly.settings import (
+    change_retention_settings,
+    chroma_settings,
+    decay_of,
+    search_settings,
+    semantic_settings,
+)
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
@@ -125,13 +131,10 @@ def _open_applier(
     settings: Settings, tenant: str, records: RecordEngine, model: EmbeddingModel, collection: str, folder: str
 ) -> IndexApplier:
     index = ChromaIndex(
+        chroma_settings(settings, path=vault_folder(settings, tenant) / folder),
         collection=collection,
         dimension=model.dimension,
         model_identity=model.identity,
-        path=None if settings.chroma_host else vault_folder(settings, tenant) / folder,
-        host=settings.chroma_host,
-        port=settings.chroma_port,
-        ssl=settings.chroma_ssl,
     )
     return IndexApplier(records, index, erasure_interval_s=settings.chroma_erasure_interval_s)
 

@@ -141,10 +141,11 @@ def _dense_and_residual(graph: GraphBuilder, weights: Weights, prefix: str, valu
     dense = _dense(graph, weights, f"{prefix}.dense", value)
     scale, shift = _layer_norm(graph, weights, f"{prefix}.LayerNorm")
     bias = graph.constant(f"{prefix}.bias", weights[f"{prefix}.dense.bias"])
-    inputs = [residual, dense, scale, shift, bias]
-    return graph.node(
-        "SkipLayerNormalization", inputs, f"{prefix}.normalized", domain=_MICROSOFT, epsilon=LAYER_NORM_EPSILON
-    )
+    # Three nodes take half the time of ONNX Runtime's SkipLayerNormalization, which is not vectorised.
+    graph.node("Add", [dense, bias], f"{prefix}.biased")
+    graph.node("Add", [residual, f"{prefix}.biased"], f"{prefix}.sum")
+    inputs = [f"{prefix}.sum", scale, shift]
+    return graph.node("LayerNormalization", inputs, f"{prefix}.normalized", axis=-1, epsilon=LAYER_NORM_EPSILON)
 
 
 def _layer_norm(graph: GraphBuilder, weights: Weights, prefix: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from mnemon_server.embedding.weights import TOKENIZER_FILE, TOKENIZER_SHA256, Mo
 
 Precision = Literal["int8", "fp32"]
 
-BUILDER_VERSION = 2
+BUILDER_VERSION = 3
 """Part of the file name. Increase it if the builder makes a different graph from the same weights."""
 
 

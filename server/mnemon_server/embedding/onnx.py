@@ -13,6 +13,7 @@ from tokenizers import Encoding, Tokenizer
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
 from mnemon_server.embedding.graph_cache import Precision
+from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.passages import Token, cut_passages
 from mnemon_server.embedding.token_cache import TokenCache, Tokens
 
@@ -27,8 +28,6 @@ slower).
 
 TOKENIZED_TEXTS_KEPT = 4096
 """Maximum number of texts whose tokens are cached until they are embedded. At 256 tokens of 4 bytes each: 4 MiB."""
-
-_ERROR_SEVERITY = 3
 
 
 class OnnxEmbedder:
@@ -49,7 +48,7 @@ class OnnxEmbedder:
     ) -> None:
         try:
             self._tokenizer = _open_tokenizer(tokenizer)
-            self._session: ort.InferenceSession | None = _open_session(graph)
+            self._session: ort.InferenceSession | None = open_session(graph)
         except Exception as error:  # both libraries raise plain exceptions of their own
             raise EmbeddingError(f"The model {name} cannot be loaded from {graph}: {error}") from error
         self._inputs = {value.name for value in self._session.get_inputs()}
@@ -163,17 +162,6 @@ def _open_tokenizer(path: Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
-
-
-def _open_session(graph: Path) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = _ERROR_SEVERITY
-    # Without this, a processor that lacks byte dot product instructions would saturate sums of two products at 16 bits.
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    # One thread for each run, and several concurrent runs: threads that share a run would synchronise at every
-    # operator.
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
 def _valid(text: str) -> str:

@@ -1,14 +1,13 @@
 """A vector index in a Chroma collection, hosted by a child process that may crash without harm."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
 from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where
+from mnemon_server.engines.chroma.settings import ChromaSettings
 from mnemon_server.engines.chroma.supervisor import Environment, Supervisor
 from mnemon_server.engines.promises.values import Scores, Vector
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
@@ -17,7 +16,7 @@ _CHUNK = 256  # entries or deleted documents per request: a second of work, for 
 
 
 class ChromaIndex:
-    """A `VectorIndex` in a ChromaDB collection, embedded at `path` or on a server at `host`.
+    """A `VectorIndex` in a ChromaDB collection, embedded or on a server.
 
     This process never imports chromadb. After a BackendConnectionError, call `open` and compare generations before
     continuing: a call does not repeat work that may be half done, and does not silently open a different collection.
@@ -25,53 +24,38 @@ class ChromaIndex:
 
     def __init__(
         self,
+        settings: ChromaSettings,
         *,
         collection: str,
         dimension: int,
         model_identity: str,
-        path: Path | None = None,
-        host: str = "",
-        port: int = 8000,
-        ssl: bool = False,
-        call_timeout_s: float = 60.0,
-        open_timeout_s: float = 120.0,
-        lock_wait_s: float = 10.0,
         environment: Environment | None = None,
     ) -> None:
         """Does not connect yet.
 
         Args:
+            settings: where the collection is.
             collection: name of the collection, 3 to 512 characters of `a-zA-Z0-9._-`.
             dimension: number of components of a vector.
             model_identity: the embedding model's identity; a collection of another model is refused.
-            path: folder of an embedded Chroma, created if missing. Only this index may use it.
-            host: address of a Chroma server, if there is no `path`; with `port` and `ssl`.
-            call_timeout_s: maximum time for one request, after which the child is killed.
-            open_timeout_s: maximum time for opening, after which an embedded index counts as damaged.
-            lock_wait_s: how long to wait for a previous owner of the folder.
             environment: clock, randomness and other dependencies.
-
-        Raises:
-            ConfigurationError: not exactly one of `path` and `host` is given.
         """
-        if (path is None) == (not host):
-            raise ConfigurationError("a Chroma index needs either a path (embedded) or a host (a server), not both")
         request = OpenRequest(
             collection=collection,
             dimension=dimension,
             model_identity=model_identity,
             new_generation="",
-            path=str(path.absolute()) if path is not None else "",
-            lock_wait_s=lock_wait_s,
-            host=host,
-            port=port,
-            ssl=ssl,
+            path="" if settings.path is None else str(settings.path.absolute()),
+            lock_wait_s=settings.lock_wait_s,
+            host=settings.host,
+            port=settings.port,
+            ssl=settings.ssl,
         )
         self._collection, self._dimension = collection, dimension
         self._supervisor = Supervisor(
             request,
-            call_timeout_s=call_timeout_s,
-            open_timeout_s=open_timeout_s,
+            call_timeout_s=settings.call_timeout_s,
+            open_timeout_s=settings.open_timeout_s,
             environment=environment or Environment(),
         )
 

@@ -68,9 +68,9 @@ class VectorScanners:
             dimension=self._dimension,
             cache_bytes_max=self._settings.cache_bytes_max,
             new_vectors=partial(self._new_vectors, tables.collection),
-            with_graph=tables.collection in self._settings.graphs_of,
-            warm=warm,
         )
+        if tables.collection in self._settings.graphs_of:
+            scanner.start_graph(warm=warm)
         return scanner
 
     def close(self, *, save: bool = True) -> None:

@@ -35,13 +35,10 @@ class VectorScanner:
         dimension: int,
         cache_bytes_max: int,
         new_vectors: Callable[[str], LocalVectors],
-        with_graph: bool,
-        warm: bool,
     ) -> None:
         """Loads the vectors that `connection` sees. If memory is too small, scans read them on other connections.
 
-        `new_vectors` creates the empty container for the vectors; its argument identifies the database. With `warm`,
-        callers do not wait for the graph.
+        `new_vectors` creates the empty container for the vectors; its argument identifies the database.
         """
         self._connections = connections
         shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)"
@@ -62,8 +59,11 @@ class VectorScanner:
         self._count = int(connection.execute(count).get)
         if self._count <= self._rows_max:
             self._held = self._load(connection, new_vectors(_store_name(connection)))
-            if with_graph:
-                self._held.start(warm=warm)
+
+    def start_graph(self, *, warm: bool) -> None:
+        """Starts to build or load the graph, if the vectors are in memory. With `warm`, callers do not wait for it."""
+        if self._held is not None:
+            self._held.start(warm=warm)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity of every stored vector, or of those in `among` that are stored."""
