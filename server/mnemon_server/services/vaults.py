@@ -153,17 +153,19 @@ class VaultPool:
                 await asyncio.shield(entry.closing)
                 continue
             entry.users += 1
-            try:
-                await asyncio.shield(entry.opening)
-            except BaseException:
-                self.release(entry)
-                raise
+            if not entry.opening.done():
+                try:
+                    await asyncio.shield(entry.opening)
+                except BaseException:
+                    self.release(entry)
+                    raise
             return entry
 
     def release(self, entry: _Entry) -> None:
         """For VaultLease: counts one user less."""
         entry.users -= 1
-        entry.idle_since = asyncio.get_running_loop().time()
+        if not entry.users:
+            entry.idle_since = asyncio.get_running_loop().time()
 
     async def _begin_opening(self, tenant: str) -> _Entry | None:
         """A new entry; None after waiting for room, since the caller must then look the tenant up again."""

@@ -1,6 +1,5 @@
 """Merges that a call requests: of two stored statements, or of any two without storing the result."""
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merg
 from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.registry import MergeRuleRegistry
 from mnemon_server.services.semantic.pruning import MERGED
+from mnemon_server.services.shared.ids import new_id
 
 _ASKED_FOR = ArbitrationResult(
     action=ArbitrationAction.MERGE,
@@ -87,11 +87,11 @@ def _decision(
     first: SemanticMemory, second: SemanticMemory, rule: ResolvedRule, merged: Merged, tx: VaultTransaction
 ) -> Decision:
     return Decision(
-        decision_id=str(uuid.uuid4()),
+        decision_id=new_id(),
         scope=second.scope,
         candidate_id=second.memory_id,
         existing_id=first.memory_id,
-        result_id=str(uuid.uuid4()),
+        result_id=new_id(),
         rule=rule.name,
         signals=(),
         conflict_count=0,

@@ -1,6 +1,5 @@
 """Saves that name or resolve conflicts: the plan is made and carried out in the transaction of the save."""
 
-import uuid
 from dataclasses import replace
 
 from mnemon_server.domain.changes import ChangeType
@@ -18,6 +17,7 @@ from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.pruning import MERGED, SUPERSEDED
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, to_document
+from mnemon_server.services.shared.ids import new_id
 
 Known = tuple[SemanticMemory | None, WriteReceipt | None]
 """The statement that stands after a save, and its receipt."""
@@ -65,7 +65,7 @@ def _store(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
 def _decide(tx: VaultTransaction, plan: Plan, settled: Settled) -> Decision:
     candidate_id, existing_id = plan.candidate.memory_id, settled.existing.memory_id
     if settled.merged is not None:
-        result_id = str(uuid.uuid4())
+        result_id = new_id()
     elif settled.arbitration.winner is ArbitrationSide.CANDIDATE:
         result_id = candidate_id
     elif settled.arbitration.winner is ArbitrationSide.EXISTING:
@@ -73,7 +73,7 @@ def _decide(tx: VaultTransaction, plan: Plan, settled: Settled) -> Decision:
         candidate_id = _superseded_equal(tx.collection(SEMANTIC), plan.candidate, existing_id) or candidate_id
     else:
         candidate_id = result_id = ""
-    decision_id = str(uuid.uuid4())
+    decision_id = new_id()
     return decision_of(plan, decision_id=decision_id, candidate_id=candidate_id, result_id=result_id, time=tx.now)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content
 from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import problem, settled, take_in_checked
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import request_key
@@ -111,7 +111,7 @@ class FactPutting:
         return [
             parts
             if isinstance(parts, MnemonError)
-            else PreparedFact(request, request.key or str(uuid.uuid4()), each.content, parts)
+            else PreparedFact(request, request.key or new_id(), each.content, parts)
             for request, each, parts in zip(requests, texts, passages, strict=True)
         ]
 

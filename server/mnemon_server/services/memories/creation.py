@@ -1,6 +1,5 @@
 """Stores new memories: checks them, embeds them together, and writes them to the records in their order."""
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from mnemon_server.services.memories.checks import create_violations
 from mnemon_server.services.memories.stored_form import new_document
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passages
 from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import put_all, take_in
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import acknowledge_each, request_key
@@ -89,7 +89,7 @@ def _write(request: CreateMemory, passages: list[PassageInput]) -> DocumentWrite
         asked = document_digest(new_document(request.memory, chosen))
         key = request_key(request.request_id, "create", asked, vector_bytes(request.embedding))
     return DocumentWrite(
-        document=new_document(request.memory, chosen or str(uuid.uuid4())),
+        document=new_document(request.memory, chosen or new_id()),
         passages=passages,
         request=key,
         change=ChangeType.MEMORY_CREATED,

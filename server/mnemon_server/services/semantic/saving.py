@@ -1,6 +1,5 @@
 """Saves statements: checks them, embeds them together outside of any transaction, and writes them in their order."""
 
-import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -33,6 +32,7 @@ from mnemon_server.services.semantic.stored_form import (
 )
 from mnemon_server.services.semantic.vectors import vectors_of
 from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import problem, settled, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.vectors import vector_bytes
@@ -187,7 +187,7 @@ class SemanticSaving:
         return _Write(program, self._vault.transact(program, request=_request_key(request, program.memory)))
 
     def _program(self, request: SaveSemantic, vector: Vector | None, room: Room) -> SaveProgram:
-        memory = replace(given_statement(request.memory), memory_id=str(uuid.uuid4()))
+        memory = replace(given_statement(request.memory), memory_id=new_id())
         new = None
         if vector is not None:
             new = NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)

@@ -22,6 +22,7 @@ class Receiver(MethodInterceptor):
     def __init__(self, *, seconds: float) -> None:
         super().__init__()
         self._limit = TimeLimit(seconds, crowd=LATE_MAX, crowded_s=LATE_S)
+        self._late = f"the request did not arrive within {seconds:g} s"
 
     def _wrap(self, method: Method) -> Any:
         handler = method.handler
@@ -42,8 +43,7 @@ class Receiver(MethodInterceptor):
     async def _request(self, context: Context) -> bytes:
         call = current_call.get()
         call.awaits_request = True
-        late = f"the request did not arrive within {self._limit.seconds:g} s"
-        request = await self._limit.keep(context.read(), late)
+        request = await self._limit.keep(context.read(), self._late)
         if request is aio.EOF:
             raise MalformedMessageError("the call has no request")
         call.awaits_request = False

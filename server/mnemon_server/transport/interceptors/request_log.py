@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import re
 import time
 from functools import partial
@@ -12,6 +11,7 @@ import grpc
 import structlog
 from grpc import aio
 
+from mnemon_server.services.shared.ids import new_id
 from mnemon_server.transport.interceptors.base import (
     REQUEST_ID_KEY,
     Call,
@@ -77,7 +77,7 @@ def _request_id(context: Context) -> str:
     for key, value in context.invocation_metadata() or ():
         if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             return value
-    return os.urandom(16).hex()
+    return new_id().replace("-", "")
 
 
 def _name(code: Any) -> str:
