@@ -121,7 +121,7 @@ class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason
     SKIP_REASON_GONE: _SkipReason.ValueType  # 4
     """It was pruned before it was handled."""
     SKIP_REASON_KNOWN: _SkipReason.ValueType  # 5
-    """A caller saved the same statement directly, and that one is independent of events."""
+    """A caller saved the same statement directly, and that statement is independent of events."""
     SKIP_REASON_REJECTED: _SkipReason.ValueType  # 6
     """The conflict rules kept the known statement."""
     SKIP_REASON_INVALID: _SkipReason.ValueType  # 7
@@ -145,7 +145,7 @@ SKIP_REASON_NO_CONTENT: SkipReason.ValueType  # 3
 SKIP_REASON_GONE: SkipReason.ValueType  # 4
 """It was pruned before it was handled."""
 SKIP_REASON_KNOWN: SkipReason.ValueType  # 5
-"""A caller saved the same statement directly, and that one is independent of events."""
+"""A caller saved the same statement directly, and that statement is independent of events."""
 SKIP_REASON_REJECTED: SkipReason.ValueType  # 6
 """The conflict rules kept the known statement."""
 SKIP_REASON_INVALID: SkipReason.ValueType  # 7
@@ -309,7 +309,7 @@ class GetBridgeStatusResponse(_message.Message):
 
     @_builtins.property
     def handled_time(self) -> _timestamp_pb2.Timestamp:
-        """When the last handled event was committed; unset if there was none."""
+        """When the last handled event was committed; unset if no event was handled."""
 
     @_builtins.property
     def policy(self) -> Global___RoutingPolicy:

@@ -606,7 +606,7 @@ class SummarizeRangeResponse(_message.Message):
     """The number of events."""
     @_builtins.property
     def earliest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the earliest event; unset if there is none."""
+        """The time of the earliest event; unset if there are no events."""
 
     @_builtins.property
     def latest(self) -> _timestamp_pb2.Timestamp:
@@ -807,7 +807,7 @@ class PruneEventsResponse(_message.Message):
 
     @_builtins.property
     def earliest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the earliest removed event; unset if there is none."""
+        """The time of the earliest removed event; unset if no event was removed."""
 
     @_builtins.property
     def latest(self) -> _timestamp_pb2.Timestamp:
@@ -947,7 +947,7 @@ class GetTimelineStatusResponse(_message.Message):
     segment_count: _builtins.int
     """The number of segments, including the active one."""
     active_segment_id: _builtins.int
-    """The active segment; 0 if there is none."""
+    """The active segment; 0 if no segment is active."""
     segment_bytes: _builtins.int
     """The size of all segment files, in bytes."""
     unsealed_count: _builtins.int
@@ -962,7 +962,7 @@ class GetTimelineStatusResponse(_message.Message):
     """Events that are not yet in the text index."""
     @_builtins.property
     def earliest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the earliest event; unset if there is none."""
+        """The time of the earliest event; unset if there are no events."""
 
     @_builtins.property
     def latest(self) -> _timestamp_pb2.Timestamp:

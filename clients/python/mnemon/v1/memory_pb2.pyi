@@ -33,7 +33,7 @@ class _DecayPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecayPoli
     DECAY_POLICY_STABLE: _DecayPolicy.ValueType  # 1
     """Always 1."""
     DECAY_POLICY_REINFORCEABLE: _DecayPolicy.ValueType  # 2
-    """Decays from the last reinforcement, or from the creation if there was none: 0.5 after a half-life of 30 days."""
+    """Decays from the last reinforcement, or from the creation without one: 0.5 after a half-life of 30 days."""
     DECAY_POLICY_CONTEXTUAL: _DecayPolicy.ValueType  # 3
     """For information tied to a moment: decays from the creation, 0.5 after a half-life of 7 days. Cannot be reinforced."""
 
@@ -45,14 +45,14 @@ DECAY_POLICY_UNSPECIFIED: DecayPolicy.ValueType  # 0
 DECAY_POLICY_STABLE: DecayPolicy.ValueType  # 1
 """Always 1."""
 DECAY_POLICY_REINFORCEABLE: DecayPolicy.ValueType  # 2
-"""Decays from the last reinforcement, or from the creation if there was none: 0.5 after a half-life of 30 days."""
+"""Decays from the last reinforcement, or from the creation without one: 0.5 after a half-life of 30 days."""
 DECAY_POLICY_CONTEXTUAL: DecayPolicy.ValueType  # 3
 """For information tied to a moment: decays from the creation, 0.5 after a half-life of 7 days. Cannot be reinforced."""
 Global___DecayPolicy: _TypeAlias = DecayPolicy  # noqa: Y015
 
 @_typing.final
 class Memory(_message.Message):
-    """Memory is something that an agent was told."""
+    """Memory is something that an agent has learned."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1352,7 +1352,7 @@ class VectorIndexStatus(_message.Message):
     """As in CheckHealthResponse, for memories."""
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
-        """When the newest snapshot of the graph was written; unset if there is none."""
+        """When the newest snapshot of the graph was written; unset if no snapshot exists."""
 
     def __init__(
         self,

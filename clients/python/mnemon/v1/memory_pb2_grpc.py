@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class MemoryServiceStub(object):
-    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    """MemoryService stores what agents have learned: each memory has a confidence that decays by a policy and can be
     reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
@@ -104,7 +104,7 @@ class MemoryServiceStub(object):
 
 
 class MemoryServiceServicer(object):
-    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    """MemoryService stores what agents have learned: each memory has a confidence that decays by a policy and can be
     reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
@@ -282,7 +282,7 @@ def add_MemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MemoryService(object):
-    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    """MemoryService stores what agents have learned: each memory has a confidence that decays by a policy and can be
     reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 

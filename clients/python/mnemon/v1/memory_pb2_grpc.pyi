@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class MemoryServiceStub:
-    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    """MemoryService stores what agents have learned: each memory has a confidence that decays by a policy and can be
     reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
@@ -76,7 +76,7 @@ class MemoryServiceStub:
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
-    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    """MemoryService stores what agents have learned: each memory has a confidence that decays by a policy and can be
     reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 
@@ -121,7 +121,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """GetStatus returns the status of the service and of its storage. It does not fail."""
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """MemoryService stores what agents were told: each memory has a confidence that decays by a policy and can be
+    """MemoryService stores what agents have learned: each memory has a confidence that decays by a policy and can be
     reinforced. Deleting a memory only hides it, and can be reverted; purging removes it permanently.
     """
 

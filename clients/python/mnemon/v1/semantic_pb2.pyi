@@ -798,7 +798,7 @@ class GetIndexStatusResponse(_message.Message):
 
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
-        """When the newest snapshot was written; unset if there is none."""
+        """When the newest snapshot was written; unset if no snapshot exists."""
 
     def __init__(
         self,

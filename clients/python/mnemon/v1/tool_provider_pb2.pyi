@@ -32,14 +32,14 @@ class ProvideToolRequest(_message.Message):
     tool: _builtins.str
     """The tool's name."""
     request_id: _builtins.str
-    """The request_id of the call; empty if there is none."""
+    """The request_id of the call; empty if the call has no request_id."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """Its arguments, which match its schema."""
 
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The namespace from the context; empty if there is none."""
+        """The namespace from the context; empty if the context has no namespace."""
 
     def __init__(
         self,
