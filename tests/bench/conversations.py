@@ -46,7 +46,7 @@ class Conversation:
 
 
 def load_conversations(folder: Path) -> list[Conversation]:
-    """The conversations of a folder, or of its folder `conversations`, by file name. Empty if there are none."""
+    """The conversations of a folder, or of its subfolder `conversations`, by file name; may be empty."""
     inner = folder / "conversations"
     files = sorted((inner if inner.is_dir() else folder).glob("*.json"))
     return [_conversation(json.loads(file.read_text(encoding="utf-8"))) for file in files]

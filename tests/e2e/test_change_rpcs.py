@@ -19,7 +19,7 @@ from tests.support.memory_messages import create, metadata, remember, update, wh
 from tests.support.server import Connection, bare_server, detail, failure_of, reason, stream_end, whole_server
 
 GRACE_S = 180.0
-"""Whoever waited for the streams would wait so long; a third of it is far from that on any machine."""
+"""A server that waited for the streams would take this long. A third of it is far less than that on any machine."""
 
 
 @pytest_asyncio.fixture

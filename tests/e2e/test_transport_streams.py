@@ -17,7 +17,7 @@ from tests.support.server import bare_server, health_of, reason, stream_end, unt
 
 STREAMS = 200
 GRACE_S = 180.0
-"""Whoever waited for the streams would wait so long; a third of it is far from that on any machine."""
+"""A server that waited for the streams would take this long. A third of it is far less than that on any machine."""
 
 
 async def test_trap_4_a_shutdown_is_fast_with_many_open_streams_and_tells_each_of_them() -> None:

@@ -236,7 +236,7 @@ def _sender(
 
 
 def _described(function: Callable[..., Any], told: ToolDefinition, store: Client | AsyncClient) -> Any:
-    """The function as the tool that a model is told of, under its name; a coroutine function on an AsyncClient."""
+    """The function as a tool with the name and schema for a model; a coroutine function on an AsyncClient."""
     tool = _awaited(function) if isinstance(store, AsyncClient) else function
     tool.__name__ = tool.__qualname__ = told.name
     tool.__doc__ = told.description

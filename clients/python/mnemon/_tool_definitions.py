@@ -50,7 +50,7 @@ ALL_ACTIONS = tuple(MemoryAction)
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as a language model is told of it; `parameters` is a JSON schema."""
+    """The description of a tool for a language model; `parameters` is a JSON schema."""
 
     name: str
     description: str
@@ -131,7 +131,7 @@ def chosen_format(response_format: str) -> ResponseFormat:
 
 
 def chosen_style(style: str) -> SchemaStyle:
-    """Whose form of a schema is meant. Raises InvalidArgumentError for an unknown style."""
+    """The style of a schema. Raises InvalidArgumentError for an unknown style."""
     if style not in tuple(SchemaStyle):
         raise InvalidArgumentError.of("style", f"must be one of {_listed(SchemaStyle)}, not {str(style)[:80]!r}")
     return SchemaStyle(style)

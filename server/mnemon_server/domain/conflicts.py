@@ -158,7 +158,7 @@ class DetectionConfig:
 
     @property
     def deciding_signals(self) -> frozenset[SignalType]:
-        """The signals of which one must fire. If none of the required signals is evaluated: any evaluated signal."""
+        """At least one of these signals must fire. If none of them is evaluated: any evaluated signal."""
         return self.required_signals & self.signals or self.signals
 
 

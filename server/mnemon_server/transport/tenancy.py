@@ -30,7 +30,7 @@ class TenantServicer:
         self._answers = answers
 
     def room(self, context: Context, *, vectors: bool = False, copies: int = 1) -> Room:
-        """What the answer to this call may hold; given back once the call has ended.
+        """What the answer to this call may hold; released once the call has ended.
 
         Args:
             context: the call.

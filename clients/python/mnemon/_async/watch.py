@@ -113,7 +113,7 @@ class _Stream:
         self._closed = False
 
     async def receive(self, silence_s: float | None) -> pb.WatchChangesResponse:
-        """The next message. Raises StreamLostError if there is none."""
+        """The next message. Raises StreamLostError if the stream has ended."""
         try:
             async with asyncio.timeout(silence_s):
                 message = await self._call.read()

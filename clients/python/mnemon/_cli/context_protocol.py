@@ -79,7 +79,7 @@ def serve_mcp(
         identity.check()
     except ConfigurationError as error:
         raise click.UsageError(error.message) from error
-    # These take a second; what is wrong with the options is told before.
+    # These imports take a second, and wrong options are reported before.
     try:
         from mnemon._mcp.server import mcp_server
         from mnemon._mcp.serving import serve_http, serve_stdio

@@ -58,7 +58,7 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
             return _failure(sentence(error))
         except ValidationError as error:
             return _failure(_violations(error))
-        except Exception:  # noqa: BLE001 - it is logged, and the model is told
+        except Exception:  # noqa: BLE001 - it is logged, and the model gets an error
             _LOG.exception("the call of %s failed", params.name)
             return _failure("the call failed inside of the MCP server; its log says why")
 

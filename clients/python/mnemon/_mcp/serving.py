@@ -12,7 +12,7 @@ from mcp.server.stdio import stdio_server
 
 PATH = "/mcp"
 _GRACE_S = 2
-"""How long answers may take after the server was told to stop; open streams are cut."""
+"""How long answers may take once the server begins to stop; open streams are cut."""
 
 
 async def serve_stdio(server: Server[Any]) -> None:

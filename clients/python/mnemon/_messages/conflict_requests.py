@@ -60,7 +60,7 @@ def merge(
 
 
 def preview(memory: semantic.SemanticMemory, *, rule: str) -> pb.PreviewResolutionRequest:
-    """A question for what a save would come to."""
+    """A request for the result that a save would have."""
     if not isinstance(memory, semantic.SemanticMemory):
         raise invalid("memory", "must be a SemanticMemory")
     return pb.PreviewResolutionRequest(
@@ -69,7 +69,7 @@ def preview(memory: semantic.SemanticMemory, *, rule: str) -> pb.PreviewResoluti
 
 
 def unmerge(decision_id: str, *, memory_id: str, request_id: str | None) -> pb.UnmergeMemoryRequest:
-    """A decision taken back, or the decision that made a statement."""
+    """A request to undo a decision, or the decision that made a statement."""
     if bool(decision_id) == bool(memory_id):
         raise invalid("target", "must be a decision_id, or the memory_id of what came of a merge; give one")
     request = pb.UnmergeMemoryRequest(request_id=request_id_to_pb(request_id))

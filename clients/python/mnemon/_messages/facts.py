@@ -58,7 +58,7 @@ def fact_from_pb(fact: pb.Fact) -> facts.Fact:
 
 
 def fact_filter_to_pb(namespace: object, *, subtree: bool, where: object | None) -> pb.FactFilter:
-    """Which facts are meant, for the wire."""
+    """The filter of facts, as a message."""
     asked = filters.as_fact_filter(where)
     return pb.FactFilter(
         namespace=namespace_to_pb(namespace),

@@ -74,7 +74,7 @@ def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | Non
 
 
 def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float | None = None) -> pb.MemoryFilter | None:
-    """Which memories are meant, for the wire; None means all."""
+    """The filter of memories, as a message; None means all."""
     given: dict[str, Any] = dict(which)
     check_keywords(given, memories.MemoryFilters.__annotations__)
     if not given and min_confidence is None:

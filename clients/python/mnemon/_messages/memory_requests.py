@@ -147,7 +147,7 @@ def delete_memory(
 def undelete_memory(
     memory_id: str, *, expected_revision: int | None, request_id: str | None
 ) -> pb.UndeleteMemoryRequest:
-    """A soft deletion taken back."""
+    """A request to undo a soft deletion."""
     return pb.UndeleteMemoryRequest(
         memory_id=convert.text("memory_id", memory_id),
         request_id=_request_id(request_id),

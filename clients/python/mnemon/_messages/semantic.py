@@ -1,4 +1,4 @@
-"""Converts what is known of users to messages of the wire, and back."""
+"""Converts the values of semantic memory to messages, and back."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -45,7 +45,7 @@ def statement_from_pb(memory: pb.SemanticMemory) -> semantic.SemanticMemory:
 
 
 def semantic_filter_to_pb(which: semantic.SemanticFilters) -> pb.SemanticMemoryFilter | None:
-    """Which statements are meant, for the wire; None means all."""
+    """The filter of statements, as a message; None means all."""
     given: dict[str, Any] = dict(which)
     check_keywords(given, semantic.SemanticFilters.__annotations__)
     if not given:

@@ -1,4 +1,4 @@
-"""Builds the request of every call about what is known of users; both clients share it."""
+"""Builds the requests to semantic memory; both clients share it."""
 
 import uuid
 from collections.abc import Iterable, Sequence

@@ -38,7 +38,7 @@ def happened_from_pb(event: pb.EpisodicEvent) -> timeline.EpisodicEvent:
 
 
 def event_filter_to_pb(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:
-    """Which events are meant, for the wire; None means all."""
+    """The filter of events, as a message; None means all."""
     given: dict[str, Any] = dict(which)
     check_keywords(given, timeline.EventFilters.__annotations__)
     if not given:

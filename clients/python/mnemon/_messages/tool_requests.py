@@ -40,7 +40,7 @@ def context(
     actions_permitted: Iterable[str] | None,
     metadata: Mapping[str, values.MetadataValue] | None,
 ) -> pb.ToolContext:
-    """What an application knows of a call. Without a namespace the configuration goes as it is.
+    """The context that an application gives to a call. Without a namespace the configuration goes as it is.
 
     The server's own namespace may need any key of it; a namespace that is given says which keys it needs.
     """

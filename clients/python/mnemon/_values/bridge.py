@@ -1,4 +1,4 @@
-"""The values of the bridge from the timeline to what is known of users."""
+"""The values of the bridge from the timeline to semantic memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The answers of the methods that find, decide, merge and take back conflicts."""
+"""The answers of the methods that find, decide and merge conflicts, and undo decisions."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ class ResolutionPreview(JsonValue):
     memory: SemanticMemory | None
     """What would be known; None if the statement would be rejected."""
     duplicate: bool
-    """The same content is known of this user and persona; `memory` is that one."""
+    """The same content is already stored for this user and persona, as `memory`."""
     decision: Decision | None
     """None if there is no conflict."""
 

@@ -73,7 +73,7 @@ class SemanticPruneReason(StrEnum):
     MERGED = "merged"
     """It is part of a merged one."""
     UNMERGED = "unmerged"
-    """It was the result of a merge that was taken back."""
+    """It was the result of a merge that was undone."""
 
 
 class PruneReason(StrEnum):

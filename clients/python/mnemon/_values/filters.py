@@ -172,7 +172,7 @@ FACT_OPERATORS = {
 
 
 def as_fact_filter(given: object) -> Filter | None:
-    """The filter of facts that is meant: an expression of `F`, or keys as tools name them; None means all."""
+    """The filter of facts from an argument: an expression of `F`, or keys as tools name them; None means all."""
     if given is None or isinstance(given, Filter):
         return given
     if not isinstance(given, Mapping):

@@ -108,7 +108,7 @@ class MemoryTagChanges(TypedDict, total=False):
 
 
 class MemoryFilters(MemoryTags, total=False):
-    """Which memories are meant, as keyword arguments: everything that is given must hold.
+    """A filter of memories, as keyword arguments: all that are given must match.
 
     A text must not be empty; memories without an agent are `where=~F("agent").exists()`. Times carry a zone, and bounds
     are included. A memory that was never reinforced matches neither `reinforced_from` nor `reinforced_to`.

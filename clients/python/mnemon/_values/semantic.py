@@ -1,4 +1,4 @@
-"""The values of what is known of users, as callers give and get them."""
+"""The values that callers of the semantic memory pass and receive."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,7 +31,7 @@ class ConflictPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SemanticMemory(JsonValue):
-    """A statement that is known of a user.
+    """A statement about a user.
 
     `memory_id` and all fields after `embedding` are the server's; they are ignored when it is saved.
     """
@@ -77,10 +77,10 @@ MemoryReference: TypeAlias = str | SemanticMemory
 
 
 class SemanticFilters(ScopeFields, total=False):
-    """Which statements are meant, as keyword arguments: everything that is given must hold.
+    """A filter of statements, as keyword arguments: all that are given must match.
 
-    A text must not be empty. `created_from` and `created_to` go by when it was learnt; they carry a zone, and are
-    included.
+    A text must not be empty. `created_from` and `created_to` compare the time when it was learnt; they carry a
+    zone, and are included.
     """
 
     where: FilterLike
@@ -98,7 +98,7 @@ class SaveAnswer(JsonValue):
     receipt: WriteReceipt | None
     """Of `memory`."""
     duplicate: bool
-    """The same content was known of this user and persona: `memory` is that one, and nothing was written."""
+    """The same content was already stored for this user and persona, as `memory`; nothing was written."""
     conflicts: tuple[Conflict, ...]
     """With "detect", the most severe first; at most 100."""
     decision: Decision | None

@@ -1,4 +1,4 @@
-"""The values of the timeline, as callers give and get them."""
+"""The values that callers of the timeline pass and receive."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -50,7 +50,7 @@ class EpisodicEvent(JsonValue):
 
 
 class EventFilters(ScopeFields, total=False):
-    """Which events of the timeline are meant, as keyword arguments: everything that is given must hold.
+    """A filter of events, as keyword arguments: all that are given must match.
 
     A text must not be empty. `event_types` are joined by OR; events of unknown importance do not pass `min_importance`.
     """

@@ -22,7 +22,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class SplitFilter:
-    """A filter in two parts, both of which must hold."""
+    """A filter in two parts. A record must match both."""
 
     asked: dict[str, Any]
     """For the server."""

@@ -48,7 +48,7 @@ class GraphMaintenance:
         self._snapshots = snapshots
         self._rows_max = rows_max
         self.graph: Graph | None = None
-        """The graph for searches; None if there is none or none yet."""
+        """The graph for searches; None if there is no graph, or if it is not complete yet."""
         self.snapshot_time: datetime | None = None
         """Time of the newest snapshot that was written or loaded."""
         self.is_warm = True
@@ -77,7 +77,7 @@ class GraphMaintenance:
 
     @property
     def building_count(self) -> int:
-        """The number of vectors in the graph that is being built or loaded; 0 if there is none."""
+        """The number of vectors in the graph that is being built or loaded; 0 if no graph is."""
         graph = self._unfinished
         return graph.count if graph else self._loaded_count
 
@@ -104,8 +104,8 @@ class GraphMaintenance:
 
     def save_snapshot(self) -> datetime | None:
         """Requests a snapshot, and waits for it; see RecordEngine."""
-        # Add the request before checking for a graph. If the graph is given up, either this thread or that one answers
-        # it.
+        # Add the request before checking for a graph. If the graph is given up, either this thread or the other one
+        # answers it.
         request, wait_s = self._requests.add(), self._settings.snapshot_wait_s
         if self.graph is None:
             self._requests.answer(len(self._requests), None)

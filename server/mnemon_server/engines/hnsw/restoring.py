@@ -49,7 +49,7 @@ def _fill_alive(
         ids, held = vectors.select(wanted)
         rows = start + np.flatnonzero(np.isin(wanted, ids))
         if (fingerprints(held) != links.fingerprints[rows]).any():
-            raise SnapshotStaleError("it was made of other vectors")
+            raise SnapshotStaleError("it was made from other vectors")
         target[rows], alive[rows] = projection.apply(held), True
         note(start + len(wanted))
     return alive

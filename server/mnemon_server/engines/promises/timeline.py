@@ -201,7 +201,7 @@ class Timeline(Protocol):
         """The current status. Does not raise."""
 
     def failure(self) -> str | None:
-        """The current problem, as a sentence; None if there is none."""
+        """The current problem, as a sentence; None without a problem."""
 
     def close(self) -> None:
         """Stops the background work. Further calls have no effect."""

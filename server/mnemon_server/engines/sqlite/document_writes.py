@@ -29,7 +29,7 @@ class Effects:
     passages: PassageChanges = field(default_factory=PassageChanges)
     documents_added: int = 0
     removed: int = 0
-    """Number of documents of which client data was removed or replaced."""
+    """Number of documents whose client data was removed or replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Content:
     stamps: RecordStamps | None = None
 
     def revision_after(self, revision: int) -> int:
-        """The revision that follows `revision`; 0 means that there was none. Changes without a log entry keep the
+        """The revision that follows `revision`; 0 if the document is new. Changes without a log entry keep the
         revision.
         """
         return max(revision + (self.change is not None), self.stamps.revision if self.stamps else 0)

@@ -62,7 +62,7 @@ class Export:
             vault: whose records they are.
             selection: which of them.
             model: what made the vectors; None leaves them out.
-            rules_version: what the header says of the rules.
+            rules_version: the version of the rules, for the header.
             offload: where the vault is read.
             clock: says which facts have expired.
         """

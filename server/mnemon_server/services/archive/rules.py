@@ -56,7 +56,7 @@ def checked_rule_record(given: Document, stamps: RecordStamps | None) -> Incomin
 def store_rules(
     tx: VaultTransaction, store: RuleStore, rules: Sequence[IncomingRule], policy: ImportConflict, version: int
 ) -> list[ImportResult]:
-    """Loads rules, each of which fails alone; an empty registry gets the `version`."""
+    """Loads rules; an invalid rule fails alone; an empty registry gets the `version`."""
     known = tx.collection(RULES).get_documents([each.name for each in rules])
     results: dict[int, ImportResult] = {}
     for number, (each, stored) in enumerate(zip(rules, known, strict=True)):

@@ -61,7 +61,7 @@ class ArchiveStore:
 
         Raises:
             InvalidArgumentError: the selection contradicts itself.
-            IndexWarmingError: events are wanted, and the timeline's index is not loaded yet.
+            IndexWarmingError: events are selected, and the timeline's index is not loaded yet.
         """
         refuse(selection_violations(selection))
         exporting = Export(

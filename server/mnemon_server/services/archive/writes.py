@@ -1,4 +1,4 @@
-"""What an import does inside a transaction: it compares each record with the one that has its id."""
+"""What an import does inside a transaction: it compares each record with the stored one of the same id."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def store(
 def decided(
     stored: Document, new: Document, stamps: RecordStamps | None, policy: ImportConflict
 ) -> ImportResult | None:
-    """The result of a record whose id is taken; None if it replaces the record that is there."""
+    """The result of a record whose id is taken; None if it replaces the stored record."""
     is_same = document_digest(stored) == document_digest(new)
     if is_same and (stamps is None or _times(stamps) == _times(stored)):
         return ImportOutcome.UNCHANGED

@@ -212,7 +212,7 @@ class Bridge:
                     await self._next_commit()
             except ChangedError:
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, the log keeps what has yet to be handled
+            except Exception as error:  # noqa: BLE001 - the log keeps the changes that are not yet handled
                 self._report(_told(error), error)
                 await self._make_room(error)
                 await self._wait_to_retry(retry_s)
@@ -257,7 +257,7 @@ class Bridge:
             await asyncio.wait_for(self._hurry.wait(), seconds)
 
     async def _make_room(self, error: Exception) -> None:
-        """Does what may end a failure: takes back pruned events, which frees space, and opens the records again."""
+        """Tries to end a failure: handles pruned events, which frees space, and opens the records again."""
         try:
             if isinstance(error, ThrottledError):
                 await self._ledger.load()

@@ -138,7 +138,7 @@ def _handle(tx: VaultTransaction, item: Item, programs: Iterator[SaveProgram | M
 
 
 def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
-    """The id of the superseded statement with the same content, because of which nothing new was stored."""
+    """The id of the superseded statement with the same content, if nothing new was stored because of it."""
     if decision is None or decision.arbitration.action is ArbitrationAction.MERGE:
         return ""
     lost_again = decision.arbitration.winner is ArbitrationSide.EXISTING and decision.candidate_id != memory_id

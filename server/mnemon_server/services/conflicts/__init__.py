@@ -1,1 +1,1 @@
-"""Conflicts between statements: how they are found, arbitrated, merged and taken back."""
+"""Conflicts between statements: how they are found, arbitrated and merged, and how decisions are undone."""

@@ -97,7 +97,7 @@ def _write(
 
 
 def _superseded_equal(records: RecordTransaction, candidate: SemanticMemory, winner_id: str) -> str:
-    """The id of an equal statement that the same one superseded before; empty if there is none."""
+    """The id of an equal statement that the same one superseded before; empty if no such statement exists."""
     digest = to_document(candidate).fields["content_hash"]
     equal = AllOf(
         (

@@ -1,4 +1,4 @@
-"""The conflict service: finds, arbitrates, merges, previews and takes back conflicts, and lists the decisions."""
+"""The conflict service: finds, arbitrates, previews and merges conflicts, lists decisions and undoes them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -219,7 +219,7 @@ class ConflictStore:
 
         Raises:
             MemoryNotFoundError, DecisionNotFoundError: the id is unknown.
-            InvalidOperationError: nothing was decided, it was taken back already, or a later decision depends on it.
+            InvalidOperationError: nothing was decided, it was undone already, or a later decision depends on it.
             InvalidArgumentError: not exactly one of the two ids is given.
         """
         refuse([*_target_violations(memory_id, decision_id), *request_id_violations(request_id)])

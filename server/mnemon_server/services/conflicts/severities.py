@@ -43,7 +43,7 @@ def severities_of(
         own_terms: the number of its terms.
         related: the statements that it is compared with.
         config: the signals that count, and their thresholds.
-        deciding: the signals of which at least one must fire.
+        deciding: at least one of these signals must fire.
     """
     conflicting, severities = np.zeros(len(related), np.bool_), np.zeros(len(related))
     columns = {

@@ -69,7 +69,7 @@ def severity(signals: Iterable[Signal]) -> float:
 
 
 def detect(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Conflict | None:
-    """The conflict of two statements; None if there is none, if their users differ, or if they are the same one."""
+    """The conflict of two statements; None without a conflict, for different users, or for the same statement."""
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
     signals = signals_of(compare(candidate, existing), config, keywords=shared_keywords(candidate, existing))

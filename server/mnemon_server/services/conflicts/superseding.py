@@ -29,7 +29,7 @@ def restore(tx: VaultTransaction, memory_id: str) -> None:
 
 
 def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector, *, by: str, reason: str) -> None:
-    """Stores a new statement that is superseded from the start, so that the decision can be taken back."""
+    """Stores a new statement that is superseded from the start, so that the decision can be undone."""
     put_semantic(
         tx,
         replace(memory, superseded_by=by),

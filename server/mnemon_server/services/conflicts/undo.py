@@ -23,7 +23,7 @@ def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "")
 
     Raises:
         MemoryNotFoundError, DecisionNotFoundError: the id is unknown.
-        InvalidOperationError: nothing was decided, it was taken back already, or a later decision depends on it.
+        InvalidOperationError: nothing was decided, it was undone already, or a later decision depends on it.
     """
     decision = _decision(tx, decision_id) if decision_id else _merge_of(tx, memory_id)
     given_way = _given_way(decision)

@@ -43,7 +43,7 @@ def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
 
 
 def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
-    """What is wrong with a filter of which nothing is ignored, as far as that can be known without the records."""
+    """What is wrong with a strict filter, as far as that can be known without the records."""
     yield from filter_violations(where)
     for key, value in where.filters.items():
         if problem := _problem(key, value):
@@ -53,7 +53,7 @@ def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
 
 
 def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[FieldViolation]:
-    """The filters that no document can meet: whoever deletes by them has mistyped them."""
+    """The filters that no document can match. In a deletion they are typing errors, and are refused."""
     for key, value in where.filters.items():
         if reason := _reason(records, key, value):
             yield FieldViolation(_field(key), reason)

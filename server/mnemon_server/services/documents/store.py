@@ -107,8 +107,8 @@ class DocumentStore:
     async def index(self, request: IndexRequest) -> WriteReceipt:
         """Stores one document.
 
-        Errors as RecordEngine.put_document, EmbeddingError, InvalidArgumentError; DocumentNotFoundError where there is
-        none and a revision is expected of it.
+        Errors as RecordEngine.put_document, EmbeddingError, InvalidArgumentError; DocumentNotFoundError if a revision
+        is expected of a document that does not exist.
         """
         [result] = await self.index_many([request])
         if isinstance(result, MnemonError):

@@ -1,7 +1,7 @@
 """The vector store: texts that are found by meaning, behind a protocol of plain calls that block.
 
 `VectorStore` is what code depends on; `RecordVectorStore` keeps it over the records of a vault, which hold the truth,
-and, where there is one, a vector index that follows them.
+and, if there is one, a vector index that follows them.
 """
 
 import logging
@@ -54,7 +54,7 @@ class VectorStore(Protocol):
     """
 
     def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
-        """Keeps a text, in place of the one with its id as a whole: no key of the old metadata survives."""
+        """Stores a text, which completely replaces the one with its id: no key of the old metadata survives."""
 
     def get(self, id: str) -> StoredText | None:  # noqa: A002
         """The text with this id, or None."""

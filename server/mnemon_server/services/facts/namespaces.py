@@ -47,7 +47,7 @@ def list_namespaces(
 def _walk(
     records: RecordEngine, position: str, head: str, max_depth: int, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, ...]]:
-    """Yields the wanted namespaces that come after `position` and begin with `head`: cut to `max_depth`, each once."""
+    """Yields matching namespaces that come after `position` and begin with `head`: cut to `max_depth`, each once."""
     while True:
         texts = records.distinct_texts("namespace", after=position, limit=STEP)
         for text in texts:

@@ -193,7 +193,7 @@ class ChangeFeed:
 
     def _note_read(self, key: Hashable, task: "asyncio.Task[_Step]") -> None:
         del self._reading[key]
-        # `exception()` also marks the error as retrieved: the watchers that wanted the step may all have left.
+        # `exception()` also marks the error as retrieved: the watchers that waited for the step may all have left.
         if not task.cancelled() and task.exception() is None:
             self._shared[key] = task.result()
 

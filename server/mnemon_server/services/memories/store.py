@@ -1,4 +1,4 @@
-"""The memory service: facts that agents were told, each with a confidence that fades by a policy.
+"""The memory service: what agents have learned, each with a confidence that fades by a policy.
 
 A memory is a document of the collection MEMORIES. A deletion is soft: it hides the memory until it is undeleted. A
 purge removes it for good. Confidence is not stored: it is computed each time a memory is read.

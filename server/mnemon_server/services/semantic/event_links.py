@@ -27,7 +27,7 @@ def links_of(metadata: Metadata) -> tuple[str, ...]:
 
 
 def with_links(metadata: Metadata, links: Iterable[str]) -> dict[str, MetadataValue]:
-    """The metadata with these links, of which the newest are kept; with a link, the statement is no longer demoted."""
+    """The metadata with the newest of these links. A statement with a link is no longer demoted."""
     kept = tuple(dict.fromkeys(links))[-METADATA_LIST_MAX:]
     linked = {**metadata, LINK_KEY: kept}
     if kept:

@@ -20,7 +20,7 @@ class Budget:
         self.used = 0
 
     def take(self) -> None:
-        """Takes a slot until it is given back; raises TooManyRequestsError if none is free."""
+        """Takes a slot until it is released; raises TooManyRequestsError if none is free."""
         if self.used >= self.size:
             raise TooManyRequestsError(f"{self.size} {self._what} are already in progress", RETRY_AFTER_S)
         self.used += 1
@@ -56,7 +56,7 @@ class SharedBudget:
         return self._slots.used
 
     def take(self, holder: Hashable) -> None:
-        """Takes a slot until it is given back.
+        """Takes a slot until it is released.
 
         Raises:
             TooManyRequestsError: none is free, or the holder has its share.

@@ -72,7 +72,7 @@ class JumpDetector:
 
     @property
     def doubt(self) -> str:
-        """The doubt as a text to store; empty if there is none."""
+        """The doubt as a text to store; empty without a doubt."""
         if not self._jump:
             return ""
         return f"{to_microseconds(self._since.wall)},{self._jump // timedelta(microseconds=1)}"

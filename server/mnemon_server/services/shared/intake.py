@@ -24,7 +24,7 @@ async def take_in(
     Args:
         requests: what is to be stored.
         violations: what is wrong with a request.
-        store: stores the valid requests, with one result each; not called if there are none.
+        store: stores the valid requests, with one result each; not called if no request is valid.
     """
     return await take_in_checked(requests, [problem(violations(request)) for request in requests], store)
 
@@ -41,7 +41,7 @@ async def take_in_checked(
 
 
 def problem(violations: Iterable[FieldViolation]) -> InvalidArgumentError | None:
-    """The error that names all violations; None if there are none."""
+    """The error that names all violations; None without violations."""
     found = list(violations)
     return InvalidArgumentError(found) if found else None
 

@@ -85,7 +85,7 @@ class AppendBatcher:
     def _hand_over(self, calls: Sequence[_Call]) -> list[tuple[Sequence[_Call], "Future[Appended]"]]:
         try:
             return [(calls, self._append([write for call in calls for write in call.writes]))]
-        except Exception as error:  # noqa: BLE001 - whoever called is told
+        except Exception as error:  # noqa: BLE001 - the callers receive it
             if len(calls) > 1:
                 # Nothing was stored. One call may have caused that, and must not fail the others.
                 return [handed for call in calls for handed in self._hand_over([call])]
@@ -104,7 +104,7 @@ async def _answer(calls: Sequence[_Call], future: "Future[Appended]") -> None:
                 # A copy for each event: one error raised in several tasks would mix their tracebacks.
                 call.waiter.set_result([copy(error) for _ in call.writes])
         return
-    except Exception as error:  # noqa: BLE001 - whoever called is told
+    except Exception as error:  # noqa: BLE001 - the callers receive it
         for call in calls:
             if not call.waiter.done():
                 call.waiter.set_exception(error)

@@ -66,6 +66,6 @@ def _of_command(name: str, command: VcpCommand) -> Mapping[str, Any]:
 
 
 def _name_of_command(schema: ArgumentSchema | None) -> str:
-    """The argument that takes a command; "" if there is none."""
+    """The argument that takes a command; "" if the tool has no such argument."""
     names = schema.names if schema is not None else ()
     return next((name for name in (ACTION, COMMAND) if name in names), "")

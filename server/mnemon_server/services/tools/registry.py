@@ -69,7 +69,7 @@ class ToolRegistry:
         return tuple(self._unoffered[name] for name in sorted(self._unoffered))
 
     def forwarded_tool(self, name: str) -> ForwardedTool:
-        """The operator's tool with this name. Raises ToolNotFoundError if there is none."""
+        """The operator's tool with this name. Raises ToolNotFoundError if it does not exist."""
         try:
             return self._forwarded[name]
         except KeyError:

@@ -1,4 +1,4 @@
-"""Requests to the bridge service as values; see `Reader`. All but a change of the policy are used as they come."""
+"""Requests to the bridge service as values; see `Reader`. Only a change of the policy needs conversion."""
 
 from collections.abc import Mapping
 from itertools import chain

@@ -82,7 +82,7 @@ def _start(reader: Reader, request: pb.WatchChangesRequest | pb.ListChangesReque
 
 
 def _filter(reader: Reader, message: pb.ChangeFilter) -> ChangeFilter:
-    """Which changes are meant."""
+    """The filter of changes."""
     types = _types(reader, message)
     scope = scope_of(message)
     reader.violations += scope_violations(scope, "filter.scope")

@@ -1,7 +1,7 @@
 """Requests to the conflict service as values.
 
 Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
-see `Reader`. A request to take a decision back is used as it comes.
+see `Reader`. A request to undo a decision needs no conversion.
 """
 
 from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ def read_list(request: pb.ListDecisionsRequest) -> int:
 
 
 def _reference(reader: Reader, field: str, message: pb.MemoryReference) -> MemoryRef:
-    """The statement that is meant."""
+    """The statement that the reference names."""
     expected = expected_revision(message)
     match message.WhichOneof("reference"):
         case None:

@@ -65,7 +65,7 @@ def fill_arbitration(target: pb.Arbitration, result: ArbitrationResult) -> None:
 
 def fill_statistics(target: pb.MergeStatistics, statistics: MergeStatistics) -> None:
     """Writes what a merge did into a message of its own."""
-    # The message is there even if all of its fields are 0.
+    # The message is set even if all of its fields are 0.
     target.SetInParent()
     target.content_length = statistics.content_length
     target.keywords_count = statistics.keywords_count

@@ -151,7 +151,7 @@ def _document(reader: Reader, message: pb.Document) -> Document:
 
 
 def _where(reader: Reader, request: Filtered) -> DocumentFilter:
-    """Which documents are meant; `filters` are as they came, since the service ignores or refuses invalid ones."""
+    """The filter of documents. `filters` are not checked here, since the service ignores or refuses invalid ones."""
     # A document has no more keys, so that more filters could match none; each one costs a look into the records.
     if len(request.filters) > METADATA_KEYS_MAX:
         reader.note("filters", f"must be at most {METADATA_KEYS_MAX}")

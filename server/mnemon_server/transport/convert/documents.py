@@ -127,6 +127,6 @@ def _fill_match(target: pb.DocumentMatch, result: SearchResult, view: View) -> N
 
 
 def _fill_passage(target: pb.Passage, passage: Passage) -> None:
-    # A passage is there even if all of its fields are zero.
+    # A passage is set even if all of its fields are zero.
     target.SetInParent()
     target.index, target.start, target.end = passage.index, passage.start, passage.end

@@ -1,7 +1,7 @@
 """Requests to the episodic memory service as values.
 
 Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
-see `Reader`. Requests for one event, for the status and for a compaction are used as they come.
+see `Reader`. Requests for one event, for the status and for a compaction need no conversion.
 """
 
 from datetime import datetime
@@ -128,7 +128,7 @@ def _note_event_time(reader: Reader, field: str, message: pb.EpisodicEvent) -> N
 
 
 def _selection(reader: Reader, request: Filtered, span: Span = _ANY_TIME) -> EventSelection:
-    """Which events are meant: those of a filter, within a span of time."""
+    """The filter of events, within a span of time."""
     if span == _ANY_TIME and not request.HasField("filter"):
         return _EVERYTHING
     message: pb.EpisodicEventFilter = request.filter

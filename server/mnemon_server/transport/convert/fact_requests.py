@@ -88,7 +88,7 @@ def read_put(request: pb.PutFactRequest) -> PutFact:
 
 
 def read_name(request: pb.GetFactRequest) -> Namespace:
-    """The namespace of the fact that is wanted."""
+    """The namespace of the requested fact."""
     reader = Reader()
     namespace = read_namespace(reader, "namespace", request.namespace)
     reader.finish(key_violations(request.key))
@@ -96,7 +96,7 @@ def read_name(request: pb.GetFactRequest) -> Namespace:
 
 
 def read_names(request: pb.BatchGetFactsRequest) -> Names:
-    """The namespace and key of each fact that is wanted."""
+    """The namespace and key of each requested fact."""
     reader = Reader()
     names = _names(reader, request)
     reader.finish(names_violations(names))
@@ -181,7 +181,7 @@ def _names(reader: Reader, request: pb.BatchGetFactsRequest | pb.RenewFactsReque
 
 
 def _filter(reader: Reader, request: Filtered) -> FactFilter:
-    """Which facts are meant."""
+    """The filter of facts."""
     message = request.filter
     if not request.HasField("filter"):
         reader.note("filter", "is required; with `subtree` and no namespace, it means all facts")

@@ -1,7 +1,7 @@
 """Requests to the memory service as values.
 
 Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
-see `Reader`. Requests to get, reinforce and undelete are used as they come.
+see `Reader`. Requests to get, reinforce and undelete need no conversion.
 """
 
 from collections.abc import Mapping
@@ -180,7 +180,7 @@ def _tags(message: pb.Memory | pb.MemoryFilter) -> dict[str, Any]:
 
 
 def _filter(reader: Reader, message: pb.MemoryFilter) -> MemoryFilter:
-    """Which memories are meant."""
+    """The filter of memories."""
     created_from, created_to = reader.span("filter.created", message.created)
     reinforced_from, reinforced_to = reader.span("filter.reinforced", message.reinforced)
     return MemoryFilter(

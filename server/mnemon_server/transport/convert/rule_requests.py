@@ -1,7 +1,7 @@
 """Requests to the rules service as values: rules as JSON values, whose form `rules.py` describes.
 
 Each function raises InvalidArgumentError with every field that has no such form; the registry checks what a rule says.
-Requests that name a rule are used as they come.
+Requests that only name a rule need no conversion.
 """
 
 from collections.abc import Mapping, Sequence

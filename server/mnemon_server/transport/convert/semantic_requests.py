@@ -112,7 +112,7 @@ def read_statement(reader: Reader, field: str, message: pb.SemanticMemory) -> Se
 
 
 def _filter(reader: Reader, message: pb.SemanticMemoryFilter) -> SemanticFilter:
-    """Which statements are meant."""
+    """The filter of statements."""
     created_from, created_to = reader.span("filter.created", message.created)
     return SemanticFilter(
         scope=scope_of(message),

@@ -1,4 +1,4 @@
-"""What the server says of itself, as a message."""
+"""The server's description of itself, as a message."""
 
 from collections.abc import Iterator
 

@@ -22,7 +22,7 @@ RESPONSE_FORMATS: Mapping[int, bool] = {
     pb.RESPONSE_FORMAT_CONTENT: False,
     pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT: True,
 }
-"""Whether the facts themselves are wanted as well."""
+"""Whether to return the facts themselves as well."""
 _NO_CONTEXT = ToolContext()
 
 
@@ -73,7 +73,7 @@ def options_from_pb(message: pb.ParseOptions) -> ParseOptions:
 
 
 def _context(reader: Reader, message: pb.ToolContext) -> ToolContext:
-    """What the application knows of a call."""
+    """The context that the application gives to a call."""
     return ToolContext(
         namespace=tuple(message.namespace),
         config=read_object(reader, "context.config", message.config),

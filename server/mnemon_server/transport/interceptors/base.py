@@ -87,11 +87,11 @@ class MethodInterceptor(aio.ServerInterceptor):
         return wrapped
 
     def wrap_single(self, method: Method, inner: Single) -> Single:
-        """The behaviour to use in place of `inner`, which returns one response."""
+        """The behaviour that replaces `inner`, which returns one response."""
         return inner
 
     def wrap_stream(self, method: Method, inner: Stream) -> Any:
-        """The behaviour to use in place of `inner`, which yields responses."""
+        """The behaviour that replaces `inner`, which yields responses."""
         return inner
 
     def _wrap(self, method: Method) -> Any:

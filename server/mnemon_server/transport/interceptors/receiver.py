@@ -14,7 +14,7 @@ LATE_MAX, LATE_S = 64, 1.0
 
 
 class Receiver(MethodInterceptor):
-    """Passes calls on once their request is there. To the runtime, such methods take a stream of requests.
+    """Passes calls on once their request has arrived. To the runtime, such methods take a stream of requests.
 
     A request that does not arrive in time ends its call; until then, the call takes no slot of the limits.
     """

@@ -23,7 +23,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
         selection = requests.read_export(request)
-        # If the client leaves midway, the export ends before the vault is given back.
+        # If the client leaves midway, the export ends before the vault is released.
         async with (
             self.vault(context) as vault,
             aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as messages,

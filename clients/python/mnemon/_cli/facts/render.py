@@ -40,7 +40,7 @@ def fact_table(found: Iterable[facts.Fact]) -> RenderableType:
 
 
 def fact_sheet(fact: facts.Fact) -> RenderableType:
-    """One fact: its fields, its value, and its earlier versions where there are any."""
+    """One fact: its fields, its value, and its earlier versions, if it has any."""
     fields = {
         "namespace": dotted(fact.namespace),
         "key": fact.key,

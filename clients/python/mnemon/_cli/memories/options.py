@@ -80,8 +80,7 @@ def some(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def memory_options(command: Command) -> Command:
-    """What a new memory says of itself, without content and metadata; the command gets `fields`, without what is
-    not given."""
+    """The fields of a new memory, except content and metadata; the command gets the given ones as `fields`."""
 
     @functools.wraps(command)
     def with_fields(*args: Any, **kwargs: Any) -> Any:
@@ -100,7 +99,7 @@ def memory_options(command: Command) -> Command:
 
 
 def which_options(command: Command) -> Command:
-    """Which memories are meant; the command gets `which`: keyword arguments of `MemoryFilters`."""
+    """Filters for memories; the command gets `which`: keyword arguments of `MemoryFilters`."""
 
     @functools.wraps(command)
     def with_which(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Options that the commands for statements share: whose a statement is, and which statements are meant."""
+"""Options that the commands for statements share: the owner of a new statement, and filters."""
 
 import functools
 from typing import Any
@@ -13,7 +13,7 @@ SCOPE = {name: TAGS[name] for name in SCOPE_FIELDS} | {"user": "The user it belo
 
 
 def whose_options(command: Command) -> Command:
-    """Whose a new statement is; the command gets `whose`, without what is not given. A user is required."""
+    """The owner of a new statement; the command gets the options that are given, as `whose`. A user is required."""
 
     @functools.wraps(command)
     def with_whose(*args: Any, **kwargs: Any) -> Any:
@@ -24,7 +24,7 @@ def whose_options(command: Command) -> Command:
 
 
 def which_statements_options(command: Command) -> Command:
-    """Which statements are meant; the command gets `which`: keyword arguments of `SemanticFilters`."""
+    """Filters for statements; the command gets `which`: keyword arguments of `SemanticFilters`."""
 
     @functools.wraps(command)
     def with_which(*args: Any, **kwargs: Any) -> Any:

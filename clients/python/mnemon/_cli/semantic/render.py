@@ -18,7 +18,7 @@ _IDS = ("candidate", "existing", "result")
 
 
 def similarity_table(answer: semantic.SimilarityAnswer, min_similarity: float) -> RenderableType:
-    """The results of a search, each with the statement's text, its id and its tags; dim where they fall short."""
+    """The results of a search, each with the statement's text, its id and its tags; dim below the threshold."""
     if not answer:
         return Text("nothing found")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -1,4 +1,4 @@
-"""The commands for the bridge from the timeline to what is known of users."""
+"""The commands for the bridge from the timeline to semantic memory."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Options that the commands for the timeline share: what an event says of itself, and which events are meant."""
+"""Options that the commands for the timeline share: the fields of a new event, and filters."""
 
 import functools
 from typing import Any
@@ -13,8 +13,7 @@ _FILTERS = ("event_types", "min_importance")
 
 
 def event_options(command: Command) -> Command:
-    """What a new event says of itself, without content and metadata; the command gets `fields`, without what is not
-    given."""
+    """The fields of a new event, except content and metadata; the command gets the given ones as `fields`."""
 
     @functools.wraps(command)
     def with_fields(*args: Any, **kwargs: Any) -> Any:
@@ -40,7 +39,7 @@ def event_options(command: Command) -> Command:
 
 
 def which_events_options(command: Command) -> Command:
-    """Which events are meant, but for their time; the command gets `which`: keyword arguments of `EventFilters`."""
+    """Filters for events, except for their time; the command gets `which`: keyword arguments of `EventFilters`."""
 
     @functools.wraps(command)
     def with_which(*args: Any, **kwargs: Any) -> Any:

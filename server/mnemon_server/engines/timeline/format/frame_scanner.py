@@ -103,8 +103,8 @@ class FrameScanner:
         return parse_frame_header(self._seed, offset, self._data, position)
 
     def find_start(self, offset: int) -> int:
-        """The first offset, from `offset` on, with three bytes that look like the start of a frame; -1 if there is
-        none.
+        """The first offset, from `offset` on, with three bytes that look like the start of a frame; -1 if there
+        are no such bytes.
 
         Raises:
             StorageFailedError: the disk failed.

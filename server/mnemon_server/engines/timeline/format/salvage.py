@@ -33,9 +33,9 @@ class Damage:
     """Offset of the first byte after it."""
     problem: str
     after: int | None
-    """Sequence of the last intact event before it; None if there is none."""
+    """Sequence of the last intact event before it; None if no event before it is intact."""
     before: int | None
-    """Sequence of the first intact event after it; None if there is none."""
+    """Sequence of the first intact event after it; None if no event after it is intact."""
 
 
 @dataclass(slots=True)

@@ -51,14 +51,14 @@ class TimelineIndex:
         return [block.segment_id for block in self._blocks]
 
     def open_block(self, segment_id: int) -> OpenBlock:
-        """The open block of a segment. Raises KeyError if there is none."""
+        """The open block of a segment. Raises KeyError if the segment has no open block."""
         block = self._blocks.get(segment_id)
         if not isinstance(block, OpenBlock):
             raise KeyError(segment_id)
         return block
 
     def sealed_block(self, segment_id: int) -> SealedBlock:
-        """The sealed block of a segment. Raises KeyError if there is none."""
+        """The sealed block of a segment. Raises KeyError if the segment has no sealed block."""
         block = self._blocks.get(segment_id)
         if not isinstance(block, SealedBlock):
             raise KeyError(segment_id)
@@ -165,7 +165,7 @@ class TimelineIndex:
 
     @property
     def last_sequence(self) -> int:
-        """The highest sequence, including dead events; 0 if there is none."""
+        """The highest sequence, including dead events; 0 without events."""
         return max((view.last_sequence for view in self._blocks.views() if view.count), default=0)
 
     def alive(self, first: int, last: int) -> Times:

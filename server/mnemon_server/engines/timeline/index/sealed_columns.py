@@ -16,7 +16,7 @@ class SealedColumns:
     """40 bytes per event, sorted by user (as text), time and key hash. Immutable.
 
     Only `sorted_ids` and `id_positions` have another order: ascending hashes of ids, with the position of each. Only
-    the upper halves of hashes are stored. They find candidates, of which one in four billion is wrong.
+    the upper halves of hashes are stored. They find candidates; one in four billion is wrong.
     """
 
     times_us: Times

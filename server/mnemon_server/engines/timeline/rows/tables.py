@@ -151,7 +151,7 @@ def _sealed_rows(connection: apsw.Connection, limit: int) -> list[tuple[int, int
 
 
 def last_sequence(connection: apsw.Connection) -> int:
-    """The last assigned sequence; 0 if there is none."""
+    """The last assigned sequence; 0 if no sequence was assigned."""
     return int(connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = ?", (SEQUENCE_KEY,)).get)
 
 

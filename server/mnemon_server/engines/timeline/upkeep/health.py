@@ -20,7 +20,7 @@ class MaintenanceHealth:
         self._is_warned = self._manifest.is_warned()
 
     def failure(self) -> str | None:
-        """The current problem; None if there is none."""
+        """The current problem; None without a problem."""
         problem = next(iter(self._problems.values()), None)
         return problem.message if problem else None
 

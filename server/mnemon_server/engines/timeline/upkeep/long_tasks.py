@@ -45,7 +45,7 @@ class Job:
 
 
 class Jobs:
-    """A queue of jobs, of which the first is running."""
+    """A queue of jobs; the first is running."""
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()

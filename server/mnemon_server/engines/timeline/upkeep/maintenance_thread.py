@@ -82,7 +82,7 @@ class MaintenanceThread:
         return self.tasks.erasing_count
 
     def failure(self) -> str | None:
-        """The current problem with the files, as a sentence; None if there is none."""
+        """The current problem with the files, as a sentence; None without a problem."""
         return self.tasks.health.failure()
 
     def appended(self, byte_count: int) -> None:

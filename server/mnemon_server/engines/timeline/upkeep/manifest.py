@@ -42,7 +42,7 @@ class SegmentRow(NamedTuple):
     synced_offset: int = 0
     """The number of bytes of its file that are certainly on the disk; 0 before there is a file."""
     synced_sequence: int = 0
-    """The last event within these bytes; 0 if there is none."""
+    """The last event within these bytes; 0 if they contain no event."""
     min_time_us: int | None = None
     """The times of its events; None before it is sealed."""
     max_time_us: int | None = None

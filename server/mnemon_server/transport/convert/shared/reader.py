@@ -23,7 +23,7 @@ class Reader:
     """Reads the fields of one request as values, and notes those that are invalid.
 
     The service checks the values. Only if something was noted does `finish` ask for that check, too, so that the error
-    names everything that is wrong with the request. What is read in place of an invalid field serves that check alone.
+    names everything that is wrong with the request. The value read for an invalid field only serves that check.
     """
 
     __slots__ = ("violations",)
