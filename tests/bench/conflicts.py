@@ -18,7 +18,6 @@ from mnemon_server.embedding.base import Embedder
 
 from tests.bench import machine
 from tests.bench.conflict_pairs import Half, Label, Pair, load_references, load_written
-from tests.bench.conflict_plot import draw
 from tests.bench.conflict_report import Thresholds, choose, report
 from tests.bench.conflict_trials import Trial, run_trials
 
@@ -43,6 +42,8 @@ def main(data: Path | None, plot: Path | None, model: str | None, limit: int | N
     if referred:
         _print("Pairs of conversations", referred, chosen)
     if plot:
+        from tests.bench.conflict_plot import draw  # imports matplotlib, which every test run would wait for
+
         draw(written, plot, title=f"Conflicts found among {len(written)} written pairs; {name}")
 
 

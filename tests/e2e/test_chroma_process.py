@@ -71,19 +71,6 @@ def test_a_running_call_fails_at_once_when_the_child_is_killed(index: ChromaInde
             searching.result(timeout=60)
 
 
-def test_searches_are_answered_while_a_long_apply_runs(index: ChromaIndex) -> None:
-    vectors = unit_vectors(6_000, 3)
-    index.apply(one_each(vectors[:500]), [])
-    with ThreadPoolExecutor(1) as threads:
-        applying = threads.submit(index.apply, one_each(vectors[500:], 500), [])
-        answered = 0
-        while not applying.done():
-            assert next(iter(found(index, vectors[answered % 500], limit=1))) == answered % 500
-            answered += 1
-        applying.result()
-    assert answered > 5
-
-
 def test_a_hanging_child_is_killed_at_the_deadline(tmp_path: Path) -> None:
     index = embedded(tmp_path, limits={"call_timeout_s": 6.0})
     vectors = unit_vectors(400, 4)

@@ -18,10 +18,6 @@ from mnemon_server.engines.chroma.protocol import Frame, OpenRequest, encode_fra
 from mnemon_server.engines.chroma.records import to_record, to_where
 from mnemon_server.engines.promises.vector_index import IndexEntry
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # warnings by Chroma's own imports
-    from mnemon_server.engines.chroma.child import serve
-
 DIMENSION = 8
 
 
@@ -29,6 +25,11 @@ class Conversation:
     """The parent's side of the pipes."""
 
     def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings by Chroma's own imports
+            # Imported here, since every process of a test run imports this module, and Chroma takes a second.
+            from mnemon_server.engines.chroma.child import serve
+
         (here_in, child_out), (child_in, here_out) = os.pipe(), os.pipe()
         self._inbound, self._outbound = os.fdopen(here_in, "rb"), os.fdopen(here_out, "wb")
         ends = os.fdopen(child_in, "rb"), os.fdopen(child_out, "wb")
@@ -39,12 +40,22 @@ class Conversation:
 
     def ask(self, operation: str, payload: bytes = b"", **header: Any) -> Frame:
         """The answer to a request, which must carry its id."""
+        number = self.send(operation, payload, **header)
+        answer = self.receive()
+        assert answer.header["id"] == number
+        return answer
+
+    def send(self, operation: str, payload: bytes = b"", **header: Any) -> int:
+        """Sends a request; returns its id."""
         number = next(self._ids)
         self._outbound.write(encode_frame(Frame({"id": number, "op": operation, **header}, payload)))
         self._outbound.flush()
+        return number
+
+    def receive(self) -> Frame:
+        """The next answer."""
         answer = read_frame(self._inbound)
         assert answer
-        assert answer.header["id"] == number
         return answer
 
     def end(self) -> None:
@@ -98,6 +109,21 @@ def test_it_opens_applies_and_searches(child: Conversation, request_: OpenReques
     assert set(search(child, 2, where=RecordFilter({"kind": "b"}, Scope(user="ada")))) == {2, 3}
     assert search(child, 2, where=RecordFilter(scope=Scope(user="bob"))) == []
     assert child.ask("ping").header["result"] == {"count": 3}
+
+
+def test_searches_overtake_a_long_apply(child: Conversation, request_: OpenRequest) -> None:
+    child.ask("open", request=asdict(request_))
+    apply(child, entry(1))
+    entries = [entry(number) for number in range(2, 3_000)]
+    records, vectors = [to_record(each) for each in entries], np.stack([each.vector for each in entries]).tobytes()
+    applying = child.send("apply", vectors, doc_ids=[each.doc_id for each in entries], records=records)
+    searching = [child.send("search", entry(1).vector.tobytes(), limit=1, where=None) for _ in range(5)]
+    answers = [child.receive() for _ in range(6)]
+    # A search takes a thousandth of the apply's time.
+    assert answers[-1].header["id"] == applying
+    assert {answer.header["id"] for answer in answers[:-1]} == {*searching}
+    assert all(answer.header["result"]["count"] == 1 for answer in answers[:-1])
+    assert child.ask("ping").header["result"] == {"count": 2_999}
 
 
 def test_applying_replaces_and_removes(child: Conversation, request_: OpenRequest) -> None:
