@@ -20,7 +20,7 @@ _HEAVY = {
     "mcp",
     "pydantic",
 }
-_SOURCE = Path(mnemon.__file__)
+_SOURCE = Path(mnemon.__file__).with_name("_facade.py")
 
 
 def test_all_names_what_the_facade_imports() -> None:
@@ -57,12 +57,26 @@ def test_the_package_declares_that_it_is_typed() -> None:
 
 
 def test_importing_the_client_loads_nothing_heavy() -> None:
-    script = "import sys, mnemon; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    script = "import sys; from mnemon import *; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     loaded = set(done.stdout.split())
     assert "mnemon" in loaded
     assert loaded & _HEAVY == set()
+
+
+def test_the_stubs_load_no_client() -> None:
+    script = "import sys; from mnemon.v1 import memory_pb2; print(*(name for name in sys.modules if '_async' in name))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert "mnemon" not in done.stdout
+
+
+def test_dir_lists_what_is_exported_and_nothing_else_exists() -> None:
+    script = "import mnemon; names = dir(mnemon); assert {*mnemon.__all__, '__version__'} <= {*names}; mnemon.Server"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.stderr.splitlines()[-1].startswith("AttributeError: module 'mnemon' has no attribute 'Server'")
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
