@@ -365,8 +365,9 @@ class ChangeFeedContract(ABC):
 
             trim(vault, 10)
 
-            with pytest.raises(CursorExpiredError):
-                await slow.changes(1)
+            received = await slow.changes_until(CursorExpiredError)
+            # One step may have been read before the trim.
+            assert ids(received) in ([], ["d4", "d5", "d6", "d7"])
             assert ids(await quick.changes(10)) == [f"d{i}" for i in range(10, 20)]
 
     async def test_more_events_at_once_than_fit_in_memory_are_all_sent(

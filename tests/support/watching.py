@@ -33,6 +33,15 @@ class Watching:
     async def changes(self, count: int) -> list[Change]:
         return [change for batch in await self.batches(count) for change in batch.changes]
 
+    async def changes_until(self, error: type[Exception]) -> list[Change]:
+        """The changes that come before the watch ends with this error."""
+        found: list[Change] = []
+        try:
+            while True:
+                found += await self.changes(1)
+        except error:
+            return found
+
     async def progress(self) -> Progress:
         message = await self.message()
         assert isinstance(message, Progress), message

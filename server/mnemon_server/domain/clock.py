@@ -21,7 +21,8 @@ def to_microseconds(time: datetime) -> int:
 
 def from_microseconds(microseconds: int) -> datetime:
     """The time as an aware datetime in UTC."""
-    return EPOCH + timedelta(microseconds=microseconds)
+    # By keyword, a timedelta takes half as long again to make.
+    return EPOCH + timedelta(0, 0, microseconds)
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

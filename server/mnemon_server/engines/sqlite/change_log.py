@@ -135,19 +135,24 @@ def _read_changes(connection: apsw.Connection, statement: str, parameters: Seque
 
 
 def _change(row: Sequence[Any]) -> Change:
-    sequence, commit, time, kind, record_id, revision, *scope, request_id, changed, details = row
+    sequence, commit, time, kind, record_id, revision, user, household, persona, agent, project, *rest = row
+    request_id, changed, details = rest
     return Change(
         sequence,
         commit,
-        from_microseconds(time),
+        _time(time),
         _TYPES[kind],
         record_id,
         revision,
-        _scope(*scope),
+        _scope(user, household, persona, agent, project),
         request_id,
         _names(changed) if changed else (),
         details,
     )
+
+
+_time = lru_cache(maxsize=1_024)(from_microseconds)
+"""Changes that were committed together share their time."""
 
 
 @lru_cache(maxsize=1_024)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -62,6 +62,19 @@ class _Step:
     records: tuple[Record | None, ...] = ()
     rendered: Any = None
     """What watchers receive. Once it is rendered, `changes` and `records` are empty."""
+
+
+class _Ahead(AbstractContextManager["_Ahead"]):
+    """The step that a watcher reads ahead, if any; it is no longer wanted once the watcher leaves."""
+
+    def __init__(self) -> None:
+        self.reading: asyncio.Task[_Step] | None = None
+
+    def __exit__(self, *_: object) -> None:
+        if self.reading is not None:
+            self.reading.cancel()
+            # Marks an error as retrieved: no one waits for it.
+            self.reading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +146,22 @@ class ChangeFeed:
         """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same."""
         loop = asyncio.get_running_loop()
         heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
-        with self._tail.followed():
+        with self._tail.followed(), _Ahead() as ahead:
             position, state = await self._offload(self._open, query.start)
             yield Started(self._cursors.write(position), heartbeat_s, state.first_time)
             last = _LastSent(position, loop.time(), query.start is Edge.NOW)
             while True:
-                news = self._tail.news
-                step = await self._step(position, query, render)
+                if ahead.reading is None:
+                    news = self._tail.news
+                    step = await self._step(position, query, render)
+                else:
+                    step = await ahead.reading
                 position = step.position
+                ahead.reading = None
+                if not step.caught_up and not query.full:
+                    # Of a backlog, the next step is read while this one is sent.
+                    news = self._tail.news
+                    ahead.reading = asyncio.create_task(self._step(position, query, render))
                 if step.rendered is not None:
                     yield step.rendered
                     last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
