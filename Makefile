@@ -18,10 +18,11 @@ BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
 PROJECTS := clients/python/pyproject.toml server/pyproject.toml
+MODEL := server/model/mnemon_minilm
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -39,6 +40,12 @@ serve: $(SERVER)/.stamp ## Serve on 127.0.0.1:50051 out of ./data; ARGS="--help"
 .PHONY: image
 image: ## Build the container image mnemon:latest.
 	docker build --file docker/Dockerfile --tag mnemon:latest .
+
+.PHONY: packages
+packages: $(DEV)/.stamp ## Build what is published into dist/: the client, the server, and the model that it needs.
+	rm -rf dist $(MODEL)/*.onnx $(MODEL)/*.sha256
+	$(BIN)/mnemon-server prepare --model-cache-dir $(MODEL) --embedding-precision int8
+	for each in clients/python server server/model; do $(BIN)/python -m build --no-isolation --outdir dist $$each || exit 1; done
 
 # --- check
 
@@ -95,6 +102,10 @@ test-reference: $(REFERENCE)/.stamp ## The embedder beside sentence-transformers
 test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby against a real server; installs Debian's compilers, where it may.
 	@tests/stubs/setup
 	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
+
+.PHONY: test-packages
+test-packages: packages ## The packages in environments of their own, also beside packages that share their dependencies.
+	$(BIN)/python -m pytest -m packages -o faulthandler_timeout=0 --durations 0 tests/e2e/test_packages.py $(ARGS)
 
 .PHONY: coverage
 coverage: $(DEV)/.stamp $(GENERATE)/.stamp ## All tests, and how much of the server they reach; servers in processes of their own are not measured.
@@ -264,7 +275,7 @@ TORCH := 2.13.0
 DRIVERS := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
 
 # Published from this repository: no lock file names it, and no index is asked for it.
-OURS := mnemon-client
+OURS := mnemon-client mnemon-minilm
 
 # $(call resolve,name,arguments): writes requirements/<name>.txt for every platform and every Python from 3.11 on.
 # Without an upgrade, the versions that the file has stay as they are.
@@ -285,6 +296,7 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	printf '%s\n' $(DRIVERS) >build/drivers.txt
 	$(call resolve,reference,--extra sentence-transformers --group reference $(PROJECTS) \
 		--constraints requirements/server.txt --constraints build/torch.txt --excludes build/drivers.txt --no-emit-package torch)
+	$(call resolve,neighbours,--extra cli --extra langgraph --extra mcp --group neighbours $(PROJECTS))
 	$(call resolve,generate,--group generate)
 	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)
 	$(call resolve,weights,--group weights --no-deps)

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,11 @@ def test_every_target_is_explained_by_make_help() -> None:
 
 @pytest.mark.parametrize(("given", "folder"), [("", "data"), ("kept", "kept")])
 def test_make_serve_keeps_its_data_where_the_readme_says(given: str, folder: str) -> None:
-    printed = subprocess.run(["make", "--just-print", "serve"], cwd=ROOT, capture_output=True, text=True, check=True)
-    command = printed.stdout.splitlines()[-1].replace(".venv/server/bin/mnemon-server", "echo")
+    # Not the environment of the `make` that may run this test.
     environment = {"PATH": os.environ["PATH"], "MNEMON_DATA_DIR": given}
-    done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=True)  # noqa: S602
+    run = partial(subprocess.run, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    command = run(["make", "--just-print", "serve"]).stdout.splitlines()[-1]
+    done = run(["sh", "-c", command.replace(".venv/server/bin/mnemon-server", "echo")])
     assert done.stdout.split() == ["serve", "--data-dir", folder]
     assert "data goes to ./data" in _read(ROOT / "README.md")
 

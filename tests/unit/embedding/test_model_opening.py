@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.factory import open_embedder, prepare_model
 from mnemon_server.embedding.graph import build_encoder
-from mnemon_server.embedding.weights import TOKENIZER_FILE, WEIGHTS_FILE, WEIGHTS_SHA256
+from mnemon_server.embedding.weights import GRAPH_PACKAGE, TOKENIZER_FILE, WEIGHTS_FILE, WEIGHTS_SHA256
 from safetensors.numpy import load_file
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -39,6 +39,19 @@ def test_a_cached_graph_needs_no_weights(cache: Path, monkeypatch: pytest.Monkey
     embedder = open_int8(cache)
     assert embedder.embed(["still here"]).shape == (1, 384)
     embedder.close()
+
+
+def test_an_installed_graph_needs_neither_weights_nor_a_cache(
+    cache: Path, int8_embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / GRAPH_PACKAGE
+    shutil.copytree(cache, package)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr("sys.path", [str(package.parent)])
+    embedder = open_int8(tmp_path / "unused")
+    np.testing.assert_array_equal(embedder.embed(TEXTS), int8_embedder.embed(TEXTS))
+    embedder.close()
+    assert not (tmp_path / "unused").exists()
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "no checksum", "empty checksum", "no tokenizer"])
