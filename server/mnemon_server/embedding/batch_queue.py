@@ -9,6 +9,9 @@ Waiter = TypeVar("Waiter")
 
 SPECIAL_TOKENS = 2
 URGENT_TEXTS_MAX = 8
+SHARE_TOKENS_MIN = 64
+"""Fewer tokens are not divided among workers, because each run costs as much as 20 tokens before it reads any."""
+
 COUNTED_AT_ONCE = 64
 """Number of texts to tokenise at a time. Counting thousands at once would delay queries and idle the other workers."""
 
@@ -34,7 +37,7 @@ class BatchQueue(Generic[Waiter]):
     """The waiting texts. A text with several waiters is queued once. Not thread-safe.
 
     Urgent texts go first. Bulk texts are counted before they are embedded; a batch then consists of the text that has
-    waited longest and the texts closest to it in length.
+    waited longest and the texts closest to it in length. Free workers divide what is waiting.
     """
 
     def __init__(self, batch_tokens_max: int) -> None:
@@ -44,6 +47,7 @@ class BatchQueue(Generic[Waiter]):
         self._uncounted: dict[bytes, Item[Waiter]] = {}
         self._counted: dict[bytes, Item[Waiter]] = {}
         self._by_length: list[Item[Waiter]] = []
+        self._counted_tokens = 0
         self._sequence = 0
 
     def waiting(self, *, urgent: bool) -> int:
@@ -94,10 +98,14 @@ class BatchQueue(Generic[Waiter]):
                 self._urgent[item.key] = item
             else:
                 self._counted[item.key] = item
+                self._counted_tokens += item.tokens
                 insort(self._by_length, item, key=_rank)
 
-    def take_batch(self) -> list[Item[Waiter]]:
-        """The texts to embed next; empty if no text is ready. They stay in progress until `finish`."""
+    def take_batch(self, workers: int = 1) -> list[Item[Waiter]]:
+        """The texts to embed next, as one of `workers` that are free; empty if no text is ready.
+
+        They stay in progress until `finish`.
+        """
         if self._urgent:
             batch = list(islice(self._urgent.values(), URGENT_TEXTS_MAX))
             for item in batch:
@@ -105,11 +113,14 @@ class BatchQueue(Generic[Waiter]):
             return batch
         if not self._counted:
             return []
-        low, high = self._window(self._position(next(iter(self._counted.values()))))
+        share = max(-(-self._counted_tokens // workers), SHARE_TOKENS_MIN)
+        oldest = self._position(next(iter(self._counted.values())))
+        low, high = self._window(oldest, min(share, self._batch_tokens_max))
         batch = self._by_length[low:high]
         del self._by_length[low:high]
         for item in batch:
             del self._counted[item.key]
+            self._counted_tokens -= item.tokens
         return batch
 
     def finish(self, batch: Iterable[Item[Waiter]]) -> None:
@@ -121,11 +132,11 @@ class BatchQueue(Generic[Waiter]):
         """All waiters."""
         return {waiter for item in self._items.values() for waiter, _ in item.waiters}
 
-    def _window(self, position: int) -> tuple[int, int]:
+    def _window(self, position: int, tokens_max: int) -> tuple[int, int]:
         """The range of `_by_length` around a position that fills a batch with the least padding."""
         items, low, high = self._by_length, position, position + 1
         while True:
-            room = self._batch_tokens_max // (high - low + 1)
+            room = tokens_max // (high - low + 1)
             shorter = items[high - 1].tokens - items[low - 1].tokens if low > 0 else None
             longer = items[high].tokens - items[low].tokens if high < len(items) else None
             if longer is not None and items[high].tokens <= room and (shorter is None or longer <= shorter):
@@ -142,6 +153,7 @@ class BatchQueue(Generic[Waiter]):
         if self._counted.pop(item.key, None) is None:
             return False
         del self._by_length[self._position(item)]
+        self._counted_tokens -= item.tokens
         return True
 
     def _position(self, item: Item[Waiter]) -> int:

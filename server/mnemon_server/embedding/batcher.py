@@ -46,10 +46,10 @@ class _Call:
 class EmbeddingBatcher:
     """Combines the texts of concurrent calls into batches for one embedder, which it does not own.
 
-    The number of worker threads equals the embedder's parallelism. A free worker takes what is waiting at once, so
-    texts form batches only while all workers are busy. Splitting has its own thread; the event loop never computes.
-    Calls may come from several event loops, and from threads without one. Use it as an async context manager, or call
-    `close`.
+    The number of worker threads equals the embedder's parallelism. Free workers take and divide what is waiting at
+    once, so texts form larger batches only while all workers are busy. Splitting has its own thread; the event loop
+    never computes. Calls may come from several event loops, and from threads without one. Use it as an async context
+    manager, or call `close`.
 
     Args:
         embedder: makes the vectors.
@@ -74,6 +74,7 @@ class EmbeddingBatcher:
         self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
         self._cache = VectorCache(cache_entries_max)
         self._direct_runs = 0
+        self._batch_runs = 0
         self._closed = False
         self._splitter = ThreadPoolExecutor(1, thread_name_prefix="embedding-split")
         self._workers = [
@@ -246,7 +247,9 @@ class EmbeddingBatcher:
         while self._wait_for_texts():
             self._count_texts()
             with self._changed:
-                batch = self._queue.take_batch()
+                free = self._embedder.parallelism - self._batch_runs - self._direct_runs
+                batch = self._queue.take_batch(max(free, 1))
+                self._batch_runs += 1 if batch else 0
                 if not self._queue.is_empty():
                     # Each call wakes one worker. A worker wakes the next one while there is work.
                     self._changed.notify()
@@ -277,6 +280,9 @@ class EmbeddingBatcher:
             return self._embedder.embed([item.text for item in batch])
         except Exception as error:  # noqa: BLE001  the worker must outlive whatever a model raises
             return error
+        finally:
+            with self._changed:
+                self._batch_runs -= 1
 
     def _deliver(self, batch: Sequence[Item[_Call]], result: Vectors | Exception) -> None:
         with self._changed:

@@ -102,6 +102,25 @@ async def test_a_text_does_not_wait_for_others_while_a_core_is_idle() -> None:
     assert embedder.batches == [["occupied"], ["free to go"]]
 
 
+async def test_idle_cores_divide_the_texts_of_a_call() -> None:
+    embedder = GatedEmbedder(parallelism=4)
+    texts = [f"{number} " + "word " * 29 for number in range(8)]
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
+        call = asyncio.create_task(batcher.embed(texts))
+        await until(lambda: len(embedder.batches) == 4)
+        embedder.gate.set()
+        np.testing.assert_array_equal(await call, HashingEmbedder().embed(texts))
+    assert sorted(len(batch) for batch in embedder.batches[1:]) == [2, 3, 3]
+
+
+async def test_few_tokens_are_not_divided() -> None:
+    embedder = GatedEmbedder(parallelism=4)
+    texts = [f"{number} short text" for number in range(8)]
+    async with EmbeddingBatcher(embedder) as batcher:
+        await batcher.embed(texts)
+    assert [len(batch) for batch in embedder.batches] == [8]
+
+
 async def test_the_oldest_text_is_not_starved_by_better_fitting_ones(embedder: GatedEmbedder) -> None:
     async with EmbeddingBatcher(embedder, batch_tokens_max=40) as batcher, occupied(embedder, batcher):
         long = asyncio.create_task(batcher.embed(["word " * 30]))
