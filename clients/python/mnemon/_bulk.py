@@ -1,5 +1,7 @@
 """The part of a bulk stream that both clients share: batches, the order of results, and retries."""
 
+import random
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +21,6 @@ ANSWER_TIMEOUT_S = 120.0
 
 # Room for the rest of a message around one item.
 _ITEM_BYTES_MAX = MESSAGE_BYTES_MAX - 4096
-
-# Reasons of refusals that a retry can overcome, because it sends less or later.
-_PASSING = ("TOO_MANY_REQUESTS", "SLOW_READER")
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -150,13 +149,17 @@ class Resumption(Generic[_Result]):
     """Batches sent and not yet answered, and how long to wait before a broken stream is taken up again.
 
     A stream that was never answered is tried four times, so that a wrong address is reported within a second. One that
-    was answered before is retried for about half a minute, which is enough for a restart of the server.
+    was answered before is retried for about half a minute, which is enough for a restart of the server. A server that
+    is busy is asked again for as long as one answer may take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float | None) -> None:
+        """`timeout`: seconds that one answer may take; None for an infinite time."""
         self.pending: deque[Batch[_Result]] = deque()
+        self._timeout = timeout
         self._failures = 0
         self._attempts_max = 4
+        self._busy_since: float | None = None
 
     @property
     def has_room(self) -> bool:
@@ -167,18 +170,31 @@ class Resumption(Generic[_Result]):
         """Removes the oldest batch, which was answered."""
         self._failures = 0
         self._attempts_max = 20
+        self._busy_since = None
         return self.pending.popleft()
 
     def wait_after(self, broken: StreamBrokenError) -> float:
         """Seconds to wait before the next try. Raises the error if there is no next try."""
         self._failures += 1
-        hint = broken.error.retry_after
-        # The server cancels calls when it shuts down; no one cancels them on this side.
-        again = isinstance(broken.error, UnavailableError | CallCancelledError) or broken.error.reason in _PASSING
-        if not again or self._failures >= self._attempts_max:
-            raise broken.error from broken
-        pause_s: float = min(0.1 * 2 ** (self._failures - 1), 2.0)
-        return max(hint or 0.0, pause_s)
+        error = broken.error
+        pause_s: float = min(0.1 * 2 ** min(self._failures - 1, 10), 2.0)
+        # Streams that were refused together must not come back together.
+        pause_s = max(error.retry_after or 0.0, pause_s) * random.uniform(1.0, 1.2)  # noqa: S311 -- no secret
+        if error.reason == "TOO_MANY_REQUESTS":
+            again = self._has_time(pause_s)
+        else:
+            # The server cancels calls when it shuts down; no one cancels them on this side.
+            passing = isinstance(error, UnavailableError | CallCancelledError) or error.reason == "SLOW_READER"
+            again = passing and self._failures < self._attempts_max
+        if not again:
+            raise error from broken
+        return pause_s
+
+    def _has_time(self, pause_s: float) -> bool:
+        now = time.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        return self._timeout is None or now + pause_s < self._busy_since + self._timeout
 
 
 def _too_large(noun: str, size_bytes: int) -> MessageTooLargeError:

@@ -166,6 +166,35 @@ def test_a_throttled_stream_waits_as_told_and_continues(reason: str) -> None:
         assert len(list(client.documents.put_many(notes(3)))) == 3
 
 
+BUSY = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason="TOO_MANY_REQUESTS")
+
+
+def test_a_stream_that_a_busy_server_refuses_is_repeated_longer_than_a_broken_one() -> None:
+    with scripted_server(*[BUSY] * 5, receipts) as (address, store), mnemon.Client(address) as client:
+        assert len(list(client.documents.put_many(notes(3)))) == 3
+
+    assert store.streams == 6
+
+
+async def test_the_asyncio_client_repeats_it_too() -> None:
+    with scripted_server(*[BUSY] * 5, receipts) as (address, store):
+        async with mnemon.AsyncClient(address) as client:
+            assert len([result async for result in client.documents.put_many(notes(3))]) == 3
+
+    assert store.streams == 6
+
+
+def test_a_server_that_stays_busy_is_reported_within_the_time_of_an_answer() -> None:
+    with (
+        scripted_server(BUSY) as (address, store),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.ResourceExhaustedError),
+    ):
+        list(client.documents.put_many(notes(3), timeout=0.4))
+
+    assert store.streams in (1, 2, 3)
+
+
 def test_an_error_of_the_documents_reaches_the_caller() -> None:
     def documents() -> Iterator[tuple[str, str]]:
         yield from notes(70)

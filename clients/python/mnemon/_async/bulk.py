@@ -58,7 +58,7 @@ async def _batches(
 async def _send_batches(
     method: Callable[[], StreamMethod], target: Target, source: AsyncIterator[Batch[_Result]], timeout: float | None
 ) -> AsyncGenerator[_Result, None]:
-    resumption: Resumption[_Result] = Resumption()
+    resumption: Resumption[_Result] = Resumption(timeout)
     opened = method()
     done = False
     while not done:

@@ -42,7 +42,7 @@ def each_of(items: Iterable[_Given]) -> Iterable[_Given]:
 def _send_batches(
     method: Callable[[], StreamMethod], target: Target, source: Iterator[Batch[_Result]], timeout: float | None
 ) -> Generator[_Result, None, None]:
-    resumption: Resumption[_Result] = Resumption()
+    resumption: Resumption[_Result] = Resumption(timeout)
     opened = method()
     done = threading.Event()
     while not done.is_set():
