@@ -16,7 +16,7 @@ from mnemon_server.embedding.batch_queue import BatchQueue, Item
 from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
 BATCH_TOKENS_MAX = 256
-"""Maximum tokens in a bulk batch. That is one run of the model, about 50 ms on one core; an urgent text may have to
+"""Maximum tokens in a bulk batch. That is one run of the model, about 30 ms on one core; an urgent text may have to
 wait that long.
 """
 
