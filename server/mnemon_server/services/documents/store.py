@@ -58,11 +58,12 @@ from mnemon_server.services.search.index_applier import IndexApplier, status_of_
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.intake import put_all, take_in
+from mnemon_server.services.shared.intake import Puts, put_all, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.removals import removal_counts
+from mnemon_server.services.shared.write_batcher import WriteBatcher
 from mnemon_server.services.shared.writes import acknowledge, acknowledge_each, request_key
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class DocumentStore:
         self._applier = backend.applier
         self._offload = Offload(search.threads, "reader")
         self._reads: ReadBatcher[Document | None] = ReadBatcher(records.get_documents, self._offload)
+        self._puts: Puts = WriteBatcher(records.put_documents)
         self._changes = DocumentChanges(records, embedder, self._reads)
         self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
 
@@ -263,7 +265,7 @@ class DocumentStore:
         except MnemonError as error:
             return [error] * len(requests)
         writes = [_write(request, parts) for request, parts in zip(requests, passages, strict=True)]
-        results = [_as_not_found(result) for result in await put_all(self._records, writes, "document")]
+        results = [_as_not_found(result) for result in await put_all(self._puts, writes, "document")]
         return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 
     # Reading, on a reader's thread

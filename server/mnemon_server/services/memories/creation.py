@@ -22,8 +22,9 @@ from mnemon_server.services.memories.stored_form import new_document
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passages
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.ids import new_id
-from mnemon_server.services.shared.intake import put_all, take_in
+from mnemon_server.services.shared.intake import Puts, put_all, take_in
 from mnemon_server.services.shared.vectors import vector_bytes
+from mnemon_server.services.shared.write_batcher import WriteBatcher
 from mnemon_server.services.shared.writes import acknowledge_each, request_key
 
 
@@ -33,7 +34,7 @@ class MemoryCreation:
     def __init__(
         self, records: RecordEngine, embedder: EmbeddingBatcher, *, dimension: int, applier: IndexApplier | None
     ) -> None:
-        self._records = records
+        self._puts: Puts = WriteBatcher(records.put_documents)
         self._embedder = embedder
         self._dimension = dimension
         self._applier = applier
@@ -48,7 +49,7 @@ class MemoryCreation:
             parts if isinstance(parts, MnemonError) else _write(request, parts)
             for request, parts in zip(requests, passages, strict=True)
         ]
-        results = [_as_exists(result) for result in await put_all(self._records, writes, "memory")]
+        results = [_as_exists(result) for result in await put_all(self._puts, writes, "memory")]
         return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 
     async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:

@@ -1,13 +1,12 @@
 """Stores several items at once, with one result each, in their order; an invalid one does not affect the others."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from mnemon_server.domain.errors import FieldViolation, IndexingError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.records import WriteReceipt
-from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite
-from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.shared.write_batcher import WriteBatcher
 
 T = TypeVar("T")
 Request = TypeVar("Request")
@@ -46,13 +45,18 @@ def problem(violations: Iterable[FieldViolation]) -> InvalidArgumentError | None
     return InvalidArgumentError(found) if found else None
 
 
+Puts: TypeAlias = WriteBatcher[DocumentWrite, WriteReceipt | Exception]
+"""Writes documents; see RecordEngine.put_documents."""
+
+
 async def put_all(
-    records: RecordEngine, writes: Sequence[DocumentWrite | MnemonError], what: str
+    puts: Puts, writes: Sequence[DocumentWrite | MnemonError], what: str
 ) -> list[WriteReceipt | MnemonError]:
-    """Stores documents in their order; see RecordEngine.put_documents. An error instead of a write is its result."""
+    """Stores documents in their order. An error instead of a write is its result."""
     sound = [write for write in writes if not isinstance(write, MnemonError)]
+    results: Sequence[WriteReceipt | Exception]
     try:
-        results = await completion(records.put_documents(sound))
+        results = await puts.start(sound) if sound else ()
     except Exception as error:  # noqa: BLE001 - it becomes the result of each item
         results = [error] * len(sound)
     stored = iter(results)

@@ -31,9 +31,9 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.read_batcher import ReadBatcher
+from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, WriteBatcher
 from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.shared.writes import request_key
-from mnemon_server.services.timeline.appends import TOGETHER_MAX, AppendBatcher
 from mnemon_server.services.timeline.checks import event_id_violations, is_sound, record_violations
 from mnemon_server.services.timeline.compaction import SharedCompaction
 from mnemon_server.services.timeline.health import TimelineHealth
@@ -91,7 +91,7 @@ class EpisodicStore:
         self._clock = clock
         self._offload = Offload(READER_THREADS, "timeline-reader")
         self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(timeline.get, self._offload)
-        self._appends = AppendBatcher(timeline.append)
+        self._appends = WriteBatcher(timeline.append)
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
         self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)

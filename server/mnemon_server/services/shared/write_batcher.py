@@ -1,55 +1,53 @@
-"""Gathers appends: events that arrive while the engine appends are appended together next, in their order."""
+"""Gathers writes: records that arrive while the engine writes are written together next, in their order."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from copy import copy
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.engines.promises.timeline import EventWrite
 from mnemon_server.services.shared.engine_futures import completion
 
-Appended = list[EventReceipt | MnemonError]
-Append = Callable[[Sequence[EventWrite]], "Future[Appended]"]
+Write = TypeVar("Write")
+Receipt = TypeVar("Receipt")
 
 TOGETHER_MAX = 1_000
 BULK_MIN = 100
-"""A call with at least this many events gains nothing from being gathered with others."""
+"""A call with at least this many records gains nothing from being gathered with others."""
 
 
-class _Call(NamedTuple):
-    writes: Sequence[EventWrite]
-    waiter: "asyncio.Future[Appended]"
+class _Call(NamedTuple, Generic[Write]):
+    writes: Sequence[Write]
+    waiter: "asyncio.Future[Any]"
 
 
-class AppendBatcher:
-    """Gathers appends as reads are gathered: no call waits for others, and the busier the store, the larger a batch.
+class WriteBatcher(Generic[Write, Receipt]):
+    """Gathers writes as reads are gathered: no call waits for others, and the busier the store, the larger a batch.
 
-    The engine gets the events in the order of the calls. Cancelling a caller does not take its events back. Belongs to
-    one event loop.
+    The engine gets the records in the order of the calls. Cancelling a caller does not take its records back. Belongs
+    to one event loop.
     """
 
-    def __init__(self, append: Append) -> None:
-        """`append` does not block, and returns one result for each event, in their order."""
-        self._append = append
-        self._waiting: list[_Call] = []
+    def __init__(self, write: "Callable[[Sequence[Write]], Future[list[Receipt]]]") -> None:
+        """`write` does not block, and returns one result for each record, in their order."""
+        self._write = write
+        self._waiting: list[_Call[Write]] = []
         self._sending: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
-    def start(self, writes: Sequence[EventWrite]) -> "asyncio.Future[Appended]":
-        """Starts to store events. The future gets one result for each; if the append failed, its error.
+    def start(self, writes: Sequence[Write]) -> "asyncio.Future[list[Receipt | MnemonError]]":
+        """Starts to store records. The future gets one result for each; if the write failed, its error.
 
-        Pass at most TOGETHER_MAX events: the engine stores them in one transaction.
+        Pass at most TOGETHER_MAX records: the engine stores them in one transaction.
         """
-        call = _Call(writes, asyncio.get_running_loop().create_future())
+        call: _Call[Write] = _Call(writes, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if len(writes) >= BULK_MIN:
             self._send_now()
         elif self._sending is None:
-            # In its own context: the append belongs to the first caller no more than to the others.
+            # In its own context: the write belongs to the first caller no more than to the others.
             self._sending = asyncio.create_task(self._send_in_turn(), context=Context())
         return call.waiter
 
@@ -58,20 +56,20 @@ class AppendBatcher:
             while self._waiting:
                 for calls, future in self._hand_over(self._take()):
                     await _answer(calls, future)
-                # A caller that has just been answered may send its next event, which then joins this batch.
+                # A caller that has just been answered may send its next record, which then joins this batch.
                 await asyncio.sleep(0)
         finally:
             self._sending = None
 
     def _send_now(self) -> None:
-        """Hands over all waiting calls, even while another append is running."""
+        """Hands over all waiting calls, even while another write is running."""
         while self._waiting:
             for calls, future in self._hand_over(self._take()):
                 task = asyncio.create_task(_answer(calls, future), context=Context())
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
 
-    def _take(self) -> list[_Call]:
+    def _take(self) -> list[_Call[Write]]:
         """The calls of the next batch."""
         size = count = 0
         for call in self._waiting:
@@ -82,26 +80,26 @@ class AppendBatcher:
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return taken
 
-    def _hand_over(self, calls: Sequence[_Call]) -> list[tuple[Sequence[_Call], "Future[Appended]"]]:
+    def _hand_over(self, calls: Sequence[_Call[Write]]) -> "list[tuple[Sequence[_Call[Write]], Future[list[Receipt]]]]":
         try:
-            return [(calls, self._append([write for call in calls for write in call.writes]))]
+            return [(calls, self._write([write for call in calls for write in call.writes]))]
         except Exception as error:  # noqa: BLE001 - the callers receive it
             if len(calls) > 1:
                 # Nothing was stored. One call may have caused that, and must not fail the others.
                 return [handed for call in calls for handed in self._hand_over([call])]
-            failed: Future[Appended] = Future()
+            failed: Future[list[Receipt]] = Future()
             failed.set_exception(error)
             return [(calls, failed)]
 
 
-async def _answer(calls: Sequence[_Call], future: "Future[Appended]") -> None:
-    """Gives every caller the results of its events."""
+async def _answer(calls: Sequence[_Call[Any]], future: "Future[list[Any]]") -> None:
+    """Gives every caller the results of its records."""
     try:
         results = await completion(future)
     except MnemonError as error:
         for call in calls:
             if not call.waiter.done():
-                # A copy for each event: one error raised in several tasks would mix their tracebacks.
+                # A copy for each record: one error raised in several tasks would mix their tracebacks.
                 call.waiter.set_result([copy(error) for _ in call.writes])
         return
     except Exception as error:  # noqa: BLE001 - the callers receive it

@@ -1,4 +1,4 @@
-"""Appends are gathered: none waits for others to join it, their order is kept, and failures stay separate."""
+"""Writes, here of events, are gathered: none waits for others, their order is kept, and failures stay separate."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,10 @@ import pytest
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import MnemonError, StorageFullError
 from mnemon_server.engines.promises.timeline import EventWrite
-from mnemon_server.services.timeline.appends import BULK_MIN, TOGETHER_MAX, AppendBatcher, Appended
+from mnemon_server.services.shared.write_batcher import BULK_MIN, TOGETHER_MAX, WriteBatcher
+
+Appended = list[EventReceipt | MnemonError]
+Batcher = WriteBatcher[EventWrite, EventReceipt | MnemonError]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT_S = 60.0
@@ -23,7 +26,7 @@ class Ledger:
         self.open: list[tuple[Future[Appended], Appended]] = []
 
     def append(self, writes: Sequence[EventWrite]) -> "Future[Appended]":
-        """As AppendBatcher wants it."""
+        """As WriteBatcher wants it."""
         ids = [write.event.event_id for write in writes]
         if "bad" in ids:
             raise ValueError("a bad event")
@@ -49,9 +52,9 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def appends(ledger: Ledger) -> AppendBatcher:
+def appends(ledger: Ledger) -> Batcher:
     """Appends to the ledger."""
-    return AppendBatcher(ledger.append)
+    return WriteBatcher(ledger.append)
 
 
 def writes(*ids: str) -> list[EventWrite]:
@@ -76,7 +79,7 @@ async def ids_of(future: "asyncio.Future[Appended]") -> list[str]:
     return [result.event_id for result in results if isinstance(result, EventReceipt)]
 
 
-async def test_a_single_event_does_not_wait_for_others(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_single_event_does_not_wait_for_others(appends: Batcher, ledger: Ledger) -> None:
     first = appends.start(writes("a"))
     await turn()
     ledger.answer()
@@ -86,7 +89,7 @@ async def test_a_single_event_does_not_wait_for_others(appends: AppendBatcher, l
 
 
 async def test_events_that_arrive_during_an_append_are_appended_together_after_it(
-    appends: AppendBatcher, ledger: Ledger
+    appends: Batcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()
@@ -102,7 +105,7 @@ async def test_events_that_arrive_during_an_append_are_appended_together_after_i
     assert ledger.appends == [["held"], ["a", "b", "c"]]
 
 
-async def test_a_caller_that_was_answered_may_join_the_next_append(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_caller_that_was_answered_may_join_the_next_append(appends: Batcher, ledger: Ledger) -> None:
     async def record_twice() -> None:
         await appends.start(writes("first"))
         await appends.start(writes("second"))
@@ -121,7 +124,7 @@ async def test_a_caller_that_was_answered_may_join_the_next_append(appends: Appe
 
 
 async def test_at_most_a_thousand_events_are_appended_together_and_each_call_stays_whole(
-    appends: AppendBatcher, ledger: Ledger
+    appends: Batcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()
@@ -139,7 +142,7 @@ async def test_at_most_a_thousand_events_are_appended_together_and_each_call_sta
     assert await ids_of(held) == ["held"]
 
 
-async def test_a_large_call_neither_waits_for_nor_overtakes_others(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_large_call_neither_waits_for_nor_overtakes_others(appends: Batcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     before = appends.start(writes("before"))
@@ -159,7 +162,7 @@ async def test_a_large_call_neither_waits_for_nor_overtakes_others(appends: Appe
     assert await ids_of(after) == ["after"]
 
 
-async def test_cancelling_a_caller_undoes_no_event_and_affects_no_other(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_cancelling_a_caller_undoes_no_event_and_affects_no_other(appends: Batcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     gone, stays = appends.start(writes("gone")), appends.start(writes("stays"))
@@ -174,7 +177,7 @@ async def test_cancelling_a_caller_undoes_no_event_and_affects_no_other(appends:
     assert ledger.appends == [["held"], ["gone", "stays"]]
 
 
-async def test_a_failed_append_gives_each_event_its_own_error(appends: AppendBatcher, ledger: Ledger) -> None:
+async def test_a_failed_append_gives_each_event_its_own_error(appends: Batcher, ledger: Ledger) -> None:
     held = appends.start(writes("held"))
     await turn()
     both = [appends.start(writes("a")), appends.start(writes("b", "c"))]
@@ -193,7 +196,7 @@ async def test_a_failed_append_gives_each_event_its_own_error(appends: AppendBat
 
 
 async def test_an_event_that_the_engine_refuses_does_not_affect_its_neighbours(
-    appends: AppendBatcher, ledger: Ledger
+    appends: Batcher, ledger: Ledger
 ) -> None:
     held = appends.start(writes("held"))
     await turn()
