@@ -215,6 +215,16 @@ def test_a_dropped_object_gives_its_folder_back(tmp_path: Path, sockets: Path) -
         assert memory.documents.count() == 1
 
 
+def test_the_vault_of_a_dropped_object_stays_open_for_what_it_had(tmp_path: Path, sockets: Path) -> None:
+    documents = Mnemon(tmp_path / "data", **SETTINGS).documents
+    documents.put("note", "Ada dislikes early flights.")
+    assert repr(documents) == f"<Documents of '{tmp_path / 'data'}'>"
+    assert documents.count() == 1
+    del documents
+    with Mnemon(tmp_path / "data", **SETTINGS) as memory:
+        assert memory.documents.count() == 1
+
+
 def test_vaults_in_memory_share_no_folder(tmp_path: Path, sockets: Path) -> None:
     settings = SETTINGS | {"knowledge_store_backend": "in_memory"}
     with Mnemon(tmp_path, **settings) as one, Mnemon(tmp_path, **settings) as other:

@@ -292,6 +292,24 @@ def test_count_delete_and_delete_many(memory: Client) -> None:
     assert not memory.documents.search("window seats")
 
 
+def test_named_documents_facts_and_memories_are_removed_and_missing_ones_are_not_counted(memory: Client) -> None:
+    ada = ("user", "ada")
+    for _ in memory.documents.put_many((f"note-{number}", "text") for number in range(300)):
+        pass
+    assert memory.documents.delete_many([f"note-{number}" for number in range(1, 400)]).deleted_count == 299
+    assert {document.doc_id for document in memory.documents.list()} == {note[0] for note in NOTES} | {"note-0"}
+
+    for key in ("tea", "cat"):
+        memory.facts.put(ada, key, {"content": key})
+    assert memory.facts.delete_many(ada, ["tea", "absent"]).deleted_count == 1
+    assert [fact.key for fact in memory.facts.list(ada)] == ["cat"]
+
+    hidden, kept = (memory.remember(content).memory_id for content in ("Ada sings.", "Ada runs."))
+    memory.memories.delete(hidden)
+    assert memory.memories.purge([hidden, kept], only_deleted=True, dry_run=True).purged_count == 1
+    assert memory.memories.purge([hidden, kept]).purged_count == 2
+
+
 def test_a_delete_of_everything_or_by_a_bad_filter_is_refused(memory: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match="filters"):
         memory.documents.delete_many()
@@ -456,7 +474,7 @@ def test_one_client_serves_many_threads(memory: Client) -> None:
 
 def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
     readme = Path(__file__).parents[2] / "clients" / "python" / "README.md"
-    [example] = re.findall(
+    example, *_ = re.findall(
         r"```python\n(from mnemon import Client\n.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL
     )
     with restartable_server(tmp_path) as server:

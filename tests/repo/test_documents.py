@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from mnemon import Client
 from mnemon_server import __version__
 
 from tests.support.repository import ROOT, tracked_files
@@ -15,6 +16,8 @@ DOCUMENTS = tracked_files("*.md")
 TARGET = re.compile(r"^([a-z][a-z0-9-]*):", re.MULTILINE)
 MAKE_COMMAND = re.compile(r"(?:^|`)[ ]*make ([a-z][a-z0-9-]*)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+CLIENT_README = ROOT / "clients" / "python" / "README.md"
+NAMED_METHOD = re.compile(r"`(\w+)\(")
 HOME = "https://github.com/mnemon-ai/mnemon/blob/main/"
 """How READMEs that packages take along link to files, since only pages here can do so by relative paths."""
 
@@ -40,6 +43,32 @@ def test_every_make_command_in_a_document_is_a_target(document: Path) -> None:
 def test_every_link_to_a_file_has_a_target(document: Path) -> None:
     links = [link.replace(HOME, f"{ROOT}/") for link in LINK.findall(_read(document))]
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+def _methods_of(noun: str) -> set[str]:
+    return {name for name in dir(_objects()[noun]) if not name.startswith("_")}
+
+
+def _objects() -> dict[str, object]:
+    with Client("127.0.0.1:1") as client:
+        return {name: value for name, value in vars(client).items() if type(value).__name__.lower() == name}
+
+
+def test_the_clients_readme_says_which_objects_share_a_method() -> None:
+    table = _read(CLIENT_README).partition("| method | what it does | objects |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1:4] for row in table.splitlines()[2:]]
+    assert len(rows) > 10
+    for methods, _, objects in rows:
+        having = {noun for noun in _objects() if set(NAMED_METHOD.findall(methods)) & _methods_of(noun)}
+        assert having == set(re.findall(r"\w+", objects)) & _objects().keys(), methods
+
+
+@pytest.mark.parametrize("noun", sorted(_objects()))
+def test_the_clients_readme_names_every_method_of_an_object(noun: str) -> None:
+    text = _read(CLIENT_README)
+    table = text.partition(f"| method of `client.{noun}` |")[2].partition("\n\n")[0]
+    shown = {name for row in table.splitlines()[2:] for name in NAMED_METHOD.findall(row.split("|")[1])}
+    assert shown | set(re.findall(rf"client\.{noun}\.(\w+)\(", text)) == _methods_of(noun)
 
 
 def test_the_first_screen_starts_and_tests_the_server() -> None:

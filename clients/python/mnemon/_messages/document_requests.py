@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import ids_filter
 from mnemon._messages.memories import filter_to_pb, vector_to_pb
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike, as_filter
@@ -169,6 +170,7 @@ def delete_document(
 
 
 def delete_documents(
+    doc_ids: Iterable[str] | None,
     *,
     filters: Mapping[str, values.FilterValue] | None,
     scope: values.Scope | None,
@@ -177,7 +179,9 @@ def delete_documents(
     ack: str,
     request_id: str | None,
 ) -> pb.DeleteDocumentsRequest:
-    """A removal of all documents that match."""
+    """A removal of the documents with these ids, or of all that match."""
+    if doc_ids is not None:
+        where = ids_filter("doc_ids", doc_ids, "doc_id", alone=not filters and scope is None and where is None)
     return pb.DeleteDocumentsRequest(
         filter=_filter(scope, where),
         filters=convert.filters_to_pb(filters),

@@ -7,6 +7,7 @@ from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import facts as fact_convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import ids_filter
 from mnemon._messages.memories import vector_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import documents as values
@@ -150,6 +151,7 @@ def delete(
 
 
 def delete_many(
+    keys: Iterable[str] | None,
     *,
     namespace: Iterable[str],
     subtree: bool,
@@ -157,7 +159,9 @@ def delete_many(
     dry_run: bool,
     request_id: str | None,
 ) -> pb.DeleteFactsRequest:
-    """A removal of all facts that match."""
+    """A removal of the facts with these keys, or of all that match."""
+    if keys is not None:
+        where = ids_filter("keys", keys, "key", alone=where is None)
     return pb.DeleteFactsRequest(
         filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
         dry_run=dry_run,

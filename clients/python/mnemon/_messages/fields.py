@@ -10,6 +10,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from mnemon._messages import documents as convert
 from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.filters import AnyOf, F, Filter
+
+_VALUES_MAX = 256
+"""Most values of one condition."""
 
 _Reader = Callable[[Any, str], Any]
 
@@ -30,6 +34,14 @@ def ids_to_pb(field: str, given: Iterable[str] | None) -> list[str]:
         # Otherwise a list that happens to be empty would remove all that match the filter.
         raise convert.invalid(field, "must name at least one; to remove all that match a filter, leave it out")
     return ids
+
+
+def ids_filter(argument: str, given: Iterable[str], field: str, *, alone: bool) -> Filter:
+    """The records with these ids, where a call takes no ids. Raises InvalidArgumentError unless they are `alone`."""
+    ids = ids_to_pb(argument, given)
+    if not alone:
+        raise convert.invalid(argument, "must come without a filter: name records, or say which match")
+    return AnyOf(tuple(F(field).isin(ids[first : first + _VALUES_MAX]) for first in range(0, len(ids), _VALUES_MAX)))
 
 
 def field_reader(kind: type[Any], descriptor: Descriptor) -> Callable[[Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from mnemon._messages import documents as convert
 from mnemon._messages import memories as memory_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import check_keywords
+from mnemon._messages.fields import check_keywords, ids_filter
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -156,6 +156,7 @@ def undelete_memory(
 
 
 def purge_memories(
+    memory_ids: Iterable[str] | None,
     *,
     which: memories.MemoryFilters,
     min_confidence: float,
@@ -164,6 +165,8 @@ def purge_memories(
     request_id: str | None,
 ) -> pb.PurgeMemoriesRequest:
     """A removal for good."""
+    if memory_ids is not None:
+        which = {"where": ids_filter("memory_ids", memory_ids, "memory_id", alone=not which)}
     return pb.PurgeMemoriesRequest(
         filter=memory_convert.memory_filter_to_pb(which, min_confidence or None),
         only_deleted=only_deleted,

@@ -39,7 +39,7 @@ def rule_to_pb(rule: object, path: str = "rule") -> pb.MergeRuleConfig:
 def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
     """Rules for the wire. Raises InvalidArgumentError as `rule_to_pb` does, with paths such as "rules[0].merge"."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise invalid("rules", "must be several rules, such as export_rules() returns")
+        raise invalid("rules", "must be several rules, such as export() returns")
     filled = [_filled(rule, f"rules[{index}]") for index, rule in enumerate(given)]
     _refuse([violation for _, violations in filled for violation in violations])
     return [message for message, _ in filled]

@@ -255,6 +255,7 @@ class Documents(Service):
 
     def delete_many(
         self,
+        doc_ids: Iterable[str] | None = None,
         *,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
@@ -264,12 +265,13 @@ class Documents(Service):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.BulkDeleteReceipt:
-        """Removes all documents that match, in one transaction; with `dry_run` it only counts them.
+        """Removes documents, in one transaction: those with these ids, or all that match.
 
-        Raises InvalidArgumentError without any filter and scope, or if one of `filters` can match no document.
+        Ids that do not exist are not counted. With `dry_run`, it only counts. Raises InvalidArgumentError without ids,
+        filters and scope, with ids and one of the others, or if one of `filters` can match no document.
         """
         request = requests.delete_documents(
-            filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
+            doc_ids, filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
         )
         response = self._call(self._stub.DeleteDocuments, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)

@@ -310,6 +310,7 @@ class Facts(Service):
     def delete_many(
         self,
         namespace: Iterable[str],
+        keys: Iterable[str] | None = None,
         *,
         subtree: bool = False,
         where: facts.FactWhere | None = None,
@@ -317,12 +318,13 @@ class Facts(Service):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.BulkDeleteReceipt:
-        """Permanently removes all facts of a namespace that match, in one transaction.
+        """Permanently removes facts of a namespace, in one transaction: those with these keys, or all that match.
 
-        The arguments select facts as in `search`. With `dry_run`, it only counts them.
+        The arguments select facts as in `search`. Keys that do not exist are not counted. With `dry_run`, it only
+        counts. Raises InvalidArgumentError with both `keys` and `where`.
         """
         request = fact_requests.delete_many(
-            namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
+            keys, namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
         )
         response = self._call(self._stub.DeleteFacts, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)

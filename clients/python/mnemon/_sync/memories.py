@@ -108,7 +108,7 @@ class Memories(Service):
         return memory_convert.recall_from_pb(self._call(self._stub.SearchMemories, request, timeout))
 
     def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
-        """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or forgotten."""
+        """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or deleted."""
         request = memory_requests.get_memory(memory_id)
         response = self._call(self._stub.GetMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
@@ -124,7 +124,7 @@ class Memories(Service):
     ) -> Iterator[memories.Memory]:
         """Yields all memories that match, in the order of their creation.
 
-        With `show_deleted`, it includes memories that are forgotten but not purged. `timeout` applies to each page.
+        With `show_deleted`, it includes memories that are deleted but not purged. `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -171,7 +171,7 @@ class Memories(Service):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> int:
-        """Counts the memories that match; with `show_deleted`, including those that are forgotten but not purged."""
+        """Counts the memories that match; with `show_deleted`, including those that are deleted but not purged."""
         request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
         response = self._call(self._stub.CountMemories, request, timeout)
         return response.count
@@ -243,7 +243,7 @@ class Memories(Service):
         """Soft-deletes a memory: nothing finds it any more. `undelete` restores it; `purge` removes it for good.
 
         Raises MemoryNotFoundError if it does not exist; with `allow_missing`, the outcome in the receipt is then
-        MISSING. Raises InvalidOperationError if it is already forgotten.
+        MISSING. Raises InvalidOperationError if it is already deleted.
         """
         request = memory_requests.delete_memory(
             memory_id,
@@ -263,13 +263,14 @@ class Memories(Service):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> memories.Memory:
-        """Undoes `delete`. Raises InvalidOperationError if the memory is not forgotten."""
+        """Undoes `delete`. Raises InvalidOperationError if the memory is not deleted."""
         request = memory_requests.undelete_memory(memory_id, expected_revision=expected_revision, request_id=request_id)
         response = self._call(self._stub.UndeleteMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
     def purge(
         self,
+        memory_ids: Iterable[str] | None = None,
         *,
         min_confidence: float = 0.0,
         only_deleted: bool = False,
@@ -278,12 +279,14 @@ class Memories(Service):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.PurgeReceipt:
-        """Permanently removes all memories that match, in one transaction, including forgotten ones.
+        """Permanently removes memories, in one transaction: those with these ids, or all that match.
 
-        With `only_deleted`, it removes only forgotten ones; with `dry_run`, it only counts them. Without a filter and
-        without `only_deleted`, it raises InvalidArgumentError.
+        Deleted memories are removed, too; with `only_deleted`, only they are. Ids that do not exist are not counted.
+        With `dry_run`, it only counts. Raises InvalidArgumentError without ids, filters and `only_deleted`, or with ids
+        and filters.
         """
         request = memory_requests.purge_memories(
+            memory_ids,
             which=which,
             min_confidence=min_confidence,
             only_deleted=only_deleted,
