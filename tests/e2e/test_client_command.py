@@ -191,7 +191,7 @@ def test_a_filter_that_no_document_can_match_is_an_error_that_names_it(
     for command in (["search", "report"], ["list"], ["count"], ["delete", "--yes"]):
         done = run(address, *command, "--filter", "nobody=1")
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "Error: filters.nobody: no document carries this key\n"
+        assert done.stderr == "Error: filters.nobody: no document has this key\n"
     assert memory.documents.count() == 3
 
 

@@ -273,7 +273,7 @@ async def test_a_filter_of_another_type_than_the_stored_values_is_named(store: A
         ]
         for answer in answers:
             [ignored] = answer.ignored_filters
-            assert (ignored.key, ignored.reason) == ("year", f"no document carries this key with {kind}")
+            assert (ignored.key, ignored.reason) == ("year", f"no document has this key with {kind}")
 
 
 async def test_lists_and_counts_name_the_filters_that_were_not_applied(store: Any) -> None:

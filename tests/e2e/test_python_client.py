@@ -217,7 +217,7 @@ def test_a_filter_that_no_document_can_match_is_refused_unless_allowed(memory: C
         lambda: memory.documents.delete_many(filters=filters),
         lambda: memory.documents.delete_many(filters=filters, dry_run=True),
     ):
-        with pytest.raises(mnemon.InvalidArgumentError, match="no document carries this key") as raised:
+        with pytest.raises(mnemon.InvalidArgumentError, match="no document has this key") as raised:
             call()
         assert {each.field for each in raised.value.violations} == {"filters.nobody_has_this", "filters.year"}
     assert memory.documents.count() == 3

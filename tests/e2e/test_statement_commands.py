@@ -98,7 +98,7 @@ def test_a_conflict_is_named_previewed_decided_listed_and_undone(address: str, c
     assert old.stdout.startswith(f"gave way to {munich}\n")
 
     assert run(address, "unmerge", decision_id).stdout == f"restored {berlin}\n"
-    assert "taken back" in run(address, "decisions").stdout
+    assert "undone" in run(address, "decisions").stdout
     again = run(address, "unmerge", decision_id)
     assert (again.returncode, again.stdout) == (1, "")
     detected = run(address, "learn", "Ada lives in Rome now.", "--user", "ada", "--detect").stdout
@@ -213,9 +213,9 @@ def test_rules_are_loaded_from_yaml_and_listed_shown_and_deleted(address: str, c
     ("name", "content", "said"),
     [
         ("rules.json", "{broken", "rules.json: "),
-        ("rules.json", '{"name": "home"}', "must hold a list of rules"),
-        ("rules.json", '[{"name": "a", "name": "b"}]', "the key 'name' is there twice"),
-        ("rules.yaml", "- {name: a, name: b}", "the key 'name' is there twice in the object of line 1"),
+        ("rules.json", '{"name": "home"}', "must contain a list of rules"),
+        ("rules.json", '[{"name": "a", "name": "b"}]', "the key 'name' appears twice"),
+        ("rules.yaml", "- {name: a, name: b}", "the key 'name' appears twice in the object of line 1"),
         ("rules.yaml", "- [", "line 1: "),
         ("rules.yml", "- !!python/object:os.x {}", "could not determine a constructor"),
         ("rules.json", '[{"name": "a", "merge": {"mode": 1}}]', "rules[0].merge.mode: is not a key"),

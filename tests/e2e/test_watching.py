@@ -116,7 +116,7 @@ def test_invalid_arguments_are_refused_and_the_field_is_named(client: Client) ->
     assert [violation.field for violation in caught.value.violations] == ["cursor"]
     with pytest.raises(InvalidCursorError):
         list(client.changes.list("no-cursor"))
-    with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
+    with pytest.raises(InvalidArgumentError, match="start_time: must not be in the future"):
         next(client.watch(datetime.now(UTC) + timedelta(days=1)))
     with pytest.raises(InvalidArgumentError, match=r"types: must be among 'knowledge:indexed', .*, not 'memory'"):
         client.watch(types=["memory"])

@@ -78,10 +78,11 @@ def permitted_actions(actions: Iterable[str]) -> tuple[MemoryAction, ...]:
     """The actions in the given order, each once. Raises InvalidArgumentError if it is empty or one is unknown."""
     named = [actions] if isinstance(actions, str) else list(dict.fromkeys(actions))
     if not named:
-        raise InvalidArgumentError.of("actions_permitted", f"must hold at least one of {_listed(ALL_ACTIONS)}")
+        raise InvalidArgumentError.of("actions_permitted", f"must contain at least one of {_listed(ALL_ACTIONS)}")
     for action in named:
         if action not in ALL_ACTIONS:
-            raise InvalidArgumentError.of("actions_permitted", f"must hold only {_listed(ALL_ACTIONS)}, not {action!r}")
+            problem = f"may contain only {_listed(ALL_ACTIONS)}, not {action!r}"
+            raise InvalidArgumentError.of("actions_permitted", problem)
     return tuple(map(MemoryAction, named))
 
 

@@ -29,7 +29,7 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
         EmbeddingError: the model is not available.
     """
     if settings.knowledge_store_backend == "in_memory":
-        raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to embed anew")
+        raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to re-embed")
     with contextlib.closing(open_configured_embedder(settings, lambda _: None)) as embedder:
 
         def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:

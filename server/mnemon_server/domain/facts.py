@@ -340,7 +340,7 @@ def _json_problem(value: object, depth: int) -> str | None:
             return f"its texts {wrong.description}" if wrong else None
         case dict() | list() | tuple():
             return _inner_problem(value, depth)
-    return f"must hold JSON values only, not {type(value).__name__}"
+    return f"may contain only JSON values, not {type(value).__name__}"
 
 
 def _inner_problem(value: dict[Any, object] | list[object] | tuple[object, ...], depth: int) -> str | None:

@@ -168,7 +168,7 @@ class _Configuration:
             return None
         # Choosing between two different users could expose one user's facts to the other.
         if any(value != given[0] for value in given):
-            raise ConfigurationError(f'the configuration gives {key!r} twice, beside "configurable" and in it')
+            raise ConfigurationError(f'the configuration gives {key!r} twice, in "configurable" and next to it')
         for violation in _violations(given[0], key):
             raise ConfigurationError(f"the configuration's {key!r} {violation.description}")
         return str(given[0])

@@ -146,8 +146,8 @@ def metadata_value_problem(value: object) -> str | None:
             return _text_problem(value)
         case tuple() | list():
             if len(value) > METADATA_LIST_MAX:
-                return f"must hold at most {METADATA_LIST_MAX} texts"
-            problems = (_text_problem(item) if isinstance(item, str) else "must hold texts only" for item in value)
+                return f"must contain at most {METADATA_LIST_MAX} texts"
+            problems = (_text_problem(item) if isinstance(item, str) else "must contain only texts" for item in value)
             return next((problem for problem in problems if problem), None)
     return "must be text, a whole number, a number, a boolean, a list of texts or a time; null is not a value"
 

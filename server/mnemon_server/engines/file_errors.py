@@ -33,5 +33,5 @@ def storage_error(action: str, name: str, error: OSError) -> StorageFullError | 
     log.log(logging.INFO if error.errno == errno.ENOENT else logging.ERROR, "could not %s %s: %s", action, name, error)
     what = f"could not {action} {name}"
     if error.errno in _FULL:
-        return StorageFullError(f"{what}: no space is left on the disk; free some, or enlarge it")
+        return StorageFullError(f"{what}: no space is left on the disk; free some space, or enlarge it")
     return StorageFailedError(f"{what}: the disk failed ({errno.errorcode.get(error.errno or 0, 'unknown error')})")

@@ -321,7 +321,7 @@ def _cannot_listen(address: Address, error: Exception) -> ConfigurationError:
     if isinstance(error, OSError) and error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
         return ConfigurationError(f"cannot listen on {address}: {error.strerror or error}")
     return ConfigurationError(
-        f"cannot listen on {address}: another program has the address, or it is not one of this machine's"
+        f"cannot listen on {address}: another program uses the address, or it is not an address of this machine"
     )
 
 

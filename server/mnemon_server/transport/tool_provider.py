@@ -64,6 +64,6 @@ def _failure(name: str, code: grpc.StatusCode, timeout_s: float) -> ToolFailedEr
             return ToolUnreachableError(f"the tool {name!r} cannot be reached, or its endpoint closed the connection")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return ToolFailedError(
-                f"the tool {name!r} failed: its endpoint has no room, or answered more than {ANSWER_BYTES_MAX:,} bytes"
+                f"the tool {name!r} failed: its endpoint is overloaded, or sent more than {ANSWER_BYTES_MAX:,} bytes"
             )
     return ToolFailedError(f"the tool {name!r} failed: its endpoint answered with status {code.name}")

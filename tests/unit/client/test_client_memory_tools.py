@@ -53,7 +53,7 @@ def test_a_tool_is_a_function_that_frameworks_can_inspect() -> None:
 
 @pytest.mark.parametrize("actions", [(), ["purge"], ["create", "CREATE"]])
 def test_permitted_actions_are_refused_when_the_tool_is_made(actions: Any) -> None:
-    with pytest.raises(ValueError, match=r"^actions_permitted: must hold") as raised:
+    with pytest.raises(ValueError, match=r"^actions_permitted: (may|must) contain") as raised:
         create_manage_memory_tool(store=NOWHERE, actions_permitted=actions)
     assert isinstance(raised.value, mnemon.InvalidArgumentError)
 

@@ -62,7 +62,7 @@ def printed(renderable: Any) -> str:
         (render.similarity_table(SimilarityAnswer((SemanticMatch(MEMORY, 0.75),), DIAGNOSTICS), 0.7), ("0.750", "m-1")),
         (render.statement_table([MEMORY]), ("m-1", "importance=0.5", "superseded")),
         (render.statement_sheet(MEMORY), ("m-1", "m-2", "0.5")),
-        (render.decision_table([DECISION]), ("d-1", "reject", "existing=m-1", "candidate=none", "taken back")),
+        (render.decision_table([DECISION]), ("d-1", "reject", "existing=m-1", "candidate=none", "undone")),
     ],
 )
 def test_a_table_shows_its_parts_and_makes_control_characters_visible(renderable: Any, parts: tuple[str, ...]) -> None:

@@ -155,9 +155,9 @@ def test_every_mode_has_a_number(mode: PutMode) -> None:
         ({"metadata": {"unset": common_pb2.MetadataValue()}}, "fact.metadata.unset: must be set"),
         ({"create_time": Timestamp(seconds=10**13)}, "fact.create_time: must be a time"),
         ({"update_time": Timestamp(nanos=-1)}, "fact.update_time: must be a time"),
-        ({"ttl": Duration(seconds=1, nanos=-1)}, "fact.ttl: must be a length of time"),
-        ({"ttl": Duration(nanos=10**9)}, "fact.ttl: must be a length of time"),
-        ({"ttl": Duration(seconds=10**12)}, "fact.ttl: must be a length of time"),
+        ({"ttl": Duration(seconds=1, nanos=-1)}, "fact.ttl: must be within 10,000 years"),
+        ({"ttl": Duration(nanos=10**9)}, "fact.ttl: must be within 10,000 years"),
+        ({"ttl": Duration(seconds=10**12)}, "fact.ttl: must be within 10,000 years"),
     ],
 )
 def test_an_invalid_value_is_refused(broken: dict[str, Any], message: str) -> None:

@@ -87,7 +87,7 @@ async def test_an_answer_has_up_to_a_mebibyte(content: str) -> None:
 
 
 async def test_a_larger_answer_is_an_error() -> None:
-    with pytest.raises(ToolFailedError, match="answered more than 1,048,576 bytes"):
+    with pytest.raises(ToolFailedError, match="sent more than 1,048,576 bytes"):
         await asked(saying("x" * (ANSWER_BYTES_MAX + 1_000)))
 
 
@@ -99,7 +99,7 @@ async def test_a_larger_answer_is_an_error() -> None:
         (grpc.StatusCode.INVALID_ARGUMENT, ToolFailedError, "answered with status INVALID_ARGUMENT"),
         (grpc.StatusCode.UNKNOWN, ToolFailedError, "answered with status UNKNOWN"),
         (grpc.StatusCode.CANCELLED, ToolFailedError, "answered with status CANCELLED"),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, ToolFailedError, "has no room"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, ToolFailedError, "is overloaded"),
     ],
 )
 async def test_a_status_becomes_an_error_without_its_text(

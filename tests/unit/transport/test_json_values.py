@@ -88,7 +88,7 @@ def test_empty_values_are_kept(value: dict[str, Any]) -> None:
     "place", [Value(), Value(list_value={"values": [Value()]}), Value(struct_value={"fields": {"b": Value()}})]
 )
 def test_an_unset_value_is_refused(place: Value) -> None:
-    with pytest.raises(ValueError, match="no value that is unset"):
+    with pytest.raises(ValueError, match="must not contain an unset value"):
         object_from_pb(Struct(fields={"a": place}))
 
 
@@ -121,7 +121,7 @@ def test_the_deepest_objects_can_be_read_in_every_request(kind: type[dict[str, A
 
 @pytest.mark.parametrize("value", [{"a": [None] * VALUES_MAX}, {"a": [[]] * VALUES_MAX}, {"a": [[0] * 1_000] * 100}])
 def test_an_object_of_too_many_values_is_refused_and_one_of_fewer_is_read(value: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"^must hold at most {VALUES_MAX:,} values$"):
+    with pytest.raises(ValueError, match=f"^must contain at most {VALUES_MAX:,} values$"):
         object_from_pb(sent(value))
     value["a"] = value["a"][: len(value["a"]) * 99 // 100]
     assert object_from_pb(sent(value)) == value
@@ -131,7 +131,7 @@ def test_values_are_counted_before_they_are_read() -> None:
     # The first value would be refused for being unset, if it were read.
     message = Struct(fields={"a": Value()})
     message.fields["b"].list_value.values.extend([Value()] * 10)
-    with pytest.raises(ValueError, match=r"^must hold at most 1 values$"):
+    with pytest.raises(ValueError, match=r"^must contain at most 1 values$"):
         object_from_pb(message, 1)
-    with pytest.raises(ValueError, match=r"^must hold no value that is unset"):
+    with pytest.raises(ValueError, match=r"^must not contain an unset value"):
         object_from_pb(message, 2)

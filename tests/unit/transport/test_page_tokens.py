@@ -70,7 +70,7 @@ def test_a_token_with_one_letter_changed_is_refused(position: int, data: st.Data
 @pytest.mark.parametrize("text", ["x", "null", "AAAA", "🦉", "a" * 10_000, "A" * 1_000_000, "====", " "])
 def test_an_invalid_token_is_refused_with_the_field_and_advice(text: str) -> None:
     for read in (given_with(text).position, given_with(text).event_position, given_with(text).labels):
-        with pytest.raises(InvalidPageTokenError, match="page_token: must be the next_page_token of the page before"):
+        with pytest.raises(InvalidPageTokenError, match="page_token: must be the next_page_token of the previous page"):
             read()
 
 

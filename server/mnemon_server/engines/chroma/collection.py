@@ -113,7 +113,7 @@ class HostedCollection:
         # In an intact graph of many nearly identical vectors, a good part of them cannot be reached, and a rebuild
         # would not help. So only if most of the sample is not found, the graph counts as damaged.
         if missed > len(sample) // 2:
-            raise CollectionError(Failure.DAMAGED, f"{missed} of {len(sample)} stored vectors do not find themselves")
+            raise CollectionError(Failure.DAMAGED, f"{missed} of {len(sample)} stored vectors are not found")
 
     def close(self) -> None:
         """Closes the client. All writes must have finished."""

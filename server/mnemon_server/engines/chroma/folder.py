@@ -35,7 +35,7 @@ class LockedFolder:
     def check_present(self) -> None:
         """Raises CollectionError (DAMAGED) if the locked folder no longer exists."""
         if not self.path.exists() or self.path.stat().st_ino != self._identity:
-            raise CollectionError(Failure.DAMAGED, "the folder was removed or exchanged")
+            raise CollectionError(Failure.DAMAGED, "the folder was removed or replaced")
 
     def break_seal(self) -> None:
         """Compares the files with the seal of the last clean shutdown, if there is one, and removes the seal.

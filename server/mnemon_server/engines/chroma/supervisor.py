@@ -276,14 +276,14 @@ class Supervisor:
             case Failure.MISMATCH:
                 return EmbeddingModelMismatchError(
                     f"the collection {collection!r} has vectors of {error}, but {self._request.model_identity} is "
-                    "configured: configure the former model, or another collection name after `mnemon-server reembed`"
+                    "configured: configure the previous model, or another collection name after `mnemon-server reembed`"
                 )
             case Failure.FOREIGN:
                 return ConfigurationError(
                     f"the collection {collection!r} ({place}) has records of another program: set another name"
                 )
             case Failure.UNREACHABLE:
-                return BackendConnectionError(f"Chroma at {place} cannot be reached: check that it runs there")
+                return BackendConnectionError(f"Chroma at {place} cannot be reached: check that it is running")
             case Failure.BUSY:
                 return BackendConnectionError("another process uses the files of the embedded vector index")
             case Failure.STALE:

@@ -114,7 +114,7 @@ class GraphMaintenance:
         try:
             return request.result(wait_s)
         except TimeoutError:
-            raise StorageFailedError(f"the snapshot was not written within {wait_s:g} s; it may still be") from None
+            raise StorageFailedError(f"the snapshot was not written within {wait_s:g} s; it may still follow") from None
 
     def close(self, *, save: bool) -> None:
         """Stops the thread. Writes a last snapshot if `save` is set and the graph has changed."""

@@ -17,7 +17,7 @@ from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
 GROUP_MAX = 512
 """The number of writes from which on a transaction takes no further operation."""
-_FULL = "no space is left on the disk; free some, then send the write again"
+_FULL = "no space is left on the disk; free some space, then send the write again"
 _FAILED = "the disk failed while writing; nothing more is written until the records have been reopened"
 
 log = logging.getLogger(__name__)

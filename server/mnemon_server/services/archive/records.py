@@ -108,7 +108,7 @@ def _decision(given: Document) -> Document:
         raise problem
     refuse(figure_violations(decision, f"{RECORD}.content"))
     if decision.decision_id != given.doc_id:
-        raise InvalidArgumentError.of(f"{RECORD}.id", "must be the decision's")
+        raise InvalidArgumentError.of(f"{RECORD}.id", "must be the decision's id")
     return decision_document(decision, decision_to_json(decision))
 
 
@@ -119,7 +119,7 @@ def _fact(given: Document) -> Document:
         embedding = str(json.loads(str(given.fields["indexing"])).get("embedding", ""))
     except (*UNREADABLE, RecordDamagedError) as error:
         said = str(error.__cause__ or error)[:200]
-        raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be those of a fact: {said}") from error
+        raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be valid for a fact: {said}") from error
     refuse(_fact_violations(fact, embedding))
     refuse(_version_violations(fact.versions, str(given.fields["versions"])))
     request = PutFact(
@@ -129,7 +129,7 @@ def _fact(given: Document) -> Document:
     content = IndexedTexts.of(fact.value, fact.index).content
     document = facts_documents.to_document(fact, content, embedding=embedding)
     if document.doc_id != given.doc_id:
-        raise InvalidArgumentError.of(f"{RECORD}.id", f"must be {document.doc_id!r}, as namespace and key say")
+        raise InvalidArgumentError.of(f"{RECORD}.id", f"must be {document.doc_id!r}, the digest of namespace and key")
     return replace(document, fields={**document.fields, "versions": given.fields["versions"]})
 
 
@@ -137,7 +137,7 @@ def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
     """What is wrong with the fields of a fact, before it is checked as a fact."""
     yield from text_violations(embedding, f"{RECORD}.fields.indexing", EMBEDDING_BYTES_MAX)
     if not is_of_type(fact.index, FactIndex):
-        yield FieldViolation(f"{RECORD}.fields.indexing", "must be the JSON of what is searched")
+        yield FieldViolation(f"{RECORD}.fields.indexing", "must be JSON that says what is searched")
 
 
 def _ttl_violations(ttl_s: FieldValue) -> Iterator[FieldViolation]:
@@ -154,7 +154,7 @@ def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[
         return
     for each in versions:
         if not is_of_type(each.revision, int) or not 0 <= each.revision < INT64_MAX:
-            yield FieldViolation(place, "must be earlier versions, one JSON list a line, each with its revision first")
+            yield FieldViolation(place, "must be earlier versions: one JSON list per line, the revision first")
         yield from value_violations(each.value, place)
 
 

@@ -86,7 +86,7 @@ class ArchiveStore:
         if header is not None and header.format_version != FORMAT_VERSION:
             raise InvalidArgumentError.of(
                 "start.header.format_version",
-                f"must be {FORMAT_VERSION}: this server knows no other, and {header.format_version} was sent",
+                f"must be {FORMAT_VERSION}, the only version that this server knows, not {header.format_version}",
             )
         if header is not None and not 0 <= header.rules_version <= FIGURE_MAX:
             raise InvalidArgumentError.of("start.header.rules_version", FIGURE_RANGE)
@@ -94,7 +94,7 @@ class ArchiveStore:
         if made_by is not None and made_by.identity != self._model.identity and not start.embed_anew:
             raise EmbeddingModelMismatchError(
                 f"the vectors of the archive were made by {made_by.identity}, and the model here is "
-                f"{self._model.identity}: import with embed_anew, which makes them anew"
+                f"{self._model.identity}: import with embed_anew, which computes new ones"
             )
         return Import(
             self._vault,

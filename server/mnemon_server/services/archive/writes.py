@@ -81,7 +81,7 @@ def decided(
     if is_same:
         return ImportOutcome.UNCHANGED
     if policy is ImportConflict.REFUSE:
-        return InvalidOperationError(f"another state of {stored.doc_id!r} is there")
+        return InvalidOperationError(f"{stored.doc_id!r} already exists in another state")
     return ImportOutcome.KEPT
 
 

@@ -266,7 +266,7 @@ class Bridge:
             elif isinstance(error, StorageFailedError):
                 await self._offload(self._vault.recover)
         except (MnemonError, ChangedError):
-            log.debug("bridge: the storage still fails, or there is still no room", exc_info=True)
+            log.debug("bridge: the storage still fails, or the disk is still full", exc_info=True)
 
     def _report(self, problem: str, error: Exception | None = None) -> None:
         if error is not None and type(error) is not self._failed_with:

@@ -58,7 +58,7 @@ class BridgeCatchUp:
         )
         self._missed = None
         log.info(
-            "bridge: the event log has a gap behind %d; saved and pruned events of the gap are read from the timeline",
+            "bridge: the event log has a gap after %d; saved and pruned events of the gap are read from the timeline",
             before.position,
         )
 

@@ -193,7 +193,7 @@ class BridgeSteps:
 
         await self._ledger.commit(version, program)
         log.info(
-            "bridge: %d pruned events had links: %d statements %s, %d stand without them, %d are visible again",
+            "bridge: %d pruned events had links: %d statements %s, %d remain without them, %d are visible again",
             len(done.event_ids),
             len(done.memory_ids),
             _done_to(done),

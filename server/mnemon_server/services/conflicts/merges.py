@@ -25,7 +25,7 @@ _ASKED_FOR = ArbitrationResult(
     action=ArbitrationAction.MERGE,
     strategy=ArbitrationStrategy.NONE,
     confidence=1.0,
-    reason="The merge was asked for.",
+    reason="The merge was requested.",
 )
 
 

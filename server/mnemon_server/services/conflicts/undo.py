@@ -58,7 +58,7 @@ def _merge_of(tx: VaultTransaction, memory_id: str) -> Decision:
     if tx.collection(SEMANTIC).get_documents([memory_id]) == [None]:
         raise MemoryNotFoundError(memory_id)
     raise InvalidOperationError(
-        f"{memory_id!r} is not the result of a merge, or the decision about that is no longer stored"
+        f"{memory_id!r} is not the result of a merge, or the decision about it is no longer stored"
     )
 
 
@@ -77,7 +77,7 @@ def _given_way(decision: Decision) -> list[str]:
 
 def _refuse_undone(decision: Decision, given_way: Sequence[str]) -> None:
     if decision.revert_time is not None:
-        raise InvalidOperationError(f"the decision {decision.decision_id!r} was taken back already")
+        raise InvalidOperationError(f"the decision {decision.decision_id!r} was already undone")
     if not given_way:
         raise InvalidOperationError("the candidate was rejected, and was not stored; save it again instead")
 
@@ -87,7 +87,7 @@ def _refuse_built_upon(records: RecordTransaction, decision: Decision, given_way
     result = find_statement(records, decision.result_id)
     if result.superseded_by:
         raise InvalidOperationError(
-            f"{result.memory_id!r} is itself superseded by {result.superseded_by!r}; take that decision back first"
+            f"{result.memory_id!r} is itself superseded by {result.superseded_by!r}; undo that decision first"
         )
     for one in given_way:
         if find_statement(records, one).superseded_by != result.memory_id:
@@ -102,7 +102,7 @@ def _refuse_others(records: RecordTransaction, merged_id: str, given_way: Sequen
     for _, document in records.list_documents(behind, limit=len(given_way) + 1):
         if document.doc_id not in given_way:
             raise InvalidOperationError(
-                f"{document.doc_id!r} has been superseded by {merged_id!r} since; take that decision back first"
+                f"{document.doc_id!r} has been superseded by {merged_id!r} since; undo that decision first"
             )
 
 

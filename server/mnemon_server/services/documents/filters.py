@@ -69,9 +69,9 @@ def _reason(records: RecordEngine, key: str, value: Any) -> str:
     if problem := _problem(key, value):
         return problem
     if not records.has_metadata_key(key):
-        return "no document carries this key"
+        return "no document has this key"
     if not records.has_metadata_key(key, like=value):
-        return f"no document carries this key with {_KINDS[value_type(value)]}"
+        return f"no document has this key with {_KINDS[value_type(value)]}"
     return ""
 
 

@@ -237,7 +237,7 @@ class ChangeFeed:
             return position, state
         if isinstance(start, datetime):
             if start > self._clock() + CLOCK_DIFFERENCE_MAX:
-                raise InvalidArgumentError.of("start_time", "must not lie in the future; leave it unset for now")
+                raise InvalidArgumentError.of("start_time", "must not be in the future; leave it unset to start now")
             position, state = self._log.position_before(start), self._log.state()
             return max(position, state.floor), state
         state = self._log.state()

@@ -108,7 +108,7 @@ def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
 
 def _refuse_repeated(keys: Sequence[str]) -> None:
     if repeated := sorted({key for key in keys if keys.count(key) > 1}):
-        raise ValueError(f"the key {repeated[0]!r} is there twice in one object")
+        raise ValueError(f"the key {repeated[0]!r} appears twice in one object")
 
 
 def _listed(path: Path, content: Any) -> list[Any]:
@@ -116,10 +116,10 @@ def _listed(path: Path, content: Any) -> list[Any]:
         content = content["rules"]
     if not isinstance(content, list):
         raise _refusal(
-            path, 'it must hold a list of rules, or an object with such a list under "rules" and no other key'
+            path, 'it must contain a list of rules, or an object with such a list under "rules" and no other key'
         )
     if len(content) > RULES_MAX:
-        raise _refusal(path, f"it must hold at most {RULES_MAX:,} rules")
+        raise _refusal(path, f"it must contain at most {RULES_MAX:,} rules")
     return content
 
 

@@ -18,7 +18,7 @@ def vector_violations(vector: Sequence[float] | None, dimension: int, field: str
     # The greatest number answers both questions: it is not finite if any number is not.
     greatest = float(np.abs(np.array(vector, np.float64)).max())
     if not math.isfinite(greatest):
-        yield FieldViolation(field, "must hold finite numbers only")
+        yield FieldViolation(field, "must contain only finite numbers")
     elif greatest == 0.0:
         yield FieldViolation(field, "must not be all zeros: such a vector has no direction")
 

@@ -116,8 +116,8 @@ class TimelineRetention(Periodic):
             RETENTION,
             f"retention would remove {count:,} of {total:,} events, more than the share of"
             f" {self._settings.share_max:g} that a sweep may remove, and is stopped",
-            "check the clock and the retention of events; if these events may go, remove them with PruneEvents, or"
-            " raise the share that a sweep may remove",
+            "check the clock and the retention of events; if these events can be deleted, remove them with PruneEvents,"
+            " or raise the share that a sweep may remove",
         )
 
     async def _clock_problem(self) -> Problem | None:
@@ -126,7 +126,6 @@ class TimelineRetention(Periodic):
             return None
         return Problem(
             RETENTION,
-            f"the clock went {describe(jump)}, and retention is stopped until it is put right, or has stayed so"
-            " for a day",
-            "put the clock right; to remove old events before that, use PruneEvents",
+            f"the clock went {describe(jump)}, and retention is stopped until it is corrected, or a day has passed",
+            "set the clock correctly; to remove old events before that, use PruneEvents",
         )

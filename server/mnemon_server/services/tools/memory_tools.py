@@ -84,7 +84,7 @@ class MemoryTools:
         for action in actions:
             if action not in self._permitted:
                 allowed = ", ".join(map(repr, map(str, self._permitted)))
-                problem = f"must hold only what this server permits, {allowed}; not {action[:80]!r}"
+                problem = f"may contain only what this server permits, {allowed}; not {action[:80]!r}"
                 raise InvalidArgumentError.of(field, problem)
         return permitted_actions(actions)
 

@@ -47,7 +47,7 @@ class ToolRegistry:
         for tool, endpoint in tools:
             self._endpoints.append(endpoint)
             if tool.name in (*self._forwarded, *self._unoffered, *MEMORY_TOOLS):
-                raise ConfigurationError(f"the tool {tool.name!r} is defined twice; each needs a name of its own")
+                raise ConfigurationError(f"the tool {tool.name!r} is defined twice; each needs its own name")
             slots = Budget(calls_max, f"calls of the tool {tool.name!r}")
             try:
                 self._forwarded[tool.name] = ForwardedTool(_listed(tool), _schema(tool), endpoint, slots)

@@ -72,7 +72,7 @@ def read_tools_file(path: Path, endpoints_allowed: Sequence[str]) -> tuple[Opera
         except ConfigurationError as error:
             raise _refusal(path, f"{named}: {error}") from error
         if any(tool.name == other.name for other in tools):
-            raise _refusal(path, f"{named}: name must be given to one tool only")
+            raise _refusal(path, f"{named}: name must not be the name of another tool")
         tools.append(tool)
     return tuple(tools)
 
@@ -93,9 +93,9 @@ def _entries(path: Path) -> list[Any]:
         raise _refusal(path, "it is nested too deeply") from error
     tools = tables.pop("tool", [])
     if tables or not isinstance(tools, list):
-        raise _refusal(path, "it must hold [[tool]] tables and nothing else")
+        raise _refusal(path, "it must contain only [[tool]] tables")
     if len(tools) > TOOLS_MAX:
-        raise _refusal(path, f"it must hold at most {TOOLS_MAX} tools")
+        raise _refusal(path, f"it must contain at most {TOOLS_MAX} tools")
     return tools
 
 
@@ -199,7 +199,7 @@ def _grpc_endpoint(text: Any) -> _Endpoint:
 def _allowed(entry: str) -> _Endpoint:
     endpoint = _host_and_port(entry)
     if endpoint is None:
-        raise ConfigurationError(f"tool_endpoints_allowed must hold hosts, or host:port, not {entry[:80]!r}")
+        raise ConfigurationError(f"tool_endpoints_allowed must contain hosts, or host:port, not {entry[:80]!r}")
     return endpoint
 
 

@@ -46,7 +46,7 @@ PUT_MODES: Mapping[int, PutMode] = {
     pb.PUT_MODE_CREATE: PutMode.CREATE,
     pb.PUT_MODE_UPDATE: PutMode.UPDATE,
 }
-TTL_RANGE = "must be a length of time within 10,000 years, its seconds and nanoseconds of the same sign"
+TTL_RANGE = "must be within 10,000 years, with seconds and nanoseconds of the same sign"
 _DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
 """What a Duration may hold; the runtime does not check it."""
 _DEFAULT_INDEX = FactIndex()

@@ -54,7 +54,7 @@ class PageTokens:
         if (place := self._seal.read(self._given)) is None:
             raise InvalidPageTokenError.of(
                 "page_token",
-                "must be the next_page_token of the page before, with the same filters, scope and view; "
-                "leave it empty to begin anew",
+                "must be the next_page_token of the previous page, with the same filters, scope and view; "
+                "leave it empty to start from the first page",
             )
         return json.loads(place)

@@ -92,9 +92,9 @@ async def test_a_decision_can_be_undone_only_once(conflicts: OpenedConflicts) ->
     assert merged.memory is not None
     await conflicts.store.unmerge(decision_id=decision_id(merged))
     before = conflicts.vault.changes.state()
-    with pytest.raises(InvalidOperationError, match="taken back already"):
+    with pytest.raises(InvalidOperationError, match="already undone"):
         await conflicts.store.unmerge(decision_id=decision_id(merged))
-    with pytest.raises(InvalidOperationError, match="taken back already"):
+    with pytest.raises(InvalidOperationError, match="already undone"):
         await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
     assert conflicts.vault.changes.state() == before
 

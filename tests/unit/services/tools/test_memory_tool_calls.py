@@ -136,20 +136,20 @@ async def test_an_action_is_not_normalised(tools: OpenedTools, action: Any) -> N
 
 async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> None:
     async with open_tools("in_memory", tmp_path, actions_permitted=("update", "create")) as tools:
-        said = "context.actions_permitted: must hold only what this server permits, 'update', 'create'; not 'delete'"
+        said = "context.actions_permitted: may contain only what this server permits, 'update', 'create'; not 'delete'"
         assert await refusal(tools, permitting("create", "delete"), content="x") == said
         said = "action: must be one of 'update', 'create', not 'delete'"
         assert await refusal(tools, ADA, action="delete", id="x") == said
         assert (await tools.manage(permitting("create"), content="x")).startswith("created")
-        with pytest.raises(InvalidArgumentError, match=r"^actions_permitted: must hold only what this server permits"):
+        with pytest.raises(InvalidArgumentError, match=r"^actions_permitted: may contain only what"):
             tools.runner.list_tools(("delete",))
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"actions_permitted": ()}, "tool_actions_permitted: must hold at least one of 'create', 'update', 'delete'"),
-        ({"actions_permitted": ("forget",)}, "tool_actions_permitted: must hold only 'create', 'update', 'delete'"),
+        ({"actions_permitted": ()}, "tool_actions_permitted: must contain at least one of 'create', 'update'"),
+        ({"actions_permitted": ("forget",)}, "tool_actions_permitted: may contain only 'create', 'update', 'delete'"),
         ({"namespace": ("user-{id}",)}, "the namespace's label 'user-{id}' must be one key in braces"),
         ({"namespace": ("a.b",)}, "namespace\\[0\\]: must not contain"),
     ],

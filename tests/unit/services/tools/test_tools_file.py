@@ -113,11 +113,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (b"\xff", "it is not TOML: "),
         ("x = " + "[" * 5_000, "it is "),
         ("#" * (FILE_BYTES_MAX + 1), "it must be at most 1,048,576 bytes"),
-        ("[tool]\nname = 'a'", "it must hold [[tool]] tables and nothing else"),
-        ("tools = []", "it must hold [[tool]] tables and nothing else"),
+        ("[tool]\nname = 'a'", "it must contain only [[tool]] tables"),
+        ("tools = []", "it must contain only [[tool]] tables"),
         ("tool = [1]", "tool 1: must be a [[tool]] table"),
-        (table(GOOD) * (TOOLS_MAX + 1), "it must hold at most 100 tools"),
-        (table(GOOD) * 2, "tool 2 ('weather'): name must be given to one tool only"),
+        (table(GOOD) * (TOOLS_MAX + 1), "it must contain at most 100 tools"),
+        (table(GOOD) * 2, "tool 2 ('weather'): name must not be the name of another tool"),
         (
             table(GOOD) + table({**GOOD, "name": "b", "timeout_s": 0}),
             "tool 2 ('b'): timeout_s must be a number of seconds, 0.1 to 300",
@@ -166,7 +166,7 @@ def test_parameters_must_be_a_schema(tmp_path: Path, parameters: Any, said: str)
 
 def test_a_time_in_a_schema_is_refused(tmp_path: Path) -> None:
     content = table({**GOOD, "parameters": None}) + 'parameters = {type = "object", default = 2026-01-01}\n'
-    assert "parameters: must hold JSON values only, not date" in refusal(tmp_path, content)
+    assert "parameters: may contain only JSON values, not date" in refusal(tmp_path, content)
 
 
 @pytest.mark.parametrize("changes", [{"http": None}, {"http": ""}, {"grpc": "10.0.0.5:50051"}])
@@ -278,7 +278,7 @@ def test_an_endpoint_is_allowed_by_host_or_by_host_and_port(
 
 @pytest.mark.parametrize("entry", ["", "https://tools.example.com", "a/b", "a b", "*", "a@b", "host:99999", "host:0"])
 def test_the_list_must_hold_hosts(tmp_path: Path, entry: str) -> None:
-    said = f"tool_endpoints_allowed must hold hosts, or host:port, not {entry!r}"
+    said = f"tool_endpoints_allowed must contain hosts, or host:port, not {entry!r}"
     assert refusal(tmp_path, table(GOOD), (entry,)) == said
 
 

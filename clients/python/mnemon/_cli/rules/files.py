@@ -28,7 +28,9 @@ def read_rules(path: str) -> list[Any]:
     if isinstance(found, dict) and [*found] == ["rules"]:
         found = found["rules"]
     if not isinstance(found, list):
-        raise click.ClickException(f'{path}: it must hold a list of rules, or an object with such a list under "rules"')
+        raise click.ClickException(
+            f'{path}: it must contain a list of rules, or an object with such a list under "rules"'
+        )
     return found
 
 
@@ -53,7 +55,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} is there twice in one object")
+        raise ValueError(f"the key {repeated!r} appears twice in one object")
     return found
 
 

@@ -99,7 +99,7 @@ def _decision_lines(decision: decisions.Decision) -> Iterator[RenderableType]:
     )
     yield plain("  ".join(f"{name}={getattr(decision, f'{name}_id') or 'none'}" for name in _IDS), "dim")
     if decision.revert_time:
-        yield plain(f"taken back {short_time(decision.revert_time)}", "dim")
+        yield plain(f"undone {short_time(decision.revert_time)}", "dim")
 
 
 def _lines(memory: semantic.SemanticMemory) -> RenderableType:

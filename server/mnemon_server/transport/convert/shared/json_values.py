@@ -68,7 +68,7 @@ class _Contents:
         """Raises ValueError if these are too many, together with those counted before."""
         self._values_left -= len(values)
         if self._values_left < 0:
-            raise ValueError(f"must hold at most {self._values_max:,} values")
+            raise ValueError(f"must contain at most {self._values_max:,} values")
 
     def members(self, message: pb.Struct) -> dict[str, Any]:
         """The object of a message whose members have been counted."""
@@ -92,7 +92,7 @@ def _number(value: pb.Value) -> int | float:
 
 
 def _refuse(_: pb.Value) -> Any:
-    raise ValueError("must hold no value that is unset; null is a value of its own")
+    raise ValueError("must not contain an unset value; null is a value")
 
 
 def _fill_value(target: pb.Value, value: Any) -> None:

@@ -33,7 +33,7 @@ def struct_bytes(text: str) -> bytes:
     """The bytes of the Struct that holds a JSON object. Raises IndexError or ValueError if the text is not one."""
     body, end = _object(text, _after(text, 0, "{"))
     if text[end:].strip():
-        raise ValueError("there is something after the object")
+        raise ValueError("there is text after the object")
     return bytes(body)
 
 
@@ -52,11 +52,11 @@ def _value(text: str, at: int) -> tuple[bytes | bytearray, int]:
     if first in _LITERALS:
         name, literal = _LITERALS[first]
         if not text.startswith(name, at):
-            raise ValueError(f"there is no value at {at}")
+            raise ValueError(f"a value is expected at {at}")
         return literal, at + len(name)
     number = _NUMBER.match(text, at)
     if number is None:
-        raise ValueError(f"there is no value at {at}")
+        raise ValueError(f"a value is expected at {at}")
     return _number_value(_NUMBER_START, float(number[0])), number.end()
 
 
@@ -114,7 +114,7 @@ def _next(text: str, at: int, end: str) -> int:
 def _after(text: str, at: int, mark: str) -> int:
     at = _skip(text, at)
     if text[at] != mark:
-        raise ValueError(f"there must be {mark!r} at {at}")
+        raise ValueError(f"{mark!r} is expected at {at}")
     return at + 1
 
 
