@@ -29,7 +29,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, WriteBatcher
 from mnemon_server.services.shared.write_pressure import WriteLatency
@@ -90,6 +90,7 @@ class EpisodicStore:
         self._keep_for = settings.keep_for
         self._clock = clock
         self._offload = Offload(READER_THREADS, "timeline-reader")
+        self._pages = OneByOne(READER_THREADS, "timeline-pages")
         self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(timeline.get, self._offload)
         self._appends = WriteBatcher(timeline.append)
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
@@ -157,7 +158,8 @@ class EpisodicStore:
         Raises EmbeddingError if the text cannot be embedded.
         """
         self._check_warm()
-        return await read_within(room, self._offload, self._queries.window, query)
+        is_page = query.text is None and query.where.expression is None
+        return await read_within(room, self._pages if is_page else self._offload, self._queries.window, query)
 
     async def recent(
         self,
@@ -169,7 +171,8 @@ class EpisodicStore:
     ) -> WindowPage:
         """The newest events of all times."""
         self._check_warm()
-        return await read_within(room, self._offload, self._queries.recent, where, after, limit)
+        offload = self._pages if where.expression is None else self._offload
+        return await read_within(room, offload, self._queries.recent, where, after, limit)
 
     async def summarize(self, where: EventSelection = EVERYTHING) -> RangeSummary:
         """Counts of the events that match."""
@@ -234,6 +237,7 @@ class EpisodicStore:
         """Waits for the reads that have begun; calls after it fail."""
         await self.health.aclose()
         await asyncio.to_thread(self._offload.close)
+        await asyncio.to_thread(self._pages.close)
 
     def _check_warm(self) -> None:
         if not self.is_warm:
