@@ -1,3 +1,5 @@
 """The Mnemon server: a gRPC server that gives AI agents a memory."""
 
-__version__ = "0.1.0"
+from mnemon._version import __version__
+
+__all__ = ["__version__"]

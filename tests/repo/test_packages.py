@@ -15,7 +15,7 @@ from mnemon_server.embedding.graph_cache import BUILDER_VERSION
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
-from tests.support.repository import ROOT, tracked_files
+from tests.support.repository import ROOT
 
 HEAVY = {"numpy", "chromadb", "onnxruntime", "mnemon-server", "torch"}
 FOLDERS = {"mnemon_client": "clients/python", "mnemon_server": "server"}
@@ -50,8 +50,8 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_a_wheel_holds_the_files_of_its_package_and_no_others(built: Built) -> None:
     packaged = {file for file in built.files if not file.startswith(f"{built.info}/")}
-    tracked = tracked_files(str((built.folder / built.package).relative_to(ROOT)))
-    assert packaged == {str(file.relative_to(built.folder)) for file in tracked}
+    written = {file for file in (built.folder / built.package).rglob("*.*") if "__pycache__" not in file.parts}
+    assert packaged == {str(file.relative_to(built.folder)) for file in written}
     assert f"{built.package}/py.typed" in packaged
     for stubs in ("memory_pb2.py", "memory_pb2.pyi", "memory_pb2_grpc.py", "service_config.json"):
         assert (f"mnemon/v1/{stubs}" in packaged) == (built.package == "mnemon")

@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from mnemon._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from mnemon._facade import *  # noqa: F403

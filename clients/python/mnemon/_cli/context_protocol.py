@@ -4,12 +4,12 @@ import asyncio
 
 import click
 
-from mnemon import __version__
 from mnemon._cli.facts.options import labels
 from mnemon._cli.session import Session
 from mnemon._errors import ConfigurationError
 from mnemon._mcp.identity import Identity
 from mnemon._tool_definitions import ALL_ACTIONS
+from mnemon._version import __version__
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
