@@ -225,7 +225,7 @@ class AsyncTimeline(AsyncService):
         """Permanently removes events: those with these ids, or all that happened `before` a time and match.
 
         No answer contains them any more. The server begins at once to rewrite their segments, which removes them from
-        the disk, and removes the statements that the bridge made from them. At most 1,000 ids. If an id does not
+        the disk, and to remove the statements that the bridge made from them. At most 1,000 ids. If an id does not
         exist, it raises EventNotFoundError and removes nothing, unless `allow_missing`. With `dry_run`, it only counts
         and names them. Raises InvalidArgumentError without ids, time and filters, or with ids and one of the others.
         """

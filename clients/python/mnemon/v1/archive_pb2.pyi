@@ -573,7 +573,7 @@ class ImportStart(_message.Message):
     """Compute all vectors anew with the server's model. Required if the header names another model."""
     bridge_events: _builtins.bool
     """Let the bridge handle imported events as if they had been recorded now. Otherwise it ignores them: the statements
-    that it made of them can be imported, too.
+    that it made from them can be imported, too.
     """
     @_builtins.property
     def header(self) -> Global___ArchiveHeader:

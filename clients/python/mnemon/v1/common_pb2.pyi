@@ -228,7 +228,7 @@ Global___Comparator: _TypeAlias = Comparator  # noqa: Y015
 
 @_typing.final
 class Scope(_message.Message):
-    """Scope says whom a record belongs to and what it is about. In a record every field is optional. In a filter only the
+    """Scope says to whom a record belongs and what it is about. In a record every field is optional. In a filter only the
     fields that are set are compared. It does not isolate tenants: the tenant comes from the credential.
     """
 

@@ -871,7 +871,7 @@ class MergeConfig(_message.Message):
     "does not like tea". Otherwise only the threshold decides. Default true.
     """
     keep_history: _builtins.bool
-    """Whether the result lists the statements that it was made of; default true."""
+    """Whether the result lists the statements from which it was made; default true."""
     def __init__(
         self,
         *,

@@ -57,7 +57,7 @@ def set_epoch(connection: apsw.Connection) -> None:
 
 
 def _to_format_2(connection: apsw.Connection) -> None:
-    """Adds memories and the event log. Tables get the name of their collection."""
+    """Adds memories and the change log. Tables get the name of their collection."""
     for statement in (
         "ALTER TABLE document ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0",
         *(f"DROP INDEX document_{name}" for name in SCOPE_FIELDS),

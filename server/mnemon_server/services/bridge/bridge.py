@@ -1,6 +1,6 @@
-"""The bridge: turns events of the timeline into statements, and takes these back when the events are pruned.
+"""The bridge: turns events of the timeline into statements, and removes these when the events are pruned.
 
-It is an ordinary consumer of the event log. It stores its position in the vault, in the same transaction as what it
+It is an ordinary consumer of the change log. It stores its position in the vault, in the same transaction as what it
 saved or removed. So nothing is lost and nothing is done twice, whenever it stops.
 """
 

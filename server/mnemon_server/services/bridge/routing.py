@@ -46,7 +46,7 @@ class Skip(StrEnum):
     REJECTED = "rejected"
     """The merge rule decided for the known statement."""
     INVALID = "invalid"
-    """No valid statement can be made of it, for example of an event without a user."""
+    """No valid statement can be made from it, for example because it has no user."""
     IMPORTED = "imported"
     """It came with an import that keeps its events from the bridge."""
     FAILED = "failed"
