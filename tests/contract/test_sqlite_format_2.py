@@ -189,7 +189,7 @@ def insert(connection: apsw.Connection, name: str, sequence: int, document: Docu
     passage = (sequence, sequence, 0, 0, len(document.content), unit_vector(sequence).tobytes())
     connection.execute(f"INSERT INTO {name}_passage VALUES (?, ?, ?, ?, ?, ?)", passage)
     if not document.hidden:
-        keyword_index.insert(connection, keyword_index.KeywordTables(name), sequence, document.content)
+        keyword_index.insert(connection, keyword_index.KeywordTables(name), {sequence: document.content})
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def insert_format_1(connection: apsw.Connection, position: int, document: Docume
             "INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", (passage_id, position, ordinal, start, end, vector)
         )
         tables = keyword_index.KeywordTables("passage")
-        keyword_index.insert(connection, tables, passage_id, document.content[start:end])
+        keyword_index.insert(connection, tables, {passage_id: document.content[start:end]})
 
 
 def open_vault(folder: Path, vfs: str | None = None) -> SQLiteVault:

@@ -37,7 +37,7 @@ def conversation() -> list[str]:
 def fill(connection: apsw.Connection, texts: list[str]) -> None:
     with connection:
         for passage_id, text in enumerate(texts, start=1):
-            keyword_index.insert(connection, TABLES, passage_id, text)
+            keyword_index.insert(connection, TABLES, {passage_id: text})
 
 
 def found(
