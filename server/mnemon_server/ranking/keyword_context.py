@@ -48,22 +48,28 @@ def scores(matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> Floats:
     """The summed gains of each passage, in the order of `positions`. A weight of 0 ignores neighbours."""
     count = len(matches.positions)
     if context_weight > 0 and count > 1:
-        neighbours = [_next(matches.positions, distance) for distance in range(1, REACH + 1)]
+        neighbours = _neighbours(matches.positions)
         by_term = _split(matches)
         if weight := context_weight * _evidence(matches, by_term, neighbours):
             return _with_context(by_term, neighbours, count, weight)
     return np.bincount(matches.places, matches.gains, minlength=count).astype(np.float64, copy=False)
 
 
-def _next(positions: Positions, distance: int) -> NDArray[np.intp]:
-    """For each row: the row of the passage `distance` positions later, or one beyond the last row if that passage
-    contains no word.
+def _neighbours(positions: Positions) -> list[NDArray[np.intp]]:
+    """For each distance up to REACH, and each row: the row of the passage that many positions later, or one beyond the
+    last row if that passage contains no word.
 
     The additional row is a dummy target, so that array operations need no special case.
     """
-    rows = np.searchsorted(positions, positions + distance)
-    found = np.append(positions, -1)[rows] == positions + distance
-    return np.where(found, rows, len(positions))
+    count = len(positions)
+    neighbours = [np.full(count, count) for _ in range(REACH)]
+    # A passage at this distance is at most as many rows ahead, because positions ascend.
+    for ahead in range(1, min(REACH, count - 1) + 1):
+        distances = positions[ahead:] - positions[:-ahead]
+        for distance in range(ahead, REACH + 1):
+            rows = np.flatnonzero(distances == distance)
+            neighbours[distance - 1][rows] = rows + ahead
+    return neighbours
 
 
 def _split(matches: Matches) -> list[tuple[NDArray[np.int64], Floats]]:
@@ -108,7 +114,7 @@ def _with_context(
 
 
 def _inverse(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The inverse of `_next`: for each row the row that maps to it."""
+    """The inverse of `_neighbours` at one distance: for each row the row that maps to it."""
     inverse = np.full(len(rows) + 1, len(rows))
     inverse[rows] = np.arange(len(rows))
     return inverse[:-1]
