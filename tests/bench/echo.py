@@ -9,7 +9,15 @@ import sys
 from typing import Any
 
 from grpc import aio
-from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc, semantic_pb2, semantic_pb2_grpc
+from mnemon.v1 import (
+    common_pb2,
+    episodic_pb2,
+    episodic_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    semantic_pb2,
+    semantic_pb2_grpc,
+)
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
@@ -22,6 +30,13 @@ class Echo(memory_pb2_grpc.MemoryServiceServicer):
         """Answers with the memory of the request."""
         self._memory = request.memory
         return memory_pb2.CreateMemoryResponse(memory=request.memory)
+
+    async def BulkCreateMemories(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with a receipt for each memory."""
+        async for request in requests:
+            receipt = common_pb2.WriteReceipt(id="0" * 36, revision=1, commit_time={"seconds": 1})
+            results = [memory_pb2.CreateMemoryResult(receipt=receipt) for _ in request.requests]
+            yield memory_pb2.BulkCreateMemoriesResponse(results=results)
 
     async def GetMemory(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answers with the newest memory."""

@@ -63,6 +63,20 @@ async def create_all(address: str, vectors: Sequence[Any], advance: Callable[[in
             advance(len(answer.results))
 
 
+async def bulk_creates_per_second(address: str, vectors: Sequence[Any], start: int = 0) -> float:
+    """Stores memories through one bulk stream; the messages are made before."""
+    messages = [
+        memory_pb2.BulkCreateMemoriesRequest(requests=create_requests(vectors[first : first + BULK], start + first))
+        for first in range(0, len(vectors), BULK)
+    ]
+    async with aio.insecure_channel(address) as channel:
+        await channel.channel_ready()
+        started = perf_counter()
+        async for answer in memory_pb2_grpc.MemoryServiceStub(channel).BulkCreateMemories(iter(messages)):
+            assert all(result.HasField("receipt") for result in answer.results)
+        return len(vectors) / (perf_counter() - started)
+
+
 async def backlog_changes_per_second(address: str, count: int) -> float:
     """One watcher reads `count` changes from the start of the log."""
     async with aio.insecure_channel(address) as channel:

@@ -21,7 +21,7 @@ from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.filters import metadata_rows, metadata_types
-from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
 
@@ -92,20 +92,15 @@ class DocumentTable:
         )
         self._existing = f"SELECT id FROM {tables.documents} WHERE id IN (SELECT value FROM carray(?))"
         self._insert = (
-            f"INSERT INTO {tables.documents} (position, {columns}, revision, sequence, create_time, update_time)"
-            f" VALUES ({', '.join('?' * (11 + len(own)))}, 1, ?, ?, ?)"
+            f"INSERT INTO {tables.documents} (position, {columns}, revision, sequence, create_time, update_time) VALUES"
         )
         self._update = (
             f"UPDATE {tables.documents} SET ({columns}) = ({', '.join('?' * (10 + len(own)))}),"
             " revision = revision + ?, sequence = ?, update_time = coalesce(?, update_time) WHERE position = ?"
         )
         self._stamp = f"UPDATE {tables.documents} SET create_time = ?, update_time = ?, revision = ? WHERE id = ?"
-        self._insert_passage = (
-            f"INSERT INTO {tables.passages} (id, position, ordinal, start, stop, vector) VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        self._insert_metadata = (
-            f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES (?, ?, ?, ?)"
-        )
+        self._insert_passage = f"INSERT INTO {tables.passages} (id, position, ordinal, start, stop, vector) VALUES"
+        self._insert_metadata = f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES"
         self._selects: dict[FieldsOnly, tuple[str, str]] = {}
         self._vectors_size = (
             "(SELECT coalesce(sum(octet_length(p.vector)), 0)"
@@ -154,11 +149,11 @@ class DocumentTable:
     def insert(self, connection: apsw.Connection, new: Sequence[NewDocument]) -> PassageChanges:
         """Adds documents, in their order."""
         placed = list(enumerate(new, _next_id(connection, self.tables.documents)))
-        rows = (
-            (position, *self._values(document, encode_metadata(document.metadata), digest), sequence, time, time)
+        rows = [
+            (position, *self._values(document, encode_metadata(document.metadata), digest), 1, sequence, time, time)
             for position, (document, _, digest, sequence, time) in placed
-        )
-        connection.executemany(self._insert, rows)
+        ]
+        insert_rows(connection, self._insert, rows)
         self._add_metadata(connection, [(position, each.document) for position, each in placed])
         if self.related is not None:
             self.related.insert(connection, [(position, each.document) for position, each in placed])
@@ -255,8 +250,7 @@ class DocumentTable:
             for key, value in document.metadata.items()
             for row in metadata_rows(value)
         ]
-        if rows:
-            connection.executemany(self._insert_metadata, rows)
+        insert_rows(connection, self._insert_metadata, rows)
 
     def _add_passages(
         self, connection: apsw.Connection, placed: Sequence[tuple[int, Document, Sequence[PassageInput]]]
@@ -271,7 +265,7 @@ class DocumentTable:
                 if not document.hidden:
                     texts[passage_id] = document.content[start:end]
                     changes.vectors.append(vector)
-        connection.executemany(self._insert_passage, rows)
+        insert_rows(connection, self._insert_passage, rows)
         changes.added += texts
         if texts and self.tables.collection.words:
             keyword_index.insert(connection, self.tables.keywords, texts)

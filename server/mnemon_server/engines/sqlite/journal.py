@@ -11,7 +11,7 @@ from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.change_log import TRIM_MAX
-from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.query import fetch, insert_rows
 from mnemon_server.engines.sqlite.tables import Tables
 
 COUNTED_EVERY = 10_000
@@ -41,7 +41,7 @@ CREATE TABLE event (
 ) STRICT""",
 )
 
-_INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO event VALUES"
 _COUNT = """
 SELECT counted + (SELECT count(*) FROM event WHERE sequence > upto), (SELECT min(sequence) FROM event),
        (SELECT max(sequence) FROM event)
@@ -199,8 +199,7 @@ class Journal:
 
     def before_commit(self, connection: apsw.Connection) -> None:
         """Writes the staged changes."""
-        if self._rows:
-            connection.executemany(_INSERT, self._rows)
+        insert_rows(connection, _INSERT, self._rows)
         running = self._running
         has_trimmed = running.floor != self.state.floor and running.counted_to
         if has_trimmed or running.head - running.counted_to >= COUNTED_EVERY:

@@ -16,7 +16,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
 from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
-from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -81,7 +81,7 @@ class RelatedTable:
     def __init__(self, tables: Tables, fields: RelatedFields) -> None:
         documents, related = tables.documents, tables.related
         self._terms_field = fields.terms
-        self._insert = f"INSERT INTO {related} (user, term, position, term_count) VALUES (?, ?, ?, ?)"
+        self._insert = f"INSERT INTO {related} (user, term, position, term_count) VALUES"
         self._delete = f"DELETE FROM {related} WHERE user = ? AND term = ? AND position = ?"
         self._stored = f'SELECT user, "{fields.terms}" FROM {documents} WHERE position = ? AND hidden = 0'
         # Each statement names its index, because the planner has no statistics to choose by.
@@ -110,14 +110,14 @@ class RelatedTable:
 
     def insert(self, connection: apsw.Connection, placed: Sequence[tuple[int, Document]]) -> None:
         """Adds documents, each with its position."""
-        connection.executemany(self._insert, (row for each in placed for row in self._rows(*each)))
+        insert_rows(connection, self._insert, [row for each in placed for row in self._rows(*each)])
 
     def replace(self, connection: apsw.Connection, position: int, old: Document, new: Document) -> None:
         """Updates the data of a document that replaced another."""
         before, after = self._rows(position, old), self._rows(position, new)
         if before != after:
             connection.executemany(self._delete, [row[:3] for row in before])
-            connection.executemany(self._insert, after)
+            insert_rows(connection, self._insert, after)
 
     def delete(self, connection: apsw.Connection, position: int) -> None:
         """Removes a document. Call it while the document's row still exists."""

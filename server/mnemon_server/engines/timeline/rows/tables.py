@@ -4,14 +4,14 @@ Here and in `segments.py`, functions that read work on any connection. Those tha
 operation of the writer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import apsw
 
 from mnemon_server.domain.records import INT64_MAX, Scope
-from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRow
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
 
@@ -22,7 +22,7 @@ REMOVED_BYTES_MAX = 4 << 20
 
 SEQUENCE_KEY = "timeline.sequence"
 SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-_INSERT_EVENT = "INSERT INTO timeline_event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_EVENT = "INSERT INTO timeline_event VALUES"
 
 
 class TimelineRow(NamedTuple):
@@ -71,9 +71,9 @@ def index_row(row: TimelineRow) -> EventRow:
     )
 
 
-def insert_events(connection: apsw.Connection, rows: Iterable[EventValues]) -> None:
+def insert_events(connection: apsw.Connection, rows: Sequence[EventValues]) -> None:
     """Adds events."""
-    connection.executemany(_INSERT_EVENT, rows)
+    insert_rows(connection, _INSERT_EVENT, rows)
 
 
 def event_rows(
