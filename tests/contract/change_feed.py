@@ -38,7 +38,7 @@ from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.shared.offload import Offload
 
-from tests.contract.record_engine import START, ManualClock, write
+from tests.contract.vault_suite import START, ManualClock, write
 from tests.support.watching import watching
 
 WAIT_S = 60.0

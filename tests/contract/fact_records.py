@@ -16,7 +16,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, listed, write
+from tests.contract.vault_suite import START, ManualClock, VaultSuite, found_by_word, listed, write
 from tests.support.colliding_namespaces import COLLIDING
 
 FIELDS: dict[str, Any] = {

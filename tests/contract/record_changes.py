@@ -16,16 +16,7 @@ from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome, WriteR
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, IndexPosition, PassageInput, RecordStamps
 
-from tests.contract.record_engine import (
-    START,
-    ManualClock,
-    VaultSuite,
-    found_by_word,
-    key,
-    listed,
-    unit_vector,
-    write,
-)
+from tests.contract.vault_suite import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
 FIELDS: dict[str, Any] = {
     "personality": "p",

@@ -5,7 +5,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX
 
-from tests.contract.record_engine import VaultSuite, unit_vector, write
+from tests.contract.vault_suite import VaultSuite, unit_vector, write
 
 
 class RecordPartsContract(VaultSuite):

@@ -8,7 +8,7 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
-from tests.contract.record_engine import DIMENSION, ManualClock
+from tests.contract.vault_suite import DIMENSION, ManualClock
 
 
 def open_sqlite(folder: Path, clock: ManualClock) -> Vault:

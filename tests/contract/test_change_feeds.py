@@ -15,7 +15,7 @@ from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.change_feed import DOCUMENTS, ChangeFeedContract, ids, make_feed, put, watching
-from tests.contract.record_engine import DIMENSION, ManualClock
+from tests.contract.vault_suite import DIMENSION, ManualClock
 
 
 class TestInMemoryFeed(ChangeFeedContract):

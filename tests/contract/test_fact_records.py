@@ -8,8 +8,8 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite import filter_plan
 
 from tests.contract.fact_records import FactRecordsContract
-from tests.contract.record_engine import ManualClock
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+from tests.contract.vault_suite import ManualClock
 
 
 class TestFactsInMemory(FactRecordsContract):

@@ -28,7 +28,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.record_engine import DIMENSION, START, ManualClock, unit_vector
+from tests.contract.vault_suite import DIMENSION, START, ManualClock, unit_vector
 
 DOCUMENT_COUNT = 100
 FEW = 10

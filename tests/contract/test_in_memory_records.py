@@ -7,9 +7,10 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_changes import RecordChangesContract
-from tests.contract.record_engine import ManualClock, RecordEngineContract
+from tests.contract.record_engine import RecordEngineContract
 from tests.contract.record_parts import RecordPartsContract
 from tests.contract.vault import VaultContract
+from tests.contract.vault_suite import ManualClock
 from tests.contract.vault_transactions import VaultTransactionsContract
 
 

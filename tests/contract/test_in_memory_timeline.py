@@ -7,9 +7,9 @@ from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
-from tests.contract.record_engine import ManualClock
 from tests.contract.timeline import TimelineContract
 from tests.contract.timeline_suite import SETTINGS
+from tests.contract.vault_suite import ManualClock
 
 
 class TestInMemoryTimeline(TimelineContract):

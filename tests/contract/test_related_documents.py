@@ -22,8 +22,8 @@ from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.record_engine import START, ManualClock, unit_vector
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+from tests.contract.vault_suite import START, ManualClock, unit_vector
 from tests.contract.vault_transactions import statement
 
 DOCUMENT_COUNT = 120

@@ -31,7 +31,7 @@ from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
+from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.support.faulty_vfs import FaultyVFS
 
 TIMELINE_HEALTH = (ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)

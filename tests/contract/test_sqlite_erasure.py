@@ -24,8 +24,8 @@ from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
-from tests.contract.record_engine import DIMENSION, key, unit_vector, write
 from tests.contract.timeline_suite import SETTINGS, append, get, happening
+from tests.contract.vault_suite import DIMENSION, key, unit_vector, write
 from tests.contract.vault_transactions import statement
 from tests.support.server import wait_until
 

@@ -23,8 +23,8 @@ from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_changes import FIELDS, apply
-from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.contract.sqlite_vaults import shape
+from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.contract.vault_transactions import near, rule, statement
 
 SHARED = """

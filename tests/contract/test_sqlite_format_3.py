@@ -13,10 +13,10 @@ from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.record_engine import DIMENSION, key, listed, write
 from tests.contract.sqlite_vaults import shape
 from tests.contract.test_sqlite_format_2 import write_format_2
 from tests.contract.timeline_suite import ALL, append, happening, told
+from tests.contract.vault_suite import DIMENSION, key, listed, write
 from tests.contract.vault_transactions import near, rule, statement
 
 TABLES = {"timeline_event", "timeline_segment", "timeline_dead", "timeline_lost"}

@@ -15,10 +15,10 @@ from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.record_engine import found_by_word, key, listed, unit_vector, write
 from tests.contract.sqlite_vaults import shape
 from tests.contract.test_sqlite_format_3 import open_vault, write_format_3
 from tests.contract.timeline_suite import ALL, append, happening, told
+from tests.contract.vault_suite import found_by_word, key, listed, unit_vector, write
 
 END = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = {"fact", "fact_deletion", "fact_metadata", "fact_passage", "fact_terms"}

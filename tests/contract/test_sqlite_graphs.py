@@ -21,7 +21,8 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
-from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
+from tests.contract.record_engine import DurableRecordEngineContract
+from tests.contract.vault_suite import ManualClock
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.local_vectors import clustered_vectors
 from tests.support.server import wait_until

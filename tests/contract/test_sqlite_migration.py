@@ -21,8 +21,8 @@ from mnemon_server.engines.sqlite import keyword_index, migrations
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.contract.sqlite_vaults import shape
+from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.support.faulty_vfs import FaultyVFS
 
 FORMAT_1 = """

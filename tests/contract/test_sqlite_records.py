@@ -6,10 +6,11 @@ from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_changes import RecordChangesContract
-from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
+from tests.contract.record_engine import DurableRecordEngineContract
 from tests.contract.record_parts import RecordPartsContract
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
 from tests.contract.vault import DurableVaultContract
+from tests.contract.vault_suite import ManualClock
 
 
 class TestSQLiteDocuments(DurableRecordEngineContract):

@@ -15,7 +15,7 @@ from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.record_engine import DIMENSION, found_by_word, write
+from tests.contract.vault_suite import DIMENSION, found_by_word, write
 from tests.contract.vault_transactions import rule, statement
 
 OTHER_DIMENSION = 4

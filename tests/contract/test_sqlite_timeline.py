@@ -8,9 +8,9 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
-from tests.contract.record_engine import DIMENSION, ManualClock
 from tests.contract.timeline import DurableTimelineContract
 from tests.contract.timeline_suite import SETTINGS
+from tests.contract.vault_suite import DIMENSION, ManualClock
 
 
 class TestSQLiteTimeline(DurableTimelineContract):

@@ -16,8 +16,8 @@ from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
-from tests.contract.record_engine import DIMENSION, START, ManualClock
 from tests.contract.timeline_suite import ALL, append, get, happening, told, window
+from tests.contract.vault_suite import DIMENSION, START, ManualClock
 from tests.support.server import wait_until
 
 EVENTS = 600

@@ -20,9 +20,9 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
-from tests.contract.record_engine import DIMENSION, START, ManualClock, key, listed, write
 from tests.contract.test_sqlite_transactions import in_one_commit
 from tests.contract.timeline_suite import ALL, append, append_at, get, happening, told, window
+from tests.contract.vault_suite import DIMENSION, START, ManualClock, key, listed, write
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.server import wait_until
 

@@ -16,8 +16,8 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.related import RelatedQuery
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 
-from tests.contract.record_engine import START, ManualClock, listed, unit_vector, write
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+from tests.contract.vault_suite import START, ManualClock, listed, unit_vector, write
 from tests.contract.vault_transactions import DurableVaultTransactionsContract, changes, near, rule, statement
 
 TIMEOUT_S = 60.0

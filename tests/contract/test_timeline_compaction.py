@@ -15,9 +15,9 @@ from mnemon_server.engines.timeline.upkeep.compaction import joinable
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 from mnemon_server.engines.timeline.upkeep.rewriting import DRAFT_SUFFIX
 
-from tests.contract.record_engine import DIMENSION, START, ManualClock
 from tests.contract.timeline_suite import SETTINGS as SUITE_SETTINGS
 from tests.contract.timeline_suite import append_at, get, window
+from tests.contract.vault_suite import DIMENSION, START, ManualClock
 from tests.support.server import wait_until
 from tests.support.timeline_trial import SETTINGS, Trial, content_of
 

@@ -10,8 +10,8 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
-from tests.contract.record_engine import DIMENSION, START, ManualClock
 from tests.contract.timeline_suite import SETTINGS, append, append_at, get, happening, told, window
+from tests.contract.vault_suite import DIMENSION, START, ManualClock
 from tests.support.server import wait_until
 from tests.support.timeline_trial import SETTINGS as TRIAL_SETTINGS
 from tests.support.timeline_trial import Trial

@@ -23,8 +23,8 @@ from mnemon_server.engines.timeline.rows.text_file import PART_SEQUENCES
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
 
-from tests.contract.record_engine import ManualClock
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
+from tests.contract.vault_suite import ManualClock
 from tests.support.server import wait_until
 
 DIMENSION = 16

@@ -8,13 +8,13 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import PruneReason
 from mnemon_server.engines.promises.timeline import Timeline
 
-from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_machine import run_machine
 from tests.contract.timeline_pruning import TimelinePruningContract
 from tests.contract.timeline_reads import TimelineReadsContract
 from tests.contract.timeline_state import TimelineStateContract, TimelineTextContract
 from tests.contract.timeline_suite import ALL, SEGMENT_EVENTS_MAX, append, append_at, get, happening, told
 from tests.contract.timeline_writes import TimelineWritesContract
+from tests.contract.vault_suite import START, ManualClock, key, write
 from tests.support.server import wait_until
 
 

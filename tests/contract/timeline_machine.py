@@ -20,8 +20,8 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.wire.events import decode
 
-from tests.contract.record_engine import START, ManualClock, key
 from tests.contract.timeline_suite import ALL, pages, told, try_append
+from tests.contract.vault_suite import START, ManualClock, key
 
 DAY = timedelta(days=1)
 TIMES = [

@@ -15,7 +15,6 @@ from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
-from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_suite import (
     ALL,
     TimelineSuite,
@@ -28,6 +27,7 @@ from tests.contract.timeline_suite import (
     told,
     window,
 )
+from tests.contract.vault_suite import START, ManualClock, key, write
 from tests.support.server import wait_until
 
 PRUNED = ChangeType.EPISODIC_PRUNED

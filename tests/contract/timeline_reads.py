@@ -22,7 +22,6 @@ from mnemon_server.engines.promises.timeline import (
 from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.wire.events import decode
 
-from tests.contract.record_engine import START, ManualClock
 from tests.contract.timeline_suite import (
     ALL,
     SCOPE_NAMES,
@@ -35,6 +34,7 @@ from tests.contract.timeline_suite import (
     selection,
     window,
 )
+from tests.contract.vault_suite import START, ManualClock
 
 
 class TimelineReadsContract(TimelineSuite):

@@ -21,7 +21,6 @@ from mnemon_server.engines.promises.timeline import (
 )
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.record_engine import START, ManualClock
 from tests.contract.timeline_suite import (
     ALL,
     TimelineSuite,
@@ -31,6 +30,7 @@ from tests.contract.timeline_suite import (
     happening,
     told,
 )
+from tests.contract.vault_suite import START, ManualClock
 from tests.support.server import wait_until
 
 

@@ -25,7 +25,7 @@ from mnemon_server.engines.promises.timeline import (
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
-from tests.contract.record_engine import START, ManualClock
+from tests.contract.vault_suite import START, ManualClock
 
 SEGMENT_EVENTS_MAX = 5
 SETTINGS = TimelineSettings(

@@ -23,7 +23,6 @@ from mnemon_server.engines.promises.timeline import EventWrite, Timeline
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.wire.events import decode
 
-from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_suite import (
     ALL,
     SEGMENT_EVENTS_MAX,
@@ -35,6 +34,7 @@ from tests.contract.timeline_suite import (
     told,
     try_append,
 )
+from tests.contract.vault_suite import START, ManualClock, key, write
 
 
 class TimelineWritesContract(TimelineSuite):

@@ -16,7 +16,7 @@ from mnemon_server.engines.promises.values import IndexPosition
 from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_changes import FIELDS, apply, update
-from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
+from tests.contract.vault_suite import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
 EVERYTHING = ChangeFilter()
 

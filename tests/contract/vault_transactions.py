@@ -20,7 +20,7 @@ from mnemon_server.engines.promises.related import RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 
-from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
+from tests.contract.vault_suite import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
 FIELDS: dict[str, Any] = {
     "summary": "",

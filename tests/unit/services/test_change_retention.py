@@ -16,7 +16,7 @@ from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetenti
 from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard
 from mnemon_server.services.shared.offload import Offload
 
-from tests.contract.record_engine import ManualClock, write
+from tests.contract.vault_suite import ManualClock, write
 from tests.support.server import until
 
 DAY = timedelta(days=1)

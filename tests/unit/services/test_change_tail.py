@@ -11,7 +11,7 @@ from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
 
-from tests.contract.record_engine import ManualClock, write
+from tests.contract.vault_suite import ManualClock, write
 from tests.support.server import WAIT_S, until
 
 

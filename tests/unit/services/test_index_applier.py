@@ -16,7 +16,7 @@ from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 from mnemon_server.services.search import index_applier
 from mnemon_server.services.search.index_applier import IndexApplier
 
-from tests.contract.record_engine import ManualClock, write
+from tests.contract.vault_suite import ManualClock, write
 from tests.support.server import wait_until
 
 WRITES = 200
