@@ -146,6 +146,10 @@ bench: $(REFERENCE)/.stamp ## Speed, as ratios to the bare embedder and to torch
 bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as ratios to bare gRPC, single commits and hnswlib; takes minutes.
 	$(BIN)/python -m tests.bench.memories $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: $(DEV)/.stamp ## How searches, memory and disk grow with the number of memories, up to a million, beside hnswlib alone; takes half an hour.
+	$(BIN)/python -m tests.bench.scale $(ARGS)
+
 .PHONY: bench-semantic
 bench-semantic: $(DEV)/.stamp ## Speed of searches and resolving saves of semantic memory, as ratios to an exact scan and to plain saves; takes minutes.
 	$(BIN)/python -m tests.bench.semantic $(ARGS)

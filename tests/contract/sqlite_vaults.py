@@ -21,6 +21,12 @@ def open_scanning_the_file(folder: Path, clock: ManualClock) -> Vault:
     return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, clock=clock)
 
 
+def open_quantized(folder: Path, clock: ManualClock) -> Vault:
+    """A vault that holds no vector in full."""
+    settings = VaultSettings(VectorSettings(full_max=0))
+    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, clock=clock)
+
+
 def shape(folder: Path) -> dict[str, Any]:
     """Every table and index with its columns, and the format version."""
     connection = apsw.Connection(str(folder / "records.db"))

@@ -22,7 +22,7 @@ from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+from tests.contract.sqlite_vaults import open_quantized, open_scanning_the_file, open_sqlite
 from tests.contract.vault_suite import START, ManualClock, unit_vector
 from tests.contract.vault_transactions import statement
 
@@ -129,7 +129,7 @@ def open_in_memory(folder: Path, clock: ManualClock) -> Vault:
     return InMemoryVault(clock=clock)
 
 
-@pytest.fixture(scope="module", params=[open_in_memory, open_sqlite, open_scanning_the_file])
+@pytest.fixture(scope="module", params=[open_in_memory, open_sqlite, open_quantized, open_scanning_the_file])
 def open_vault(request: pytest.FixtureRequest) -> Callable[[Path, ManualClock], Vault]:
     return request.param  # type: ignore[no-any-return]
 

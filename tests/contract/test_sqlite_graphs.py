@@ -18,6 +18,7 @@ from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
@@ -249,13 +250,42 @@ def test_collections_without_vectors_cost_neither_threads_nor_folders(tmp_path: 
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} <= {"timeline-index"}
 
 
-def test_the_graph_is_given_up_when_the_vectors_outgrow_the_memory(folder: Path) -> None:
-    vault = open_vault(folder, cache_bytes_max=4 * DIMENSION * (COUNT + 1))
+def test_vectors_that_outgrow_the_memory_for_a_graph_are_quantized(folder: Path) -> None:
+    vault = open_vault(folder, full_max=COUNT)
     records = vault.collection(DOCUMENTS)
-    assert records.nearest_vectors(VECTORS[7], limit=1) is None
+    wait_until(lambda: has_graph(records))
+    new = clustered_vectors(3, DIMENSION, 100)
+    for i, vector in enumerate(new):
+        put(records, f"more{i}", vector)
+        assert found(records, vector) == [f"more{i}"]
+    check_quantized(records, COUNT + 3)
+    assert found(records, VECTORS[7]) == ["d7"]
+    records.delete_document("d7").result()
+    assert "d7" not in found(records, VECTORS[7], 20)
+    vault.close()
+    vault = open_vault(folder, full_max=COUNT)
+    check_quantized(vault.collection(DOCUMENTS), COUNT + 2)
+    assert found(vault.collection(DOCUMENTS), new[1]) == ["more1"]
+    vault.close()
+
+
+def check_quantized(records: RecordEngine, count: int) -> None:
+    usage = records.vector_usage()
+    assert (usage.warm, usage.flat_count, usage.graph_count) == (True, count, 0)
+    assert 0 < usage.bytes < 4 * DIMENSION * count
+    assert records.save_snapshot() is None
+
+
+def test_vectors_that_outgrow_the_memory_are_read_from_the_file(folder: Path) -> None:
+    bytes_max = QuantizedVectors.bytes_per_vector(DIMENSION) * (COUNT + 1)
+    vault = open_vault(folder, cache_bytes_max=bytes_max)
+    records = vault.collection(DOCUMENTS)
+    assert found(records, VECTORS[7]) == ["d7"]
+    assert 0 < records.vector_usage().bytes <= bytes_max
     for i in range(3):
         put(records, f"more{i}", clustered_vectors(1, DIMENSION, 100 + i)[0])
     assert records.vector_usage().bytes == 0
+    assert records.nearest_vectors(VECTORS[7], limit=1) is None
     scores = records.scan_vectors(clustered_vectors(1, DIMENSION, 102)[0])
     assert len(scores.passage_ids) == COUNT + 3 and max(scores.scores) == pytest.approx(1.0)
     vault.close()

@@ -1,4 +1,4 @@
-"""A vault on SQLite and its collections keep the contract, with their vectors in memory and on disk."""
+"""A vault on SQLite and its collections keep the contract, with vectors in full, quantized, and on disk."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from mnemon_server.engines.promises.vault import Vault
 from tests.contract.record_changes import RecordChangesContract
 from tests.contract.record_engine import DurableRecordEngineContract
 from tests.contract.record_parts import RecordPartsContract
-from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+from tests.contract.sqlite_vaults import open_quantized, open_scanning_the_file, open_sqlite
 from tests.contract.vault import DurableVaultContract
 from tests.contract.vault_suite import ManualClock
 
@@ -27,6 +27,11 @@ class TestSQLiteDocumentsScanningTheFile(DurableRecordEngineContract):
         return open_scanning_the_file(folder, clock)
 
 
+class TestSQLiteDocumentsQuantized(DurableRecordEngineContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return open_quantized(folder, clock)
+
+
 class TestSQLiteChanges(RecordChangesContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_sqlite(folder, clock)
@@ -40,6 +45,11 @@ class TestSQLiteParts(RecordPartsContract):
 class TestSQLiteChangesScanningTheFile(RecordChangesContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_scanning_the_file(folder, clock)
+
+
+class TestSQLiteChangesQuantized(RecordChangesContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return open_quantized(folder, clock)
 
 
 class TestSQLiteVault(DurableVaultContract):

@@ -16,7 +16,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.related import RelatedQuery
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 
-from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+from tests.contract.sqlite_vaults import open_quantized, open_scanning_the_file, open_sqlite
 from tests.contract.vault_suite import START, ManualClock, listed, unit_vector, write
 from tests.contract.vault_transactions import DurableVaultTransactionsContract, changes, near, rule, statement
 
@@ -53,7 +53,7 @@ def in_one_commit(vault: Vault, *calls: Callable[[], Future[Any]]) -> list[Futur
     return futures
 
 
-@pytest.fixture(params=[open_sqlite, open_scanning_the_file])
+@pytest.fixture(params=[open_sqlite, open_quantized, open_scanning_the_file])
 def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     vault = request.param(tmp_path / "d", ManualClock())
     yield vault

@@ -64,12 +64,12 @@ class Model:
 
 
 def local_vectors(
-    folder: Path, dimension: int, *, settings: GraphSettings = EAGER, store: str = "store", **options: Any
+    folder: Path, dimension: int, *, settings: GraphSettings = EAGER, store: str = "store"
 ) -> LocalVectors:
     """An index whose snapshots lie in `folder`/index; not started."""
     identity = SnapshotIdentity.of(store, "model/1", dimension, settings)
     snapshots = SnapshotFolder(folder / "index", folder / "quarantine", identity, lambda: TIME)
-    return LocalVectors(dimension, settings, snapshots, **options)
+    return LocalVectors(dimension, settings, snapshots)
 
 
 def opened(folder: Path, model: Model, **options: Any) -> LocalVectors:

@@ -253,7 +253,7 @@ class Settings:
     vector_cache_mib: int = field(
         default=512,
         metadata=_row(
-            "Maximum memory for the vectors of a collection and their graph; beyond it, scans read the file.",
+            "Maximum memory for the vectors of a collection, with their graph; beyond it, scans read the file.",
             at_least=0,
         ),
     )

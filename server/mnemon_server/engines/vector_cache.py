@@ -117,7 +117,7 @@ class VectorCache:
         snapshot = self._snapshot
         if among is not None:
             return _scores(snapshot, _held(snapshot, among), query)
-        similarities = _cosine(snapshot.matrix, query)
+        similarities = cosine(snapshot.matrix, query)
         rows = np.flatnonzero(snapshot.alive)
         if len(rows) == len(similarities):
             return Scores(snapshot.ids, similarities)
@@ -172,10 +172,11 @@ def _held_after(snapshot: _Snapshot, passage_id: int) -> NDArray[np.intp]:
 
 
 def _scores(snapshot: _Snapshot, rows: NDArray[np.intp], query: Vector) -> Scores:
-    return Scores(snapshot.ids[rows], _cosine(snapshot.matrix[rows], query))
+    return Scores(snapshot.ids[rows], cosine(snapshot.matrix[rows], query))
 
 
-def _cosine(vectors: NDArray[np.float32], query: Vector) -> NDArray[np.float64]:
+def cosine(vectors: NDArray[np.float32], query: Vector) -> NDArray[np.float64]:
+    """The cosine, -1 to 1, between vectors of unit length, of shape (n, dimension), and a query."""
     # Not `vectors @ query`: BLAS threads wait for each other in busy loops, which costs ten times what they save when
     # the cores are busy. Rounding may put a vector's product with itself slightly above 1.
     similarities: NDArray[np.float64] = np.vecdot(vectors, query).astype(np.float64)

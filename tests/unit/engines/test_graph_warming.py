@@ -127,15 +127,6 @@ def test_it_waits_for_an_unusable_snapshot_only_until_it_is_rejected(tmp_path: P
     vectors.close()
 
 
-def test_it_is_warm_at_once_if_the_memory_is_too_small_for_a_graph(tmp_path: Path) -> None:
-    model = _model(EAGER.graph_min)
-    vectors = local_vectors(tmp_path, DIMENSION, bytes_max=4 * DIMENSION * EAGER.graph_min)
-    model.load(vectors)
-    vectors.start()
-    assert vectors.usage().warm
-    vectors.close()
-
-
 def test_it_does_not_wait_for_a_graph_that_cannot_be_built(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = _model()
     # hnswlib refuses it.

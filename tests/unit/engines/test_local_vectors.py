@@ -123,19 +123,6 @@ def test_there_is_no_graph_when_scanning_is_cheaper(tmp_path: Path) -> None:
     vectors.close()
 
 
-def test_there_is_no_graph_beyond_the_memory_limit(tmp_path: Path) -> None:
-    model = Model(DIMENSION)
-    per_vector = 4 * DIMENSION + 132 + 4 * DIMENSION + 8 + 112 + 4
-    vectors = opened(tmp_path, model, bytes_max=400 * per_vector)
-    vectors.add(*_more(model, 390, 1))
-    wait_until(has_graph_of(vectors, 390))
-    vectors.add(*_more(model, 30, 2))
-    wait_until(lambda: vectors.usage().graph_count == 0)
-    assert vectors.nearest(clustered_vectors(1, DIMENSION, 9)[0], 5) is None
-    check_exact(vectors, model, random.Random(1))
-    vectors.close()
-
-
 def test_the_reported_memory_grows_with_the_graph(tmp_path: Path) -> None:
     model = Model(DIMENSION)
     vectors = local_vectors(tmp_path, DIMENSION)

@@ -1,6 +1,6 @@
 """The vectors of a collection in memory: exact scans, and a graph once there are enough vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -27,13 +27,15 @@ class LocalVectors:
     One thread adds, removes and closes; any number of threads search.
     """
 
-    def __init__(
-        self, dimension: int, settings: GraphSettings, snapshots: SnapshotFolder, *, bytes_max: int = 256 << 20
-    ) -> None:
-        """Creates it empty. If array and graph together would exceed `bytes_max`, there is no graph."""
-        rows_max = bytes_max // (4 * dimension + bytes_per_vector(dimension, settings))
+    def __init__(self, dimension: int, settings: GraphSettings, snapshots: SnapshotFolder) -> None:
+        """Creates it empty."""
         self._cache = VectorCache(dimension)
-        self._maintenance = GraphMaintenance(self._cache, dimension, settings, snapshots, rows_max=rows_max)
+        self._maintenance = GraphMaintenance(self._cache, dimension, settings, snapshots)
+
+    @staticmethod
+    def bytes_per_vector(dimension: int, settings: GraphSettings) -> int:
+        """The memory that a vector of `dimension` components takes in array and graph."""
+        return 4 * dimension + bytes_per_vector(dimension, settings)
 
     def __len__(self) -> int:
         """The number of vectors."""
@@ -76,6 +78,13 @@ class LocalVectors:
         if len(scores.passage_ids) < min(limit, total):
             scores = self._cache.scan(query)
         return _best(scores, limit)
+
+    def chunks(self, rows_max: int) -> Iterator[tuple[PassageIds, NDArray[np.float32]]]:
+        """All vectors by ascending id, up to `rows_max` at once: ids, and vectors of shape (n, dimension)."""
+        ids, vectors = self._cache.after(0, rows_max)
+        while len(ids):
+            yield ids, vectors
+            ids, vectors = self._cache.after(int(ids[-1]), rows_max)
 
     def usage(self) -> VectorUsage:
         """How the vectors are held. The total is flat plus graph minus dead vectors."""

@@ -38,15 +38,12 @@ class GraphMaintenance:
         dimension: int,
         settings: GraphSettings,
         snapshots: SnapshotFolder,
-        *,
-        rows_max: int,
     ) -> None:
-        """Starts no thread yet. With more than `rows_max` vectors there is no graph."""
+        """Starts no thread yet."""
         self._vectors = vectors
         self._dimension = dimension
         self._settings = settings
         self._snapshots = snapshots
-        self._rows_max = rows_max
         self.graph: Graph | None = None
         """The graph for searches; None if there is no graph, or if it is not complete yet."""
         self.snapshot_time: datetime | None = None
@@ -126,15 +123,14 @@ class GraphMaintenance:
         self.graph = None
 
     def _start_thread(self, count_min: int) -> None:
-        if self._started and not self._closing.is_set() and count_min <= len(self._vectors) <= self._rows_max:
+        if self._started and not self._closing.is_set() and count_min <= len(self._vectors):
             self._thread = threading.Thread(target=self._run, name="vector-graph", daemon=True)
             self._thread.start()
 
     def _expects_graph(self) -> bool:
         """Whether the present number of vectors requires a graph."""
         settings, count = self._settings, len(self._vectors)
-        enough = count >= settings.graph_min or (count >= settings.graph_kept_min and self._snapshots.has_any())
-        return enough and count <= self._rows_max
+        return count >= settings.graph_min or (count >= settings.graph_kept_min and self._snapshots.has_any())
 
     # On the thread
 
@@ -169,9 +165,10 @@ class GraphMaintenance:
         graph, count = self.graph, len(self._vectors)
         self._mark_removed()
         if graph is None:
-            return self._settings.graph_min <= count <= self._rows_max and self._build()
-        if count > self._rows_max or count < self._settings.graph_kept_min:
-            self._drop(count)
+            return count >= self._settings.graph_min and self._build()
+        if count < self._settings.graph_kept_min:
+            self._give_up()
+            self._snapshots.clear()
             return False
         if graph.dead > self._settings.dead_share_max * graph.count or self._fits_badly(graph):
             return self._build()
@@ -244,13 +241,6 @@ class GraphMaintenance:
         for graph in (self.graph, self._unfinished):
             if graph is not None:
                 self._note_changes(graph.remove(removed))
-
-    def _drop(self, count: int) -> None:
-        self._give_up()
-        if count > self._rows_max:
-            log.warning("%d vectors and their graph exceed the memory limit; every search compares all vectors", count)
-        else:
-            self._snapshots.clear()
 
     def _give_up(self) -> None:
         self.graph = None

@@ -141,13 +141,18 @@ class RecordEngine(Protocol):
         """The given passages that match, in the given order."""
 
     def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
-        """Exact cosine similarity, -1 to 1, of every passage, or of those in `among` that still exist."""
+        """Cosine similarity, -1 to 1, of every passage, or of those in `among` that still exist.
+
+        The best 256 are exact. If the collection is too large to hold its vectors in full, rounding changes the others,
+        usually by less than 0.001.
+        """
 
     def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
         """Up to `limit` passages nearest to the query, with their cosine similarity, best first.
 
-        A graph proposes them, so the recall is slightly below 1. Passages that are not yet in the graph are compared
-        one by one. Returns None if there is no graph, because a full scan is cheaper or because the engine has none.
+        A graph or an approximate comparison proposes them, so the recall is slightly below 1. Passages that are not yet
+        in the graph are compared one by one. Scores are as exact as those of `scan_vectors`. Returns None if a full
+        scan is cheaper, or if the engine can only scan.
         """
 
     def vector_usage(self) -> VectorUsage:

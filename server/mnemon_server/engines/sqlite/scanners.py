@@ -10,9 +10,10 @@ import apsw
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings, LocalVectors, SnapshotFolder, SnapshotIdentity
+from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.tables import Tables
-from mnemon_server.engines.sqlite.vectors import VectorScanner
+from mnemon_server.engines.sqlite.vectors import MemoryLimits, VectorScanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,13 @@ class VectorSettings:
     """How the vectors of a vault are kept in memory."""
 
     cache_bytes_max: int = 256 << 20
-    """Maximum size in memory of a collection's vectors together with their graph."""
+    """Maximum size in memory of a collection's vectors, with their graph if they have one."""
     graph: GraphSettings = DEFAULT_GRAPH
     """When and how a graph of vectors is built."""
     graphs_of: Container[Collection] = COLLECTIONS
     """The collections that get a graph."""
+    full_max: int = 200_000
+    """Maximum number of vectors that are held in full. More, or more than fit with their graph, are quantized."""
 
 
 DEFAULT_VECTORS = VectorSettings()
@@ -50,6 +53,11 @@ class VectorScanners:
         self._dimension = dimension
         self._settings = settings
         self._clock = clock
+        bytes_max = settings.cache_bytes_max
+        self._limits = MemoryLimits(
+            full=min(settings.full_max, bytes_max // LocalVectors.bytes_per_vector(dimension, settings.graph)),
+            quantized=bytes_max // QuantizedVectors.bytes_per_vector(dimension),
+        )
         self._open: dict[Collection, VectorScanner] = {}
 
     def open(self, tables: Tables, connection: apsw.Connection) -> VectorScanner:
@@ -66,7 +74,7 @@ class VectorScanners:
             self._connections,
             connection,
             dimension=self._dimension,
-            cache_bytes_max=self._settings.cache_bytes_max,
+            limits=self._limits,
             new_vectors=partial(self._new_vectors, tables.collection),
         )
         if tables.collection in self._settings.graphs_of:
@@ -79,8 +87,8 @@ class VectorScanners:
             scanner.close(save=save)
 
     def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
-        graph, bytes_max = self._settings.graph, self._settings.cache_bytes_max
+        graph = self._settings.graph
         identity = SnapshotIdentity.of(store, self._model_identity, self._dimension, graph)
         folder = self._folder / (collection.index_folder or f"index/{collection.name}")
         snapshots = SnapshotFolder(folder, self._folder / "quarantine", identity, self._clock)
-        return LocalVectors(self._dimension, graph, snapshots, bytes_max=bytes_max)
+        return LocalVectors(self._dimension, graph, snapshots)

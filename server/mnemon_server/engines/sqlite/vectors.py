@@ -1,8 +1,9 @@
-"""The vectors of a collection: in memory if they fit, with a graph if it pays off; otherwise read from the file."""
+"""The vectors of a collection: in memory, in full or quantized, as far as they fit; otherwise read from the file."""
 
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,16 +12,27 @@ import numpy as np
 
 from mnemon_server.engines.hnsw import LocalVectors
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
+from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import NORM_MAX, VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
 from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.vector_cache import cosine
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
 CHUNK_ROWS = 4_096
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """How many vectors are held in memory at most."""
+
+    full: int
+    """As 32-bit numbers, with a graph."""
+    quantized: int
 
 
 class VectorScanner:
@@ -33,12 +45,12 @@ class VectorScanner:
         connection: apsw.Connection,
         *,
         dimension: int,
-        cache_bytes_max: int,
+        limits: MemoryLimits,
         new_vectors: Callable[[str], LocalVectors],
     ) -> None:
         """Loads the vectors that `connection` sees. If memory is too small, scans read them on other connections.
 
-        `new_vectors` creates the empty container for the vectors; its argument identifies the database.
+        `new_vectors` creates the empty container for vectors in full; its argument identifies the database.
         """
         self._connections = connections
         shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)"
@@ -47,22 +59,29 @@ class VectorScanner:
             f"SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN {tables.passages} AS p ON p.id = wanted.value"
             f" WHERE p.position {shown} ORDER BY p.id"
         )
+        self._stored = (
+            f"SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN {tables.passages} AS p ON p.id = wanted.value"
+        )
         self._dimension = dimension
         self._name = tables.passages
         self._damaged: set[int] = set()
-        self._rows_max = cache_bytes_max // (4 * dimension)
-        self._held: LocalVectors | None = None
+        self._limits = limits
+        self._held: LocalVectors | QuantizedVectors | None = None
         self._added_ids: list[int] = []
         self._added: list[Vector] = []
         self._removed: list[int] = []
         count = f"SELECT count(*) FROM {tables.passages} WHERE position {shown}"
         self._count = int(connection.execute(count).get)
-        if self._count <= self._rows_max:
-            self._held = self._load(connection, new_vectors(_store_name(connection)))
+        if self._count <= limits.full:
+            self._held = new_vectors(_store_name(connection))
+        elif self._count <= limits.quantized:
+            self._held = self._new_quantized()
+        if self._held is not None:
+            self._load(connection, self._held)
 
     def start_graph(self, *, warm: bool) -> None:
-        """Starts to build or load the graph, if the vectors are in memory. With `warm`, callers do not wait for it."""
-        if self._held is not None:
+        """Starts to build or load the graph, if there is to be one. With `warm`, callers do not wait for it."""
+        if isinstance(self._held, LocalVectors):
             self._held.start(warm=warm)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
@@ -77,7 +96,7 @@ class VectorScanner:
     def scan_stored(self, connection: apsw.Connection, query: Vector, ids: PassageIds) -> Scores:
         """Cosine similarity of passages that a connection sees, in any order, staged or not, in memory or not."""
         held = self._held
-        if held is None:
+        if not isinstance(held, LocalVectors):
             return self._scan_file(connection, self._among, (id_array(ids),), query)
         scores = held.scan(query, ids)
         if len(scores.passage_ids) == len(ids):
@@ -109,12 +128,9 @@ class VectorScanner:
     def publish(self) -> int:
         """Publishes the staged changes after the commit. Returns by how many the vectors have increased."""
         growth = len(self._added_ids) - len(self._removed)
+        self._make_room(len(self._added_ids))
         if self._held is not None:
-            if len(self._held) + len(self._added) > self._rows_max:
-                self.close(save=False)
-                self._held = None
-            else:
-                self._apply(self._held)
+            self._apply(self._held)
         self._count += growth
         self.discard()
         return growth
@@ -134,20 +150,41 @@ class VectorScanner:
         chunks = [Scores(np.empty(0, np.int64), np.empty(0, np.float64))]
         for rows in fetch_chunks(connection, statement, parameters, rows_max=CHUNK_ROWS):
             ids, matrix = self._matrix(rows)
-            chunks.append(Scores(ids, np.clip((matrix @ query).astype(np.float64), -1.0, 1.0)))
+            chunks.append(Scores(ids, cosine(matrix, query)))
         return _joined(chunks)
 
-    def _apply(self, held: LocalVectors) -> None:
+    def _make_room(self, added: int) -> None:
+        """Quantizes the vectors if too many would be held in full, and releases them if too many would be held."""
+        held = self._held
+        if isinstance(held, LocalVectors) and len(held) + added > self._limits.full:
+            self._held = self._quantize(held) if len(held) + added <= self._limits.quantized else None
+            held.close(save=False)
+        elif held is not None and len(held) + added > self._limits.quantized:
+            self._held = None
+
+    def _quantize(self, full: LocalVectors) -> QuantizedVectors:
+        quantized = self._new_quantized()
+        for ids, vectors in full.chunks(CHUNK_ROWS):
+            quantized.add(ids, vectors)
+        return quantized
+
+    def _new_quantized(self) -> QuantizedVectors:
+        return QuantizedVectors(self._dimension, self._score_stored)
+
+    def _score_stored(self, query: Vector, ids: PassageIds) -> Scores:
+        with self._connections.lend() as connection:
+            return self._scan_file(connection, self._stored, (id_array(ids),), query)
+
+    def _apply(self, held: LocalVectors | QuantizedVectors) -> None:
         if self._added:
             held.add(np.array(self._added_ids, np.int64), np.stack(self._added).astype(np.float32))
         if self._removed:
             # After the additions, because a passage may be added and removed within one transaction.
             held.remove(self._removed)
 
-    def _load(self, connection: apsw.Connection, held: LocalVectors) -> LocalVectors:
+    def _load(self, connection: apsw.Connection, held: LocalVectors | QuantizedVectors) -> None:
         for rows in fetch_chunks(connection, self._all, rows_max=CHUNK_ROWS):
             held.add(*self._matrix(rows))
-        return held
 
     def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
         """Passages with their vectors, without damaged vectors, which would distort the scores of others."""
