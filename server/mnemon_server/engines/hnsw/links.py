@@ -61,7 +61,7 @@ class Links:
         if len(np.unique(self.passage_ids)) != count or self.passage_ids.min() < 0:
             raise LinksError("passage ids are not unique")
         if (self.ground[:, 0] & ~(_COUNT | _DELETED)).any() or (self.upper[:, 0] & ~_COUNT).any():
-            raise LinksError("a list of links begins with an unknown mark")
+            raise LinksError("a list of links has unknown flags")
         if len(self.upper) != self.levels.sum(dtype=np.int64):
             raise LinksError("lists of upper levels are missing")
         try:
