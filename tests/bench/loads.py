@@ -98,7 +98,9 @@ async def live_changes_per_second(address: str, watchers: int, vectors: Sequence
         request = changes_pb2.WatchChangesRequest()
         watches = [stub.WatchChanges(request) for _ in range(watchers)]
         for watch in watches:
-            assert (await watch.read()).HasField("started")
+            first = await watch.read()
+            assert isinstance(first, changes_pb2.WatchChangesResponse)
+            assert first.HasField("started")
         readers = [asyncio.create_task(_read(watch, len(vectors))) for watch in watches]
         requests = create_requests(vectors)
         started = perf_counter()

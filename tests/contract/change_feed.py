@@ -22,6 +22,7 @@ from mnemon_server.domain.feed import (
     Edge,
     ListQuery,
     Start,
+    Started,
     WatchQuery,
 )
 from mnemon_server.domain.filters import RecordFilter
@@ -130,7 +131,8 @@ class ChangeFeedContract(ABC):
         put(vault, *names)
         async with watching(feed, Edge.EARLIEST, batch_max=1) as watch:
             seen = 0
-            for message in [watch.started, *await watch.batches(10)]:
+            messages: list[Started | Batch] = [watch.started, *await watch.batches(10)]
+            for message in messages:
                 seen += isinstance(message, Batch)
                 page = await feed.list(ListQuery(start=Cursor(message.cursor)))
                 assert ids(page.changes) == names[seen:]

@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, IndexPosition
 from mnemon_server.engines.promises.vault import Vault
@@ -196,6 +196,7 @@ class RecordEngineContract(VaultSuite):
             RequestIdReusedError,
             RevisionMismatchError,
         ]
+        assert isinstance(created, WriteReceipt)
         assert again == replace(created, replayed=True)
         assert replayed == replace(sent, replayed=True)
         assert unchanged.sequence == first.sequence

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.feed import Cursor, Edge, ListQuery
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
@@ -14,8 +15,9 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.shared.offload import Offload
 
-from tests.contract.change_feed import DOCUMENTS, ChangeFeedContract, ids, make_feed, put, watching
+from tests.contract.change_feed import ChangeFeedContract, ids, make_feed, put
 from tests.contract.vault_suite import DIMENSION, ManualClock
+from tests.support.watching import watching
 
 
 class TestInMemoryFeed(ChangeFeedContract):

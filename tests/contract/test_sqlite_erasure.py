@@ -169,6 +169,7 @@ def test_removed_events_count_as_pending_until_their_file_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deletion, counts, reopened = Path.unlink, queue.Queue[int](), threading.Event()
+    vault: SQLiteVault
 
     def unlink(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001 - as Path.unlink
         if path.suffix == ".segment" and "cedarword" in path.read_text(errors="ignore"):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,7 +144,7 @@ def pins(name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory, hnswlib: Path):
+def fresh(tmp_path_factory: pytest.TempPathFactory, hnswlib: Path) -> Callable[[str], Environment]:
     """Makes environments in which pip takes the built wheels, and all else as a lock file pins it."""
 
     def make(lock: str) -> Environment:
@@ -158,7 +158,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, hnswlib: Path):
 
 
 @pytest.fixture(scope="module")
-def server(fresh) -> Environment:
+def server(fresh: Callable[[str], Environment]) -> Environment:
     environment = fresh("server")
     environment.install(SERVER_LINE)
     return environment
@@ -186,7 +186,7 @@ def test_an_installed_server_runs_inside_a_program(server: Environment) -> None:
     assert server.python(EMBEDDED.text) == EMBEDDED.printed
 
 
-def test_the_client_alone_talks_to_a_server(fresh, server: Environment) -> None:
+def test_the_client_alone_talks_to_a_server(fresh: Callable[[str], Environment], server: Environment) -> None:
     client = fresh("server")
     client.install("pip install mnemon-client")
     told = client.run("mnemon", "info")
@@ -201,7 +201,9 @@ def test_the_client_alone_talks_to_a_server(fresh, server: Environment) -> None:
         assert "absolute scores" in client.run("mnemon", "--address", address, "info").stdout
 
 
-def test_client_and_server_live_beside_packages_that_share_their_dependencies(fresh) -> None:
+def test_client_and_server_live_beside_packages_that_share_their_dependencies(
+    fresh: Callable[[str], Environment],
+) -> None:
     environment = fresh("neighbours")
     environment.install(f"pip install mnemon-server 'mnemon-client[langgraph,mcp]' {' '.join(NEIGHBOURS)}")
     ours = ["mnemon", "mnemon.v1.memory_pb2_grpc", "mnemon.langgraph", "mnemon_server.embedded"]

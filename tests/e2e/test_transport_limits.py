@@ -202,7 +202,7 @@ async def _reflects(connection: Connection) -> bool:
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
-    answer = await call.read()
+    answer: Any = await call.read()
     await call.done_writing()
     return bool(answer.list_services_response.service)
 

@@ -67,8 +67,8 @@ async def test_a_search_of_documents_ends_before_it_is_too_large(connection: Con
 
 async def test_a_search_of_memories_ends_before_it_is_too_large(connection: Connection) -> None:
     for rank in reversed(RANKS):
-        request = create(text_of(rank), embedding=vector_of(rank), metadata=metadata(rank=rank))
-        await connection.memories.CreateMemory(request)
+        new = create(text_of(rank), embedding=vector_of(rank), metadata=metadata(rank=rank))
+        await connection.memories.CreateMemory(new)
     request = memory_pb2.SearchMemoriesRequest(vector=axis(1.0))
     answer = await connection.memories.SearchMemories(request)
     assert ranks_of([result.memory.content for result in answer.results]) == [*FITTING]
@@ -85,8 +85,8 @@ async def test_a_search_of_memories_ends_before_it_is_too_large(connection: Conn
 
 async def test_a_search_of_statements_ends_before_it_is_too_large(connection: Connection) -> None:
     for rank in reversed(RANKS):
-        request = save(text_of(rank), embedding=vector_of(rank), metadata=metadata(rank=rank))
-        await connection.semantic.SaveSemanticMemory(request)
+        new = save(text_of(rank), embedding=vector_of(rank), metadata=metadata(rank=rank))
+        await connection.semantic.SaveSemanticMemory(new)
     request = semantic_pb2.SearchSimilarRequest(vector=axis(1.0), limit=len(RANKS))
     answer = await connection.semantic.SearchSimilar(request)
     assert ranks_of([result.memory.content for result in answer.results]) == [*FITTING]
@@ -154,10 +154,10 @@ def _search_and_look(address: str) -> None:
     with Client(address) as client:
         whole, cut = client.documents.search("rank4", top_k=1), client.documents.search("grape")
     assert [(len(answer), answer.truncated) for answer in (whole, cut)] == [(1, False), (len(FITTING), True)]
-    whole, cut = run(address, "search", "rank4", "--top-k", "1"), run(address, "search", "grape")
-    assert (whole.returncode, whole.stderr) == (0, "")
-    assert cut.returncode == 0
-    assert "more was found than one answer holds, which is 3 MiB" in cut.stderr
+    all_shown, cut_off = run(address, "search", "rank4", "--top-k", "1"), run(address, "search", "grape")
+    assert (all_shown.returncode, all_shown.stderr) == (0, "")
+    assert cut_off.returncode == 0
+    assert "more was found than one answer holds, which is 3 MiB" in cut_off.stderr
 
 
 async def test_a_model_is_told_over_mcp_how_to_continue(connection: Connection) -> None:

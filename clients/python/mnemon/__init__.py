@@ -7,6 +7,7 @@ from mnemon._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from mnemon._facade import *  # noqa: F403
+    from mnemon._facade import __all__ as __all__
 else:
 
     def __getattr__(name: str) -> Any:

@@ -171,5 +171,5 @@ def test_a_window_of_one_moment_and_the_largest_values_are_accepted() -> None:
         ([], (None, EventSelection(), ["a"] * 1_000)),
     ],
 )
-def test_a_pruning_must_be_limited_and_never_means_everything(wrong: list[str], pruning: tuple[Any, ...]) -> None:
+def test_a_pruning_must_be_limited_and_never_means_everything(wrong: list[str], pruning: tuple[Any, Any, Any]) -> None:
     assert fields(pruning_violations(*pruning, "")) == wrong
