@@ -1,8 +1,6 @@
 """Health: what the standard service reports while the server starts, serves, fails, recovers and stops."""
 
 import asyncio
-import statistics
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -133,16 +131,13 @@ async def test_health_answers_while_documents_are_indexed_at_full_load(tmp_path:
             for i in range(4)
         ]
         stream = connection.store.BulkIndexDocuments(iter(requests))
-        waits = []
+        checks = 0
         receiving = asyncio.create_task(_read_all(stream))
-        begun = time.monotonic()
         while not receiving.done():
-            started = time.monotonic()
             assert await health_of(connection) == "SERVING"
-            waits.append(time.monotonic() - started)
-        # The checks ran during the work and not after it. Their speed depends on the machine.
-        assert len(waits) > 10
-        assert statistics.median(waits) < (time.monotonic() - begun) / 10
+            checks += 1
+        # If checks had to wait for the work, there would be one for each of the four messages.
+        assert checks > 10
         responses = await receiving
         assert [len(response.results) for response in responses] == [20] * 4
         assert all(result.HasField("receipt") for response in responses for result in response.results)

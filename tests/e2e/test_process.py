@@ -98,7 +98,8 @@ def test_a_server_in_the_background_of_a_script_ignores_its_interrupts(tmp_path:
 def test_a_signal_ends_open_streams_with_a_reason_and_the_process_soon_and_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with server_process(tmp_path, *FAST, "--shutdown-grace-s", "600") as server, channel_to(server) as channel:
+    flags = (*FAST, "--shutdown-grace-s", "600", "--shutdown-drain-s", "0.1")
+    with server_process(tmp_path, *flags) as server, channel_to(server) as channel:
         watches = [_watch(channel) for _ in range(3)]
         streams = [_open_stream(channel) for _ in range(3)]
         started = time.monotonic()
@@ -128,7 +129,7 @@ def test_a_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
 
 
 def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "4") as server, channel_to(server) as channel:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600") as server, channel_to(server) as channel:
         store = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel)
         store.IndexDocument(_index("a"))
         server.signal(signal.SIGTERM)
@@ -136,7 +137,6 @@ def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: P
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert store.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text of a"
-        assert server.wait() == 0
 
 
 def test_acknowledged_writes_are_there_after_a_restart(tmp_path: Path) -> None:

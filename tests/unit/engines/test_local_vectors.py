@@ -160,7 +160,10 @@ def test_concurrent_operations_for_ten_minutes(tmp_path: Path) -> None:
 
 
 def _everything_at_once(folder: Path, *, seconds: float) -> None:
-    """Four readers search while one writer changes vectors, the graph is rebuilt and snapshots are written."""
+    """Four readers search while one writer changes vectors, the graph is rebuilt and snapshots are written.
+
+    It goes on until the graph was rebuilt and each reader has more than ten answers, however long that takes.
+    """
     settings = replace(EAGER, snapshot_changes_min=50, snapshot_changes_share=0.0)
     model, rng, end = Model(DIMENSION), random.Random(3), time.monotonic() + seconds
     vectors = opened(folder, model, settings=settings)
@@ -172,7 +175,7 @@ def _everything_at_once(folder: Path, *, seconds: float) -> None:
 
     def read(reader: int) -> None:
         queries = clustered_vectors(50, DIMENSION, reader)
-        while time.monotonic() < end and not errors:
+        while not over.is_set():
             gone = gone_before
             scores = vectors.nearest(queries[answered[reader] % 50], 10)
             scores = scores or vectors.scan(queries[answered[reader] % 50])
@@ -180,9 +183,10 @@ def _everything_at_once(folder: Path, *, seconds: float) -> None:
             assert len(scores.passage_ids) >= 10
             answered[reader] += 1
 
+    over = threading.Event()
     threads = [_thread(lambda reader=reader: read(reader), errors) for reader in range(4)]
     rebuilt, seed, gone_ever = 0, 10, set()
-    while time.monotonic() < end and not errors:
+    while not errors and (time.monotonic() < end or not rebuilt or min(answered) <= 10):
         seed += 1
         before = vectors.usage().dead_count
         vectors.add(*_more(model, 20, seed))
@@ -191,6 +195,7 @@ def _everything_at_once(folder: Path, *, seconds: float) -> None:
         gone_ever.update(gone)
         gone_before = frozenset(gone_ever)
         rebuilt += vectors.usage().dead_count < before
+    over.set()
     for thread in threads:
         thread.join()
     assert errors == []
@@ -198,7 +203,6 @@ def _everything_at_once(folder: Path, *, seconds: float) -> None:
     wait_until(has_graph_of(vectors, 1))
     assert recall(vectors, model, clustered_vectors(20, DIMENSION, 99)) >= 0.95
     vectors.close()
-    assert rebuilt >= 1 and min(answered) > 10
     assert list((folder / "index").glob("*.graph"))
     again = opened(folder, model, settings=settings)
     wait_until(has_graph_of(again, 1))

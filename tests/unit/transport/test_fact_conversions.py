@@ -278,11 +278,11 @@ def test_a_small_fact_is_converted_fast() -> None:
     request = pb.PutFactRequest(fact=message_of(PLAIN))
     request.fact.value.update({"content": "Ada prefers window seats.", "rank": 5})
     count = 2_000
-    began = time.process_time()
+    began = time.thread_time()
     for _ in range(count):
         requests.read_put(request)
     # Measured: 20 microseconds.
-    assert (time.process_time() - began) / count < 300e-6
+    assert (time.thread_time() - began) / count < 300e-6
 
 
 async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
