@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import blake2b
+from json.encoder import encode_basestring
 from typing import Any
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
@@ -36,7 +37,8 @@ def document_digest(document: Document) -> bytes:
         parts.append(_FIELDS_JSON.encode({name: stored_field(value) for name, value in document.fields.items()}))
     if document.hidden:
         parts.append("hidden")
-    return text_digest(_FIELDS_JSON.encode(parts))
+    # The texts as a JSON list. The encoder would take three times as long.
+    return text_digest(f"[{', '.join(map(encode_basestring, parts))}]")
 
 
 def stored_field(value: FieldValue) -> FieldValue:

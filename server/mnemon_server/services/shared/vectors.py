@@ -15,8 +15,12 @@ def vector_violations(vector: Sequence[float] | None, dimension: int, field: str
     if len(vector) != dimension:
         yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
         return
+    exact = np.array(vector, np.float64)
+    # Takes a third of the time of the exact answer, and is true for almost all vectors. `vdot` warns of no overflow.
+    if 0.0 < float(np.vdot(exact, exact)) < math.inf:
+        return
     # The greatest number answers both questions: it is not finite if any number is not.
-    greatest = float(np.abs(np.array(vector, np.float64)).max())
+    greatest = float(np.abs(exact).max())
     if not math.isfinite(greatest):
         yield FieldViolation(field, "must contain only finite numbers")
     elif greatest == 0.0:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
 from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.incidents import report
+from mnemon_server.transport.interceptors.base import request_bytes
 from mnemon_server.transport.status import Failure
 
 REQUESTS_AHEAD, BYTES_AHEAD = 4, 4 << 20
@@ -39,7 +40,7 @@ class ReadAhead(Generic[Request, Response]):
         work: Callable[[Request], Awaitable[Response]],
         *,
         keys: Callable[[Request], Collection[str]],
-        weight: Callable[[Request], int],
+        weight: Callable[[Request], int] = lambda _: request_bytes(),
         ahead: int = REQUESTS_AHEAD,
         weight_max: int = BYTES_AHEAD,
     ) -> None:
@@ -48,7 +49,7 @@ class ReadAhead(Generic[Request, Response]):
         Args:
             work: answers a request.
             keys: the records that a request changes.
-            weight: how much a request is.
+            weight: how much a request is, called as soon as it is read; by default its size in bytes.
             ahead: requests in progress at once.
             weight_max: weight in progress at once; a heavier request is processed alone.
         """

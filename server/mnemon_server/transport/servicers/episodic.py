@@ -41,9 +41,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
     ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
         async with self.vault(context) as vault:
             # The runs keep their order themselves.
-            runs = ReadAhead(
-                EventRuns(vault.episodic).record, keys=lambda _: (), weight=lambda request: request.ByteSize()
-            )
+            runs = ReadAhead(EventRuns(vault.episodic).record, keys=lambda _: ())
             async for outcomes in runs.run(request_iterator):
                 yield await convert.results_to_pb(outcomes)
 

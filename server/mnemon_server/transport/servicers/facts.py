@@ -39,7 +39,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
     ) -> AsyncIterator[pb.BulkPutFactsResponse]:
         async with self.vault(context) as vault:
-            ahead = ReadAhead(partial(_put_run, vault.facts), keys=_changed, weight=pb.BulkPutFactsRequest.ByteSize)
+            ahead = ReadAhead(partial(_put_run, vault.facts), keys=_changed)
             async for response in ahead.run(request_iterator):
                 yield response
 

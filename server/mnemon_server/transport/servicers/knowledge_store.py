@@ -37,9 +37,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request_iterator: AsyncIterator[pb.BulkIndexDocumentsRequest], context: Context
     ) -> AsyncIterator[pb.BulkIndexDocumentsResponse]:
         async with self.vault(context) as vault:
-            ahead = ReadAhead(
-                partial(_index_run, vault.documents), keys=_doc_ids, weight=pb.BulkIndexDocumentsRequest.ByteSize
-            )
+            ahead = ReadAhead(partial(_index_run, vault.documents), keys=_doc_ids)
             async for response in ahead.run(request_iterator):
                 yield response
 

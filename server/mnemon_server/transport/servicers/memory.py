@@ -37,9 +37,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request_iterator: AsyncIterator[pb.BulkCreateMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkCreateMemoriesResponse]:
         async with self.vault(context) as vault:
-            ahead = ReadAhead(
-                partial(_create_run, vault.memories), keys=_request_ids, weight=pb.BulkCreateMemoriesRequest.ByteSize
-            )
+            ahead = ReadAhead(partial(_create_run, vault.memories), keys=_request_ids)
             async for response in ahead.run(request_iterator):
                 yield response
 

@@ -36,9 +36,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request_iterator: AsyncIterator[pb.BulkSaveSemanticMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkSaveSemanticMemoriesResponse]:
         async with self.vault(context) as vault:
-            ahead = ReadAhead(
-                partial(_save_run, vault.semantic), keys=_users, weight=pb.BulkSaveSemanticMemoriesRequest.ByteSize
-            )
+            ahead = ReadAhead(partial(_save_run, vault.semantic), keys=_users)
             async for response in ahead.run(request_iterator):
                 yield response
 
