@@ -154,7 +154,7 @@ class Measurement:
         return {str(mode): estimate(measured) for mode, measured in values.items()}
 
     def _search(self, text: str, conversation: Conversation, mode: SearchMode) -> list[str]:
-        answer = self._client.documents.search(text, top_k=DEPTH, scope=_scope(conversation), mode=mode, view=View.IDS)
+        answer = self._client.documents.search(text, limit=DEPTH, scope=_scope(conversation), mode=mode, view=View.IDS)
         return [result.doc_id for result in answer]
 
     def _filtered(self, key: str, exact: ExactSearch, vectors: Sequence[NDArray[np.float32]]) -> FilteredRecall:
@@ -173,7 +173,7 @@ class Measurement:
 
     def _search_filtered(self, text: str, filters: dict[str, int]) -> list[str]:
         answer = self._client.documents.search(
-            text, top_k=FILTERED_DEPTH, filters=filters, mode=SearchMode.VECTOR, view=View.IDS
+            text, limit=FILTERED_DEPTH, filters=filters, mode=SearchMode.VECTOR, view=View.IDS
         )
         return [result.doc_id for result in answer]
 

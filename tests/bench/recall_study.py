@@ -124,7 +124,7 @@ def _measure_mode(client: Client, conversation: Conversation, mode: SearchMode) 
     scope = Scope(project=conversation.id)
     values = []
     for question in conversation.questions:
-        answer = client.documents.search(question.text, top_k=DEPTH, scope=scope, mode=mode, view=View.IDS)
+        answer = client.documents.search(question.text, limit=DEPTH, scope=scope, mode=mode, view=View.IDS)
         relevant = {turn_id(conversation, turn) for turn in question.evidence}
         values.append(measure([result.doc_id for result in answer], relevant))
     return np.array(values)

@@ -75,7 +75,7 @@ def ask(client: Client, conversation: Conversation, *, depth: int = DEPTH) -> li
 
 def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str], depth: int) -> Asked:
     answer = client.documents.search(
-        text, top_k=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.STANDARD
+        text, limit=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.STANDARD
     )
     return Asked(
         query=text,

@@ -172,7 +172,7 @@ def test_the_same_request_id_gets_the_same_receipt_and_no_second_write(memory: C
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
 def test_a_search_finds_the_nearest_first_and_explains_itself(memory: Client, mode: str) -> None:
-    answer = memory.documents.search("window seats on flights", top_k=2, mode=mode)
+    answer = memory.documents.search("window seats on flights", limit=2, mode=mode)
 
     assert answer[0].doc_id == "travel-1"
     assert 0 < answer[0].score <= 1
@@ -236,16 +236,16 @@ def test_expressions_filter_documents_in_every_method_that_filters(memory: Clien
 
 def test_a_vector_can_replace_the_query_text(memory: Client) -> None:
     [vector] = memory.documents.get("work-1", view="full").embeddings
-    answer = memory.documents.search("", vector=vector, top_k=1)
+    answer = memory.documents.search("", vector=vector, limit=1)
     assert (answer[0].doc_id, answer.diagnostics.mode) == ("work-1", "vector")
-    assert memory.documents.search("", vector=vector, view="ids", top_k=1)[0].document == Document(
+    assert memory.documents.search("", vector=vector, view="ids", limit=1)[0].document == Document(
         "work-1", "", revision=1
     )
 
 
 def test_a_blank_query_or_a_limit_of_zero_finds_nothing(memory: Client) -> None:
     assert not memory.documents.search(" ")
-    assert not memory.documents.search("window", top_k=0)
+    assert not memory.documents.search("window", limit=0)
 
 
 def test_a_missing_document_is_not_found(memory: Client) -> None:

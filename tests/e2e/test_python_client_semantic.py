@@ -109,7 +109,7 @@ def test_a_search_filters_first_and_counts_what_it_left_out(client: Client) -> N
     client.semantic.add("Bob drinks green tea.", user="bob")
 
     answer = client.semantic.search(
-        "Ada drinks green tea", user="ada", where=F("importance") >= 0.3, top_k=1, min_similarity=0.0
+        "Ada drinks green tea", user="ada", where=F("importance") >= 0.3, limit=1, min_similarity=0.0
     )
 
     assert len(answer) == 1
@@ -355,7 +355,7 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
         assert [each.error for each in results] == [None] * 3
         note = await memory.semantic.get(results[0].memory_id)
         assert [each.content async for each in memory.semantic.list(page_size=1)] == ["note 0", "note 1", "note 2"]
-        assert (await memory.semantic.search("note 0", user="ada", top_k=1))[0].memory == note
+        assert (await memory.semantic.search("note 0", user="ada", limit=1))[0].memory == note
         assert (await memory.semantic.status()).record_count == 3
         assert (await memory.semantic.create_snapshot()).snapshot_time is None
         assert (await memory.semantic.delete_many([each.memory_id for each in results])).deleted_count == 3

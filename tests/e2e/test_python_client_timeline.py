@@ -133,9 +133,9 @@ def test_a_window_holds_what_happened_in_it_newest_first_and_page_by_page(client
     assert contents(client.timeline.search()) == stories(0, 24, 48, 72)
     assert contents(client.timeline.search(last_days=2)) == stories(0, 24)
     assert contents(client.timeline.search(until=until, min_importance=0.03)) == stories(72, 960)
-    first = client.timeline.search(since=since, until=until, top_k=2)
+    first = client.timeline.search(since=since, until=until, limit=2)
     assert contents(first) == stories(24, 48)
-    rest = client.timeline.search(since=since, until=until, top_k=2, page_token=first.next_page_token)
+    rest = client.timeline.search(since=since, until=until, limit=2, page_token=first.next_page_token)
     assert (contents(rest), rest.next_page_token) == (stories(72), "")
     assert contents(client.timeline.list(since=LONG_AGO, page_size=2)) == stories(0, 24, 48, 72, 960)
     assert contents(client.timeline.list(last_days=36_500)) == stories(0, 24, 48, 72, 960)
@@ -329,7 +329,7 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
         assert [each.error for each in results] == [None] * 3
         receipt = await memory.timeline.add("task", "Call the bank.", user="bob", event_time=NOW - 9 * HOUR)
         assert (await memory.timeline.get(receipt.event_id)).content == "Call the bank."
-        assert contents(await memory.timeline.search(user="ada", top_k=2)) == stories(0, 1)
+        assert contents(await memory.timeline.search(user="ada", limit=2)) == stories(0, 1)
         assert contents([each async for each in memory.timeline.list(user="ada", page_size=1)]) == stories(0, 1, 2)
         assert contents([each async for each in memory.timeline.list(user="ada", page_size=1)]) == stories(0, 1, 2)
         assert contents((await memory.timeline.list_page(page_size=1)).events) == stories(0)

@@ -152,7 +152,7 @@ async def test_the_client_and_its_command_say_that_there_is_more(connection: Con
 
 def _search_and_look(address: str) -> None:
     with Client(address) as client:
-        whole, cut = client.documents.search("rank4", top_k=1), client.documents.search("grape")
+        whole, cut = client.documents.search("rank4", limit=1), client.documents.search("grape")
     assert [(len(answer), answer.truncated) for answer in (whole, cut)] == [(1, False), (len(FITTING), True)]
     all_shown, cut_off = run(address, "search", "rank4", "--top-k", "1"), run(address, "search", "grape")
     assert (all_shown.returncode, all_shown.stderr) == (0, "")

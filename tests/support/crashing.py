@@ -91,7 +91,7 @@ class Trial:
         with Client(self.server.address) as client:
             for doc_id in self.rng.sample(sorted(STABLE), 4):
                 for mode in ("hybrid", "keyword", "vector"):
-                    found = [hit.doc_id for hit in client.documents.search(STABLE[doc_id], top_k=1, mode=mode)]
+                    found = [hit.doc_id for hit in client.documents.search(STABLE[doc_id], limit=1, mode=mode)]
                     assert found == [doc_id], f"the {mode} search for {doc_id} found {found}"
         assert time.monotonic() < deadline, f"searches took longer than {ANSWER_WITHIN_S:g} s after the restart"
 

@@ -159,7 +159,7 @@ async def _asked_of_documents(client: AsyncClient) -> AsyncIterator[tuple[str, A
         for mode in ("hybrid", "vector", "keyword"):
             yield (
                 f"search {mode} {query}",
-                (await client.documents.search(query, mode=mode, top_k=10, view="full")).to_dict(),
+                (await client.documents.search(query, mode=mode, limit=10, view="full")).to_dict(),
             )
 
 
@@ -202,7 +202,7 @@ async def _asked_of_statements(client: AsyncClient) -> AsyncIterator[tuple[str, 
         conflicts = (await client.conflicts.detect(each.memory_id)).to_dict()
         yield f"conflicts of {each.memory_id}", conflicts
     for query in QUERIES:
-        answer = await client.semantic.search(query, top_k=50, min_similarity=0.0)
+        answer = await client.semantic.search(query, limit=50, min_similarity=0.0)
         yield f"similar {query}", answer.to_dict()
     yield "decisions", [each.to_dict() async for each in client.conflicts.list_decisions()]
     yield "rules", await client.rules.export()
@@ -217,5 +217,5 @@ async def _asked_of_events(client: AsyncClient) -> AsyncIterator[tuple[str, Any]
     yield "summary", (await client.timeline.summarize()).to_dict()
     for event in events[:5]:
         yield f"event {event.event_id}", (await client.timeline.get(event.event_id)).to_dict()
-    window = await client.timeline.search(since=TIME, until=TIME + timedelta(days=9), user="ada", top_k=7)
+    window = await client.timeline.search(since=TIME, until=TIME + timedelta(days=9), user="ada", limit=7)
     yield "window", window.to_dict()

@@ -175,7 +175,7 @@ class RuleExistsError(AlreadyExistsError):
 
 
 class MemoryExistsError(AlreadyExistsError):
-    """A memory has this id already; it may be forgotten."""
+    """A memory has this id already; it may be deleted and not purged."""
 
 
 class FactExistsError(AlreadyExistsError):

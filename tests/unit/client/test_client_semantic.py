@@ -198,7 +198,7 @@ def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
     )
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
         found = client.semantic.search(
-            "home", user="ada", created_from=NOON, where=F("importance") >= 0.5, top_k=1, min_similarity=0
+            "home", user="ada", created_from=NOON, where=F("importance") >= 0.5, limit=1, min_similarity=0
         )
         client.semantic.search(vector=[1, 0])
 
@@ -221,7 +221,7 @@ def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
         (lambda client: client.semantic.add("a", user="u", importance="high"), "importance"),
         (lambda client: client.semantic.add("a", user="u", create_time=datetime(2026, 5, 1)), "create_time"),
         (lambda client: client.semantic.search("a", user=""), "user"),
-        (lambda client: client.semantic.search("a", top_k=0), "top_k"),
+        (lambda client: client.semantic.search("a", limit=0), "limit"),
         (lambda client: client.semantic.search("a", view="all"), "view"),
         (lambda client: client.semantic.delete_many("m-1"), "memory_ids"),
         (lambda client: client.conflicts.unmerge(), "target"),

@@ -119,7 +119,7 @@ def test_an_event_without_a_time_gets_the_current_time() -> None:
     ("arguments", "expected"),
     [
         ({}, pb.QueryWindowRequest(limit=50)),
-        ({"last_days": 7, "top_k": -1}, pb.QueryWindowRequest(last_days=7, limit=-1)),
+        ({"last_days": 7, "limit": -1}, pb.QueryWindowRequest(last_days=7, limit=-1)),
         ({"view": "ids"}, pb.QueryWindowRequest(limit=50, view=common_pb2.VIEW_IDS)),
         ({"last_days": 2**40}, pb.QueryWindowRequest(last_days=2**31 - 1, limit=50)),
         ({"until": NOON}, pb.QueryWindowRequest(range=common_pb2.TimeRange(end_time=stamp(NOON)), limit=50)),
@@ -300,7 +300,7 @@ def test_the_status_says_what_was_lost() -> None:
         (lambda client: client.timeline.search(since=datetime(2026, 5, 1)), "since"),
         (lambda client: client.timeline.search("tea", mode="guess"), "mode"),
         (lambda client: client.timeline.search(view="basic"), "view"),
-        (lambda client: client.timeline.search(top_k=0), "top_k"),
+        (lambda client: client.timeline.search(limit=0), "limit"),
         (lambda client: client.timeline.search(user=""), "user"),
         (lambda client: client.timeline.search(event_types="task"), "event_types"),
         (lambda client: client.timeline.search(event_types=[]), "event_types"),

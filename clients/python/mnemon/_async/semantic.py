@@ -97,7 +97,7 @@ class AsyncSemantic(AsyncService):
         query: str = "",
         *,
         vector: Sequence[float] | None = None,
-        top_k: int = 3,
+        limit: int = 3,
         min_similarity: float = 0.7,
         view: str = values.View.STANDARD,
         timeout: float | None = None,
@@ -105,7 +105,7 @@ class AsyncSemantic(AsyncService):
     ) -> semantic.SimilarityAnswer:
         """Finds the statements most similar to a text or a vector, best first. A blank query finds nothing.
 
-        It returns at most `top_k` results, 1 to 100, with a cosine similarity of at least `min_similarity`, 0 to 1.
+        It returns at most `limit` results, 1 to 100, with a cosine similarity of at least `min_similarity`, 0 to 1.
         `which` are the keyword arguments of `SemanticFilters`, such as `user="ada"` or `where=F("importance") >= 0.5`.
         They apply before the search, so that they never hide a match. `view` is "ids" (ids, revisions and similarities
         only), "standard", or "full", which adds vectors. The diagnostics of the answer count what each filter left out.
@@ -113,7 +113,7 @@ class AsyncSemantic(AsyncService):
         request = semantic_requests.search(
             query,
             vector=vector,
-            top_k=top_k,
+            limit=limit,
             min_similarity=min_similarity,
             which=which,
             view=view,

@@ -63,7 +63,7 @@ class OwnTool:
 
 async def _search_knowledge(client: AsyncClient, identity: Identity, given: KnowledgeSearch) -> str:
     answer = await client.documents.search(
-        given.query, top_k=given.limit, filters=given.filter, scope=identity.documents
+        given.query, limit=given.limit, filters=given.filter, scope=identity.documents
     )
     found = (
         {
@@ -88,7 +88,7 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
         # Without a start, the server would only search the last 30 days.
         since=_in_utc(given.since) or _BEGINNING,
         until=_in_utc(given.until),
-        top_k=given.limit,
+        limit=given.limit,
         **which,
     )
     return _json((_told(event.to_dict()) for event in answer), truncated=answer.truncated)

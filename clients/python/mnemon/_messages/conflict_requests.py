@@ -2,9 +2,10 @@
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import limit_to_pb
 from mnemon._messages.rules import arbitration_to_pb, detection_to_pb, merge_to_pb
 from mnemon._messages.semantic import statement_to_pb
-from mnemon._messages.semantic_requests import limit_to_pb, request_id_to_pb
+from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import semantic
 from mnemon._values.rules import MergeRule
 from mnemon.v1 import conflicts_pb2 as pb
@@ -18,7 +19,7 @@ def detect(
         candidate=_reference_to_pb("candidate", candidate),
         rule=convert.text("rule", rule),
         detection=detection_to_pb(detection),
-        limit=limit_to_pb("limit", limit),
+        limit=limit_to_pb(limit),
     )
 
 

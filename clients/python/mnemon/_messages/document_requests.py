@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import ids_filter
+from mnemon._messages.fields import ids_filter, limit_to_pb
 from mnemon._messages.memories import filter_to_pb, vector_to_pb
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike, as_filter
@@ -15,8 +15,6 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 
 DocumentLike: TypeAlias = values.Document | tuple[str, str] | tuple[str, str, Mapping[str, values.MetadataValue] | None]
 """A document for `put_many`: a `Document`, `(id, content)` or `(id, content, metadata)`."""
-
-_INT32_MAX = 2**31 - 1
 
 
 def index_document(
@@ -99,7 +97,7 @@ def search(
     query: str,
     *,
     vector: Sequence[float] | None,
-    top_k: int,
+    limit: int,
     filters: Mapping[str, values.FilterValue] | None,
     scope: values.Scope | None,
     where: FilterLike | None,
@@ -107,12 +105,12 @@ def search(
     min_score: float,
     view: str,
 ) -> pb.SearchDocumentsRequest:
-    """A search; `top_k` is at least 1."""
+    """A search; `limit` is at least 1."""
     return pb.SearchDocumentsRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
         mode=_mode(mode),
-        limit=min(top_k, _INT32_MAX),
+        limit=limit_to_pb(limit),
         min_score=min_score,
         filter=_filter(scope, where),
         view=_view(view),

@@ -7,14 +7,13 @@ from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import facts as fact_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import ids_filter
+from mnemon._messages.fields import ids_filter, int32_to_pb, limit_to_pb
 from mnemon._messages.memories import vector_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import documents as values
 from mnemon._values import facts
 from mnemon.v1 import facts_pb2 as pb
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _MODES = numbers_by_member(facts.PutMode, pb.DESCRIPTOR.enum_types_by_name["PutMode"])
 
 
@@ -84,18 +83,15 @@ def search(
     view: str,
 ) -> pb.SearchFactsRequest:
     """A search for facts."""
-    if limit == 0:
-        # On the wire, 0 means the default, which the caller does not mean.
-        raise invalid("limit", "must be at least 1")
     return pb.SearchFactsRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
         mode=_mode(mode),
-        limit=_int32(limit),
+        limit=limit_to_pb(limit),
         min_score=min_score,
         filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
         view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
-        offset=_int32(offset),
+        offset=int32_to_pb(offset),
     )
 
 
@@ -111,7 +107,7 @@ def list_page(
     """A page of facts."""
     return pb.ListFactsRequest(
         filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
-        page_size=_int32(page_size),
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
         show_versions=versions,
     )
@@ -124,8 +120,8 @@ def namespaces_page(
     return pb.ListNamespacesRequest(
         prefix=fact_convert.namespace_to_pb(prefix, "prefix"),
         suffix=fact_convert.namespace_to_pb(suffix, "suffix"),
-        max_depth=_int32(max_depth),
-        page_size=_int32(page_size),
+        max_depth=int32_to_pb(max_depth),
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
     )
 
@@ -189,7 +185,3 @@ def _mode(given: str | None) -> Any:
 
 def _ack(given: str) -> Any:
     return convert.ACKS_TO_PB[convert.choice("ack", given, values.AckLevel)]
-
-
-def _int32(given: int) -> int:
-    return max(_INT32_MIN, min(given, _INT32_MAX))

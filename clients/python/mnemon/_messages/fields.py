@@ -12,6 +12,7 @@ from mnemon._messages import documents as convert
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.filters import AnyOf, F, Filter
 
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _VALUES_MAX = 256
 """Most values of one condition."""
 
@@ -21,6 +22,19 @@ _Reader = Callable[[Any, str], Any]
 def texts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
     """These texts of a value, for the wire. Raises InvalidArgumentError if one is not text."""
     return {name: convert.text(name, getattr(value, name)) for name in names}
+
+
+def int32_to_pb(given: int) -> int:
+    """A number for the wire. A larger one does not fit into the message, and is out of range anyway."""
+    return max(_INT32_MIN, min(given, _INT32_MAX))
+
+
+def limit_to_pb(given: int | None) -> int:
+    """Most results, for the wire; None means the server's default."""
+    if given == 0:
+        # On the wire, 0 means the default, which the caller does not mean.
+        raise convert.invalid("limit", "must be at least 1")
+    return int32_to_pb(given or 0)
 
 
 def ids_to_pb(field: str, given: Iterable[str] | None) -> list[str]:

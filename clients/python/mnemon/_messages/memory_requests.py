@@ -11,12 +11,10 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from mnemon._messages import documents as convert
 from mnemon._messages import memories as memory_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import check_keywords, ids_filter
+from mnemon._messages.fields import check_keywords, ids_filter, limit_to_pb
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
-
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 # The path of each argument of an update in the message.
 _PATHS = {
@@ -67,7 +65,7 @@ def search_memories(
         query=convert.text("query", query),
         vector=memory_convert.vector_to_pb("vector", vector),
         mode=_mode(mode),
-        limit=_limit(limit),
+        limit=limit_to_pb(limit),
         min_score=min_score,
         filter=memory_convert.memory_filter_to_pb(which, min_confidence),
         view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
@@ -211,13 +209,6 @@ def _check_update(memory_id: str, given: Mapping[str, Any], set_metadata: Any, r
 
 def _mode(given: str | None) -> Any:
     return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
-
-
-def _limit(given: int) -> int:
-    if given == 0:
-        # On the wire, 0 means the default, which the caller does not mean.
-        raise invalid("limit", "must be at least 1")
-    return max(_INT32_MIN, min(given, _INT32_MAX))
 
 
 def _request_id(given: str | None) -> str:

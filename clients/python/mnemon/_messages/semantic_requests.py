@@ -9,14 +9,13 @@ from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import semantic as semantic_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import ids_to_pb
+from mnemon._messages.fields import ids_to_pb, limit_to_pb
 from mnemon._messages.memories import vector_to_pb
 from mnemon._values import documents as values
 from mnemon._values import semantic
 from mnemon.v1 import semantic_pb2 as pb
 
 _POLICIES = numbers_by_member(semantic.ConflictPolicy, pb.DESCRIPTOR.enum_types_by_name["ConflictPolicy"])
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def save(
@@ -48,7 +47,7 @@ def search(
     query: str,
     *,
     vector: Sequence[float] | None,
-    top_k: int,
+    limit: int,
     min_similarity: float,
     which: semantic.SemanticFilters,
     view: str,
@@ -57,7 +56,7 @@ def search(
     return pb.SearchSimilarRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
-        limit=limit_to_pb("top_k", top_k),
+        limit=limit_to_pb(limit),
         min_score=min_similarity,
         filter=semantic_convert.semantic_filter_to_pb(which),
         view=_view(view),
@@ -113,11 +112,3 @@ def request_id_to_pb(given: str | None) -> str:
 
 def _view(given: str) -> Any:
     return convert.VIEWS_TO_PB[convert.choice("view", given, values.View)]
-
-
-def limit_to_pb(field: str, given: int | None) -> int:
-    """Most results, for the wire; None means the server's default."""
-    if given == 0:
-        # On the wire, 0 means the default, which the caller does not mean.
-        raise invalid(field, "must be at least 1")
-    return max(_INT32_MIN, min(given or 0, _INT32_MAX))

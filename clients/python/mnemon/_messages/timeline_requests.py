@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from mnemon._messages import documents as convert
 from mnemon._messages import timeline as timeline_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import ids_to_pb
+from mnemon._messages.fields import ids_to_pb, int32_to_pb, limit_to_pb
 from mnemon._messages.memories import time_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import documents as values
@@ -16,8 +16,7 @@ from mnemon._values import timeline
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
-TOP_K_DEFAULT = 50
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+LIMIT_DEFAULT = 50
 
 
 def record(event: timeline.EpisodicEvent, *, request_id: str | None) -> pb.RecordEventRequest:
@@ -40,7 +39,7 @@ def window(
     last_days: int | None,
     since: datetime | None,
     until: datetime | None,
-    top_k: int,
+    limit: int,
     mode: str | None,
     view: str,
     page_token: str,
@@ -50,19 +49,16 @@ def window(
     span = _range(since, until)
     if span is not None and last_days is not None:
         raise invalid("last_days", "says the window already; leave it out, or since and until")
-    if top_k == 0:
-        # On the wire, 0 means the default, which the caller does not mean.
-        raise invalid("top_k", "must be at least 1")
     request = pb.QueryWindowRequest(
         range=span,
         filter=timeline_convert.event_filter_to_pb(which),
-        limit=_int32(top_k),
+        limit=limit_to_pb(limit),
         view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
         page_token=convert.text("page_token", page_token),
         query=None if query is None else convert.text("query", query),
     )
     if last_days is not None:
-        request.last_days = _int32(last_days)
+        request.last_days = int32_to_pb(last_days)
     if mode is not None:
         request.mode = convert.MODES_TO_PB[convert.choice("mode", mode, values.SearchMode)]
     return request
@@ -72,7 +68,7 @@ def recent(*, page_size: int, page_token: str, which: timeline.EventFilters) -> 
     """A page of the newest events."""
     return pb.ListRecentEventsRequest(
         filter=timeline_convert.event_filter_to_pb(which),
-        page_size=_int32(page_size),
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
     )
 
@@ -132,8 +128,3 @@ def _range(since: datetime | None, until: datetime | None) -> common_pb2.TimeRan
         start_time=None if since is None else time_to_pb("since", since),
         end_time=None if until is None else time_to_pb("until", until),
     )
-
-
-def _int32(given: int) -> int:
-    # A larger number does not fit into the message, and is out of range anyway.
-    return max(_INT32_MIN, min(given, _INT32_MAX))

@@ -109,7 +109,7 @@ class Documents(Service):
         query: str,
         *,
         vector: Sequence[float] | None = None,
-        top_k: int = 5,
+        limit: int = 5,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
         where: FilterLike | None = None,
@@ -119,20 +119,20 @@ class Documents(Service):
         strict: bool = True,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
-        """Finds the documents most similar to a text or a vector, best first. `top_k` is at most 100.
+        """Finds the documents most similar to a text or a vector, best first. `limit` is at most 100.
 
-        A blank query without a vector finds nothing, and so does a `top_k` of 0. `mode` is "hybrid", "vector" or
+        A blank query without a vector finds nothing, and so does a `limit` of 0. `mode` is "hybrid", "vector" or
         "keyword"; None means hybrid, or vector if only a vector is given. Every result has all pairs of `filters` in
         its metadata, with the same type and value, and matches `where`, such as F("metadata.year") >= 2020. If one of
         `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored and listed
         in `ignored_filters`.
         """
-        if top_k <= 0:
+        if limit <= 0:
             return convert.no_answer(mode)
         request = requests.search(
             query,
             vector=vector,
-            top_k=top_k,
+            limit=limit,
             filters=filters,
             scope=scope,
             where=where,

@@ -91,7 +91,7 @@ class Timeline(Service):
         last_days: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        top_k: int = timeline_requests.TOP_K_DEFAULT,
+        limit: int = timeline_requests.LIMIT_DEFAULT,
         mode: str | None = None,
         view: str = values.View.STANDARD,
         page_token: str = "",
@@ -101,7 +101,7 @@ class Timeline(Service):
         """Returns the newest events of a window of time; with a `query`, those that match its text best, best first.
 
         The window is the `last_days`, or from `since` to `until`, both inclusive and both optional. The default is the
-        last 30 days. `top_k` is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read 100,000 events. It
+        last 30 days. `limit` is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read 100,000 events. It
         may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one page, and a blank
         text finds nothing. `mode` is "hybrid", "vector" or "keyword"; without embeddings, events are found by word. The
         `view` "ids" returns only ids. `which` are the keyword arguments of `EventFilters`, such as `user="ada"`.
@@ -111,7 +111,7 @@ class Timeline(Service):
             last_days=last_days,
             since=since,
             until=until,
-            top_k=top_k,
+            limit=limit,
             mode=mode,
             view=view,
             page_token=page_token,
@@ -170,7 +170,7 @@ class Timeline(Service):
             last_days=last_days,
             since=since,
             until=until,
-            top_k=page_size or timeline_requests.TOP_K_DEFAULT,
+            limit=page_size or timeline_requests.LIMIT_DEFAULT,
             page_token=page_token,
             timeout=timeout,
             **which,

@@ -304,5 +304,5 @@ class MemoryStatus(JsonValue):
     collection: str
     memory_count: int
     deleted_count: int
-    """Memories that are forgotten but not purged."""
+    """Memories that are deleted but not purged."""
     index: VectorIndexStatus

@@ -176,7 +176,7 @@ class SimilarityDiagnostics(JsonValue):
     filtered_by_threshold: int
     """Left out by `min_similarity`."""
     matched_count: int
-    """Passed all filters, before `top_k`."""
+    """Passed all filters, before `limit`."""
     filtered_count: int
     """Left out by any filter."""
     returned: int

@@ -51,7 +51,7 @@ def search(
 ) -> None:
     """Find the documents nearest to QUERY, best first."""
     answer = session.client.documents.search(
-        query, top_k=top_k, mode=mode, min_score=min_score, strict=not lenient, **which
+        query, limit=top_k, mode=mode, min_score=min_score, strict=not lenient, **which
     )
     note_cut(truncated=answer.truncated)
     if as_json:

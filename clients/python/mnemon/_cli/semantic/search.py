@@ -39,7 +39,7 @@ def similar(
     least = min_similarity
     if least is None:
         least = MIN_SIMILARITY if as_json else 0.0
-    answer = session.client.semantic.search(query, top_k=top_k, min_similarity=least, **which)
+    answer = session.client.semantic.search(query, limit=top_k, min_similarity=least, **which)
     note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())

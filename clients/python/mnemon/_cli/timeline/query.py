@@ -52,7 +52,7 @@ def show_timeline(
             raise click.UsageError("--limit 0 does not go with QUERY: the best are at most 1,000")
         # Otherwise the server would only search the last 30 days, but a command without a time means all.
         answer = session.client.timeline.search(
-            query, since=since or _BEGINNING, until=until, mode=mode, top_k=limit, **which
+            query, since=since or _BEGINNING, until=until, mode=mode, limit=limit, **which
         )
         _show_answer(session, answer, as_json=as_json)
         return
