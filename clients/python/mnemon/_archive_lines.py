@@ -1,4 +1,4 @@
-"""Converts the lines of an archive, as JSON holds them, to messages of the wire, and back.
+"""Converts the lines of an archive, as JSON holds them, to protobuf messages, and back.
 
 Values keep their types: 5 is a whole number and 5.0 is not, a time is {"time": "2026-01-31T12:00:00Z"}. A vector is the
 base64 of its numbers as little-endian 32-bit floats.
@@ -198,7 +198,7 @@ def kind_of(record: pb.ArchivedRecord) -> str:
 
 
 def selection_to_pb(kinds: Any, namespace: Any, scope: Any, *, exact_namespace: bool) -> pb.ExportSelection:
-    """What is to be exported, for the wire."""
+    """The selection of an export, as a message."""
     names = [kinds] if isinstance(kinds, str) else kinds
     selection = pb.ExportSelection(
         kinds=[_KINDS_TO_PB[convert.choice("kinds", kind, RecordKind)] for kind in names],

@@ -42,7 +42,7 @@ class Attempts:
         error = error_from_call(raised, address=self._address, timeout=self._limit_s)
         pause_s = max(error.retry_after or 0.0, self._backoff_s) * random.uniform(1.0, 1.2)  # noqa: S311 -- no secret
         left = self.time_left()
-        # Other refusals, such as STORAGE_FULL, do not pass by waiting.
+        # Waiting does not help after other refusals, such as STORAGE_FULL.
         if not repeatable or error.reason != "TOO_MANY_REQUESTS" or (left is not None and pause_s >= left):
             raise error from raised
         self._backoff_s = min(2 * self._backoff_s, _BACKOFF_S_MAX)

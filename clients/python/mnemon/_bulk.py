@@ -146,7 +146,7 @@ class Batcher(Generic[_Given, _Result]):
 
 
 class Resumption(Generic[_Result]):
-    """Batches sent and not yet answered, and how long to wait before a broken stream is taken up again.
+    """Batches sent and not yet answered, and how long to wait before a broken stream is resumed.
 
     A stream that was never answered is tried four times, so that a wrong address is reported within a second. One that
     was answered before is retried for about half a minute, which is enough for a restart of the server. A server that

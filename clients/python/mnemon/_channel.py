@@ -43,7 +43,7 @@ CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
 
 
 def resolve_address(given: str | None) -> str:
-    """The address to dial: the given one, else MNEMON_ADDRESS, else 127.0.0.1:50051; adds a missing port."""
+    """The address to dial: the given one, otherwise MNEMON_ADDRESS, otherwise 127.0.0.1:50051; adds a missing port."""
     address = given or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     if "://" in address and not address.startswith(("dns://", "unix://")):
         raise ValueError(f"{address!r} is a URL; an address is host:port, such as {DEFAULT_ADDRESS}")
@@ -124,7 +124,7 @@ class Target:
         return cls(resolved, chosen, timeout)
 
     def time_limit(self, timeout: float | None) -> float | None:
-        """The deadline of a call in seconds: its own, else the client's; None for an infinite one."""
+        """The deadline of a call in seconds: its own, otherwise the client's; None for an infinite one."""
         limit = self.timeout_s if timeout is None else timeout
         return None if math.isinf(limit) else limit
 

@@ -59,7 +59,7 @@ class Connection:
         *,
         repeatable: bool = True,
     ) -> _Response:
-        """Makes one call, and repeats it while that can help and `timeout` is not over. Raises MnemonError."""
+        """Makes one call, and repeats it while a retry can help and `timeout` has not passed. Raises MnemonError."""
         attempts = Attempts(self.target, timeout)
         if not self._places.acquire(timeout=attempts.time_left()):
             raise attempts.late()
@@ -131,7 +131,7 @@ class AsyncConnection:
         *,
         repeatable: bool = True,
     ) -> _Response:
-        """Makes one call, and repeats it while that can help and `timeout` is not over. Raises MnemonError."""
+        """Makes one call, and repeats it while a retry can help and `timeout` has not passed. Raises MnemonError."""
         attempts = Attempts(self.target, timeout)
         try:
             async with asyncio.timeout(attempts.time_left()):

@@ -67,7 +67,7 @@ class MnemonError(Exception):
     """Base of all errors of a call.
 
     `code` is the name of the gRPC status, such as "NOT_FOUND"; `reason` the name of the published reason, such as
-    "DOCUMENT_NOT_FOUND", empty if the server gave none; `request_id` what the server's log calls the call, if known.
+    "DOCUMENT_NOT_FOUND", empty if the server gave none; `request_id` the id of the call in the server's log, if known.
     """
 
     code = "UNKNOWN"
@@ -123,7 +123,7 @@ class InvalidPageTokenError(InvalidArgumentError):
 
 
 class InvalidCursorError(InvalidArgumentError):
-    """The cursor is damaged, forged, or was given out by another vault."""
+    """The cursor is damaged, forged, or was issued by another vault."""
 
 
 class NotFoundError(MnemonError):

@@ -134,7 +134,7 @@ class InvalidPageTokenError(InvalidArgumentError):
 
 
 class InvalidCursorError(InvalidArgumentError):
-    """The cursor is damaged, forged, or was given out by another vault."""
+    """The cursor is damaged, forged, or was issued by another vault."""
 
     reason = ErrorReason.INVALID_CURSOR
 

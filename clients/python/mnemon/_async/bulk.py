@@ -132,7 +132,7 @@ class _Stream:
         """Ends the stream at once. Does nothing if it has ended."""
         if self._call is not None:
             self._call.cancel()
-            self._outbox.put_nowait(None)  # otherwise the task that reads it would wait for ever
+            self._outbox.put_nowait(None)  # otherwise the task that reads it would wait forever
 
     async def _requests(self) -> AsyncIterator[Message]:
         while (request := await self._outbox.get()) is not None:

@@ -1,4 +1,4 @@
-"""The command group: the connection, and how errors reach the person."""
+"""The command group: the connection, and how errors are shown."""
 
 import re
 

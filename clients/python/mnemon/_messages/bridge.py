@@ -1,4 +1,4 @@
-"""Converts the values of the bridge to messages of the wire, and back."""
+"""Converts the values of the bridge to protobuf messages, and back."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def update(
     expected_revision: int | None,
     request_id: str | None,
 ) -> pb.UpdateRoutingPolicyRequest:
-    """A change for the wire: of all fields with a whole policy, otherwise of the given ones."""
+    """A change as a message: of all fields with a whole policy, otherwise of the given ones."""
     changed = replace(policy or bridge.RoutingPolicy(), **changes)
     return pb.UpdateRoutingPolicyRequest(
         policy=_policy_to_pb(changed),
@@ -72,7 +72,7 @@ def _policy_to_pb(policy: bridge.RoutingPolicy) -> pb.RoutingPolicy:
 
 
 def policy_from_pb(policy: pb.RoutingPolicy) -> bridge.RoutingPolicy:
-    """A policy of the wire. A choice that a later server adds is shown by its number."""
+    """The policy of a message. A choice that a later server adds is shown by its number."""
     return bridge.RoutingPolicy(
         min_importance=policy.min_importance if policy.HasField("min_importance") else None,
         event_types=tuple(policy.event_types),

@@ -1,4 +1,4 @@
-"""The answers of the conflict service, from the messages of the wire."""
+"""Converts protobuf messages to the answers of the conflict service."""
 
 from mnemon._enums import words_by_number
 from mnemon._messages.decisions import arbitration_from_pb, conflicts_from_pb, decision_from_pb, statistics_from_pb

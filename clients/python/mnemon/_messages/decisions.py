@@ -1,4 +1,4 @@
-"""The values of conflicts and decisions, from the messages of the wire."""
+"""Converts protobuf messages to conflicts and decisions."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ _SIDES = members_by_number(decisions.ArbitrationSide, _ENUMS["ArbitrationSide"])
 
 
 def conflicts_from_pb(conflicts: Iterable[pb.Conflict]) -> tuple[decisions.Conflict, ...]:
-    """Conflicts of the wire."""
+    """The conflicts of messages."""
     return tuple(
         decisions.Conflict(each.memory_id, _signals_from_pb(each.signals), each.severity) for each in conflicts
     )
@@ -51,7 +51,7 @@ def statistics_from_pb(statistics: pb.MergeStatistics) -> decisions.MergeStatist
 
 
 def decision_from_pb(decision: pb.Decision) -> decisions.Decision:
-    """A decision of the wire."""
+    """The decision of a message."""
     return decisions.Decision(
         decision_id=decision.decision_id,
         scope=convert.scope_from_pb(decision.scope),

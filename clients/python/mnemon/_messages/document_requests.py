@@ -73,7 +73,7 @@ def update_document(
     expected_revision: int | None,
     request_id: str | None,
 ) -> pb.UpdateDocumentRequest:
-    """A change of what is not None, and of single keys of the metadata."""
+    """A change of the fields that are not None, and of single keys of the metadata."""
     given = {"content": content, "metadata": metadata}
     parts = [f"scope.{name}" for name in scope] if isinstance(scope, Mapping) else ["scope"] * (scope is not None)
     request = pb.UpdateDocumentRequest(
@@ -177,7 +177,7 @@ def delete_documents(
     ack: str,
     request_id: str | None,
 ) -> pb.DeleteDocumentsRequest:
-    """A removal of the documents with these ids, or of all that match."""
+    """A request to remove the documents with these ids, or all that match."""
     if doc_ids is not None:
         where = ids_filter("doc_ids", doc_ids, "doc_id", alone=not filters and scope is None and where is None)
     return pb.DeleteDocumentsRequest(

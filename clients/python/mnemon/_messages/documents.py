@@ -1,4 +1,4 @@
-"""Converts the values of the client to messages of the wire, and back."""
+"""Converts the values of the client to protobuf messages, and back."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ def text(field: str, given: object) -> str:
 
 
 def metadata_to_pb(field: str, metadata: object) -> dict[str, common_pb2.MetadataValue]:
-    """Metadata for the wire. Raises InvalidArgumentError, which names the key, for an invalid value."""
+    """Metadata as messages. Raises InvalidArgumentError, which names the key, for an invalid value."""
     if not isinstance(metadata, Mapping):
         raise invalid(field, f"must be a mapping of keys to values, not {type(metadata).__name__}")
     return {text(f"{field} key", key): value_to_pb(f"{field}.{key}", value) for key, value in metadata.items()}
@@ -47,7 +47,7 @@ def keys(field: str, given: Iterable[str]) -> list[str]:
 
 
 def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str, common_pb2.MetadataValue]:
-    """Filters for the wire. An invalid value is sent unset, so that the server ignores and reports it."""
+    """Filters as messages. An invalid value is sent unset, so that the server ignores and reports it."""
     found = {}
     for key, value in (filters or {}).items():
         try:
@@ -60,7 +60,7 @@ def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str,
 
 
 def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
-    """One typed value for the wire. Raises InvalidArgumentError, which names the field, for an invalid value."""
+    """One typed value as a message. Raises InvalidArgumentError, which names the field, for an invalid value."""
     match value:
         case bool():
             return common_pb2.MetadataValue(bool_value=value)
@@ -83,7 +83,7 @@ def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
 
 
 def time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
-    """A time for the wire. Raises InvalidArgumentError, which names the field, if it has no time zone."""
+    """A time as a message. Raises InvalidArgumentError, which names the field, if it has no time zone."""
     if value.tzinfo is None:
         raise invalid(field, "must carry a time zone, such as datetime.now(UTC)")
     time = timestamp_pb2.Timestamp()
@@ -97,7 +97,7 @@ def time_from_pb(message: Message, field: str) -> datetime | None:
 
 
 def value_from_pb(key: str, value: common_pb2.MetadataValue) -> values.MetadataValue:
-    """One typed value of the wire."""
+    """The value of a message, with its type."""
     match value.WhichOneof("kind"):
         case "string_value":
             return value.string_value
@@ -115,24 +115,24 @@ def value_from_pb(key: str, value: common_pb2.MetadataValue) -> values.MetadataV
 
 
 def metadata_from_pb(metadata: Mapping[str, common_pb2.MetadataValue]) -> dict[str, values.MetadataValue]:
-    """Metadata of the wire."""
+    """The metadata of a message."""
     return {key: value_from_pb(key, value) for key, value in metadata.items()}
 
 
 def scope_to_pb(scope: values.Scope | None) -> common_pb2.Scope | None:
-    """The scope for the wire."""
+    """A scope as a message."""
     if scope is None:
         return None
     return common_pb2.Scope(**{name: text(f"scope.{name}", getattr(scope, name)) for name in values.SCOPE_FIELDS})
 
 
 def scope_from_pb(scope: common_pb2.Scope) -> values.Scope:
-    """A scope of the wire."""
+    """The scope of a message."""
     return values.Scope(*(getattr(scope, name) for name in values.SCOPE_FIELDS))
 
 
 def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
-    """A document of the wire."""
+    """The document of a message."""
     return values.Document(
         doc_id=document.doc_id,
         content=document.content,

@@ -60,7 +60,7 @@ def get_many(names: Iterable[tuple[Iterable[str], str]]) -> pb.BatchGetFactsRequ
 
 
 def get_remaining(response: pb.BatchGetFactsResponse) -> pb.BatchGetFactsRequest:
-    """A read of what an answer had no room for."""
+    """A request for the facts that did not fit into an answer."""
     return pb.BatchGetFactsRequest(names=response.remaining)
 
 
@@ -155,7 +155,7 @@ def delete_many(
     dry_run: bool,
     request_id: str | None,
 ) -> pb.DeleteFactsRequest:
-    """A removal of the facts with these keys, or of all that match."""
+    """A request to remove the facts with these keys, or all that match."""
     if keys is not None:
         where = ids_filter("keys", keys, "key", alone=where is None)
     return pb.DeleteFactsRequest(

@@ -1,4 +1,4 @@
-"""Converts the values of facts to messages of the wire, and back."""
+"""Converts the values of facts to protobuf messages, and back."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -15,14 +15,14 @@ from mnemon.v1 import facts_pb2 as pb
 
 
 def namespace_to_pb(given: object, field: str = "namespace") -> list[str]:
-    """Labels for the wire; a bare text is not a sequence of labels."""
+    """Labels of a namespace; a bare text is not a sequence of labels."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise invalid(field, f"must be a sequence of labels, such as ({str(given)[:80]!r},)")
     return [convert.text(f"{field}[{number}]", label) for number, label in enumerate(given)]
 
 
 def fact_to_pb(fact: facts.Fact) -> pb.Fact:
-    """A fact for the wire, without what only the server sets."""
+    """A fact as a message, without the fields that only the server sets."""
     message = pb.Fact(
         namespace=namespace_to_pb(fact.namespace),
         key=convert.text("key", fact.key),
@@ -40,7 +40,7 @@ def fact_to_pb(fact: facts.Fact) -> pb.Fact:
 
 
 def fact_from_pb(fact: pb.Fact) -> facts.Fact:
-    """A fact of the wire."""
+    """The fact of a message."""
     return facts.Fact(
         namespace=tuple(fact.namespace),
         key=fact.key,
@@ -152,7 +152,7 @@ def _index_to_pb(given: object) -> pb.FactIndex | None:
         raise invalid("index", 'must be paths such as ["title", "messages[*].text"], False for none, or None')
     paths = [convert.text(f"index[{number}]", path) for number, path in enumerate(given)]
     if not paths:
-        # On the wire, an empty list means the default, but the caller means no path.
+        # In the message, an empty list means the default, but the caller means no path.
         raise invalid("index", "must name a path; False searches nothing, and None what is usual")
     return pb.FactIndex(paths=paths)
 

@@ -1,4 +1,4 @@
-"""Converts the values of the change feed to messages of the wire, and back."""
+"""Converts the values of the change feed to protobuf messages, and back."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -82,7 +82,7 @@ def page_from_pb(response: pb.ListChangesResponse) -> changes.ChangePage:
 
 
 def change_from_pb(change: pb.Change) -> changes.Change:
-    """A change of the wire."""
+    """The change of a message."""
     time = change.commit_time
     return changes.Change(
         change.change_id,

@@ -1,4 +1,4 @@
-"""Fields that values and the messages of the wire have in common."""
+"""Fields that values and protobuf messages have in common."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -20,7 +20,7 @@ _Reader = Callable[[Any, str], Any]
 
 
 def texts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """These texts of a value, for the wire. Raises InvalidArgumentError if one is not text."""
+    """These texts of a value, for its message. Raises InvalidArgumentError if one is not text."""
     return {name: convert.text(name, getattr(value, name)) for name in names}
 
 

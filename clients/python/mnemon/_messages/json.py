@@ -1,4 +1,4 @@
-"""Converts JSON objects to messages of the wire, and back, which know no whole numbers."""
+"""Converts JSON objects to protobuf messages, which have no whole numbers, and back."""
 
 import math
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from mnemon._messages.documents import invalid, text
 
 LEVELS_MAX = 32
 WHOLE_MAX = 2**53
-"""The largest whole number, either way, below which a double is exact."""
+"""Doubles are exact for whole numbers up to this one, positive or negative."""
 
 
 def object_to_pb(field: str, given: object) -> struct_pb2.Struct:
-    """A JSON object for the wire. Raises InvalidArgumentError, with the path, for an invalid value."""
+    """A JSON object as a message. Raises InvalidArgumentError, with the path, for an invalid value."""
     message = struct_pb2.Struct()
     _fill_object(message, field, given, LEVELS_MAX)
     return message
 
 
 def object_from_pb(message: struct_pb2.Struct) -> dict[str, Any]:
-    """A JSON object of the wire, its keys sorted; a double that is a whole number within 2^53 becomes one."""
+    """The JSON object of a message, its keys sorted; a double that is a whole number within 2^53 becomes one."""
     # A message has no order, and a different order each time would defeat prompt caches.
     return {key: _value_from_pb(value) for key, value in sorted(message.fields.items())}
 

@@ -1,4 +1,4 @@
-"""Converts the values of memories to messages of the wire, and back."""
+"""Converts the values of memories to protobuf messages, and back."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -40,7 +40,7 @@ _STATUSES: dict[int, values.HealthStatus] = {
 
 
 def memory_to_pb(memory: memories.Memory) -> pb.Memory:
-    """A memory for the wire, without what only the server sets."""
+    """A memory as a message, without the fields that only the server sets."""
     return pb.Memory(
         **texts_of(memory, memories.TEXTS),
         scope=convert.scope_to_pb(memory.scope),
@@ -51,7 +51,7 @@ def memory_to_pb(memory: memories.Memory) -> pb.Memory:
 
 
 def memory_from_pb(memory: pb.Memory) -> memories.Memory:
-    """A memory of the wire."""
+    """The memory of a message."""
     return memories.Memory(
         **_fields_of(memory),
         # A policy that a later server adds is shown by its number.
@@ -61,7 +61,7 @@ def memory_from_pb(memory: pb.Memory) -> memories.Memory:
 
 
 def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | None:
-    """A vector for the wire. Raises InvalidArgumentError if it is empty or holds anything but numbers."""
+    """A vector for a message. Raises InvalidArgumentError if it is empty or holds anything but numbers."""
     if given is None:
         return None
     try:
@@ -96,7 +96,7 @@ def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float | N
 
 
 def filter_to_pb(given: filters.Filter) -> common_pb2.Filter:
-    """A filter for the wire."""
+    """A filter as a message."""
     match given:
         case filters.AllOf(parts):
             return common_pb2.Filter(all_of=_filters_to_pb(parts))
@@ -117,7 +117,7 @@ def filter_to_pb(given: filters.Filter) -> common_pb2.Filter:
 
 
 def time_to_pb(field: str, given: object) -> Any:
-    """A time for the wire."""
+    """A time as a message."""
     if not isinstance(given, datetime):
         raise invalid(field, f"must be a datetime with a time zone, not {type(given).__name__}")
     return convert.time_to_pb(field, given)
@@ -196,7 +196,7 @@ def _filters_to_pb(parts: Iterable[filters.Filter]) -> common_pb2.FilterList:
 
 
 def some_text(field: str, given: object) -> str:
-    """Text of a filter. Raises InvalidArgumentError if it is empty, which would mean all on the wire."""
+    """Text of a filter. Raises InvalidArgumentError if it is empty, because an empty text in a message means all."""
     found = convert.text(field, given)
     if not found:
         raise invalid(field, f'must not be empty: leave it out, or say where=~F("{field}").exists()')

@@ -73,14 +73,14 @@ def list_page(*, order: str, page_size: int, page_token: str) -> pb.ListRulesReq
 
 
 def find_matching(candidate: semantic.SemanticMemory) -> pb.FindMatchingRuleRequest:
-    """A question for the rule that applies."""
+    """A request for the rule that applies."""
     if not isinstance(candidate, semantic.SemanticMemory):
         raise invalid("candidate", "must be a SemanticMemory")
     return pb.FindMatchingRuleRequest(candidate=statement_to_pb(candidate))
 
 
 def resolve(name: str) -> pb.ResolveRuleRequest:
-    """A read of one rule with all that it inherits."""
+    """A request for one rule with all that it inherits."""
     return pb.ResolveRuleRequest(name=convert.text("name", name))
 
 
@@ -97,5 +97,5 @@ def load(
 
 
 def reset(*, request_id: str | None) -> pb.ResetRulesRequest:
-    """The rules of a new vault, asked for."""
+    """A request to reset the rules to those of a new vault."""
     return pb.ResetRulesRequest(request_id=request_id_to_pb(request_id))

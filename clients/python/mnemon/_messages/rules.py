@@ -1,7 +1,7 @@
-"""Converts merge rules as JSON values to messages of the wire, and back.
+"""Converts merge rules as JSON values to protobuf messages, and back.
 
 The keys of a rule are the names of the message's fields; a length of time is a number of seconds, under the name with
-"_s" behind it, and a value of an enumeration is its name in lower case with hyphens.
+the suffix "_s", and a value of an enumeration is its name in lower case with hyphens.
 """
 
 import json
@@ -30,14 +30,14 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def rule_to_pb(rule: object, path: str = "rule") -> pb.MergeRuleConfig:
-    """A rule for the wire. Raises InvalidArgumentError with the path of every invalid key and value."""
+    """A rule as a message. Raises InvalidArgumentError with the path of every invalid key and value."""
     message, violations = _filled(rule, path)
     _refuse(violations)
     return message
 
 
 def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
-    """Rules for the wire. Raises InvalidArgumentError as `rule_to_pb` does, with paths such as "rules[0].merge"."""
+    """Rules as messages. Raises InvalidArgumentError as `rule_to_pb` does, with paths such as "rules[0].merge"."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise invalid("rules", "must be several rules, such as export() returns")
     filled = [_filled(rule, f"rules[{index}]") for index, rule in enumerate(given)]
@@ -46,17 +46,17 @@ def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
 
 
 def detection_to_pb(given: object) -> decisions_pb2.DetectionConfig | None:
-    """The "detection" of a rule for the wire; None if the rule has none."""
+    """The "detection" of a rule as a message; None if the rule has none."""
     return None if given is None else _fill_checked(decisions_pb2.DetectionConfig(), given, "detection")
 
 
 def arbitration_to_pb(given: object) -> decisions_pb2.ArbitrationConfig | None:
-    """The "arbitration" of a rule for the wire; None if the rule has none."""
+    """The "arbitration" of a rule as a message; None if the rule has none."""
     return None if given is None else _fill_checked(decisions_pb2.ArbitrationConfig(), given, "arbitration")
 
 
 def merge_to_pb(given: object) -> decisions_pb2.MergeConfig | None:
-    """The "merge" of a rule for the wire; None if the rule has none."""
+    """The "merge" of a rule as a message; None if the rule has none."""
     return None if given is None else _fill_checked(decisions_pb2.MergeConfig(), given, "merge")
 
 
@@ -66,7 +66,7 @@ def field_to_pb(path: str) -> str:
 
 
 def rule_from_pb(message: Message) -> dict[str, Any]:
-    """A rule of the wire, or a part of one, as JSON values."""
+    """A rule's message, or a part of one, as JSON values."""
     return {
         _key(field): _value_from_pb(field, value) for field, value in message.ListFields() if field.name != _OUTPUT_ONLY
     }
@@ -170,7 +170,7 @@ def _numbers(value: object) -> dict[str, float]:
 
 
 def _several(field: Any, value: object) -> list[Any]:
-    # The wire cannot distinguish an empty list from a missing one.
+    # A message cannot distinguish an empty list from a missing one.
     if not isinstance(value, list | tuple) or not value:
         item = f"of {_choices(field)}" if field.enum_type else "texts"
         raise _MisfitError(f"a list of one or more {item}")

@@ -20,7 +20,7 @@ _STATES = members_by_number(semantic.IndexState, common_pb2.State.DESCRIPTOR)
 
 
 def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = False) -> pb.SemanticMemory:
-    """A statement for the wire, without what only the server sets; with its vector if `with_embedding` is set."""
+    """A statement as a message, without the fields that only the server sets; with its vector if requested."""
     message = pb.SemanticMemory(
         **texts_of(memory, semantic.TEXTS),
         scope=convert.scope_to_pb(memory.scope),
@@ -35,12 +35,12 @@ def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = F
 
 
 def embedding_of(memory: semantic.SemanticMemory) -> list[float] | None:
-    """The statement's vector for the wire; None if it has none."""
+    """The statement's vector as a message field; None if it has none."""
     return vector_to_pb("embedding", memory.embedding) if len(memory.embedding) else None
 
 
 def statement_from_pb(memory: pb.SemanticMemory) -> semantic.SemanticMemory:
-    """A statement of the wire."""
+    """The statement of a message."""
     return semantic.SemanticMemory(**_fields_of(memory))
 
 
@@ -144,7 +144,7 @@ def snapshot_from_pb(response: pb.CreateSnapshotResponse) -> semantic.SnapshotRe
 
 
 def share_to_pb(field: str, given: object) -> float | None:
-    """A number from 0 to 1 for the wire, whose range the server checks; None means unknown."""
+    """A number from 0 to 1, whose range the server checks; None means unknown."""
     if given is None:
         return None
     if not isinstance(given, int | float) or isinstance(given, bool):
@@ -153,7 +153,7 @@ def share_to_pb(field: str, given: object) -> float | None:
 
 
 def texts_to_pb(field: str, given: object) -> list[str]:
-    """Several texts for the wire. Raises InvalidArgumentError for a single text, which would be read as its letters."""
+    """A list of texts. Raises InvalidArgumentError for a single text, which would be read as its letters."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise invalid(field, f"must be several texts, such as [{given!r}]")
     return [convert.text(f"{field}[{index}]", each) for index, each in enumerate(given)]

@@ -1,4 +1,4 @@
-"""Information about a server, from the messages of the wire."""
+"""Converts protobuf messages to information about a server."""
 
 from mnemon._enums import members_by_number
 from mnemon._messages.documents import model_from_pb

@@ -1,4 +1,4 @@
-"""Converts the values of the timeline to messages of the wire, and back."""
+"""Converts the values of the timeline to protobuf messages, and back."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _STATES = members_by_number(timeline.TimelineState, common_pb2.State.DESCRIPTOR)
 
 
 def happened_to_pb(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
-    """An event for the wire, without what only the server sets."""
+    """An event as a message, without the fields that only the server sets."""
     message = pb.EpisodicEvent(
         **texts_of(event, timeline.TEXTS),
         scope=convert.scope_to_pb(event.scope),
@@ -191,6 +191,6 @@ def _lost_from_pb(lost: pb.LostRange) -> timeline.LostRange:
 def _some_types(given: object) -> list[str]:
     found = texts_to_pb("event_types", given)
     if not found:
-        # On the wire, an empty list means any type, but the caller means no type.
+        # In the message, an empty list means any type, but the caller means no type.
         raise invalid("event_types", "must name a type; leave it out for all")
     return found

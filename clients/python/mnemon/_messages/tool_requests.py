@@ -111,7 +111,7 @@ def _arguments(given: object) -> struct_pb2.Struct:
 
 
 def _actions(given: Iterable[str] | None) -> list[Any]:
-    # On the wire, an empty list means all, but the caller means no action.
+    # In the message, an empty list means all, but the caller means no action.
     return [] if given is None else [_ACTIONS[action] for action in definitions.permitted_actions(given)]
 
 

@@ -1,4 +1,4 @@
-"""Converts the values of tools to messages of the wire, and back."""
+"""Converts the values of tools to protobuf messages, and back."""
 
 from mnemon._enums import members_by_number
 from mnemon._messages.facts import match_from_pb

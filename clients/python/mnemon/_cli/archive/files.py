@@ -21,7 +21,7 @@ _FILE_MODE = 0o600
 def new_file(path: str) -> Iterator[TextIO]:
     """A file to write. It is synced and gets its name when the block succeeds; "-" is standard output.
 
-    Only its owner may read it.
+    Only its owner can read it.
     """
     if path == STDIN:
         yield sys.stdout
