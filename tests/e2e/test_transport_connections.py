@@ -28,7 +28,7 @@ EAGER_CLIENT = (
 async def test_trap_7_a_second_server_on_the_same_port_is_refused() -> None:
     async with bare_server() as connection:
         address = str(connection.server.address)
-        with pytest.raises(ConfigurationError, match=f"cannot listen on {address}: another program has the address"):
+        with pytest.raises(ConfigurationError, match=f"cannot listen on {address}: another program uses the address"):
             async with GrpcServer(Settings(listen=address)):
                 pass
         assert await health_of(connection, "liveness") == "SERVING"

@@ -144,7 +144,10 @@ async def test_a_clock_that_jumped_ahead_does_not_empty_the_log(week: Kept, capl
 
     assert week.names() == "abcdefghij"
     assert [record.message for record in caplog.records] == [
-        "most of the change log seems older than 30 days, 0:00:00; it goes in 24 hours, unless the clock is corrected"
+        (
+            "most of the change log seems older than 30 days, 0:00:00; it is removed in 24 hours"
+            " unless the clock is corrected"
+        )
     ]
 
     week.clock.now -= timedelta(days=3650)

@@ -113,7 +113,7 @@ class ChangeRetention(Periodic):
         is_credible = self._share.allows(aged, state.head - state.floor)
         if self._share.is_doubting and not was_doubting:
             log.warning(
-                "most of the change log seems older than %s; it will be removed in %.0f hours if the clock stays",
+                "most of the change log seems older than %s; it is removed in %.0f hours unless the clock is corrected",
                 self._settings.keep_for,
                 BELIEVED_AFTER_S / 3600,
             )
