@@ -67,6 +67,8 @@ class ReadBatcher(Generic[T]):
             while self._waiting:
                 together, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
                 await self._read([wanted for wanted in together if not wanted.waiter.done()])
+                # Calls that have arrived meanwhile join the next batch.
+                await asyncio.sleep(0)
         finally:
             self._reading = None
             # Some are left only if the threads were closed.
