@@ -150,6 +150,10 @@ bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as rat
 bench-scale: $(DEV)/.stamp ## How searches, memory and disk grow with the number of memories, up to a million, beside hnswlib alone; takes half an hour.
 	$(BIN)/python -m tests.bench.scale $(ARGS)
 
+.PHONY: bench-calls
+bench-calls: $(DEV)/.stamp ## Processor time of single calls, beside bare gRPC; ARGS="--before FOLDER" compares with another checkout; takes minutes.
+	$(BIN)/python -m tests.bench.calls $(ARGS)
+
 .PHONY: bench-semantic
 bench-semantic: $(DEV)/.stamp ## Speed of searches and resolving saves of semantic memory, as ratios to an exact scan and to plain saves; takes minutes.
 	$(BIN)/python -m tests.bench.semantic $(ARGS)

@@ -20,11 +20,14 @@ IDLE_SHARE_MAX = 0.05
 class Process:
     """A Python program on a free port of loopback."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, checkout: Path | None = None) -> None:
+        """Starts it, with the code of another checkout if one is given."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")}
+        if checkout is not None:
+            environment["PYTHONPATH"] = os.pathsep.join(map(str, (checkout / "server", checkout / "clients/python")))
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments], stdout=output, stderr=output, env=environment
+                [sys.executable, "-m", *arguments], stdout=output, stderr=output, env=environment, cwd=checkout
             )
 
     @property
@@ -42,15 +45,16 @@ class Process:
     def wait_until_idle(self) -> None:
         """Waits until background work is done: two seconds in which the process hardly used a processor."""
         deadline = monotonic() + IDLE_TIMEOUT_S
-        used = self._processor_s()
+        used = self.processor_s()
         while monotonic() < deadline:
             sleep(2.0)
-            before, used = used, self._processor_s()
+            before, used = used, self.processor_s()
             if used - before < 2.0 * IDLE_SHARE_MAX:
                 return
         raise TimeoutError("the program did not come to rest")
 
-    def _processor_s(self) -> float:
+    def processor_s(self) -> float:
+        """The processor time that it has used so far, in seconds."""
         times = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -69,7 +73,7 @@ class Process:
 class MnemonServer(Process):
     """Our server, on a folder that outlives it."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, checkout: Path | None = None) -> None:
         self.address = free_address()
         data = ["--data-dir", str(folder / "data"), "--knowledge-store-backend", "local"]
         super().__init__(
@@ -82,6 +86,7 @@ class MnemonServer(Process):
             "--log-level",
             "warning",
             *flags,
+            checkout=checkout,
         )
         with Client(self.address) as client:
             client.wait_until_ready(START_TIMEOUT_S)
