@@ -63,7 +63,7 @@ def test_passages_and_counts_are_those_of_the_same_tokenizer(embedder: Embedder,
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(ConfigurationError, match=r"mnemon\[sentence-transformers\]"):
+    with pytest.raises(ConfigurationError, match=r"mnemon-server\[sentence-transformers\]"):
         open_embedder(NAME, precision="fp32", model_dir=None, cache_dir=tmp_path)
 
 

@@ -22,7 +22,7 @@ from tests.support.server import until
 
 KEEP_FOR = 90 * DAY
 TOO_MANY = "retention would remove 60 of 100 events, more than the share of 0.5 that a sweep may remove, and is stopped"
-AHEAD = "the clock went 2.0 hours ahead, and retention is stopped until it is corrected, or has kept its time for a day"
+AHEAD = "the clock went 2.0 hours ahead, and retention is stopped until it is corrected, or a day has passed"
 
 
 class Kept:

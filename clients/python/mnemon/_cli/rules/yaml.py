@@ -13,7 +13,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if repeated := next((key for key in keys if keys.count(key) > 1), None):
             line = node.start_mark.line + 1
-            raise ValueError(f"the key {repeated!r} is there twice in the object of line {line}")
+            raise ValueError(f"the key {repeated!r} appears twice in the object of line {line}")
         return super().construct_mapping(node, deep)
 
 
