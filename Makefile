@@ -147,7 +147,7 @@ bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as rat
 	$(BIN)/python -m tests.bench.memories $(ARGS)
 
 .PHONY: bench-scale
-bench-scale: $(DEV)/.stamp ## How searches, memory and disk grow with the number of memories, up to a million, beside hnswlib alone; takes half an hour.
+bench-scale: $(DEV)/.stamp ## How the cost of calls, memory and disk grow with the number of memories, up to a million; ARGS="--sizes 10000,100000" measures less.
 	$(BIN)/python -m tests.bench.scale $(ARGS)
 
 .PHONY: bench-calls

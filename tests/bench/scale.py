@@ -1,260 +1,167 @@
-"""How searches, memory and disk grow with the number of vectors: the engine of a vault, and hnswlib alone beside it.
+"""How the cost of calls, memory and disk grow with the number of memories: a server with default settings, over gRPC.
 
-    python -m tests.bench.scale [--sizes 10000,30000,100000,300000,1000000] [--hnswlib-max 300000] [--vectors FILE.npy]
-                                [--full-max 200000]
+    python -m tests.bench.scale [--sizes 10000,30000,100000,300000,1000000] [--folder FOLDER] [--plot FILE.svg]
+                                [--hnswlib-max 300000] [--vectors FILE.npy]
 
-A vault is filled to each size in turn. Times of searches are medians of the processor time of single searches on one
-thread, so that busy neighbours hardly count. `--vectors` takes embeddings of real texts; without it, or beyond them,
-vectors are drawn around topics.
+Each size has a vault of its own. Queries have their vectors, so nothing is embedded. A cell of the table has the median
+time of a call as its caller sees it, and the server's processor time, which says more on a busy machine. With
+`--folder`, vaults and results stay there, and a further run continues with what is missing.
 """
 
+import json
 import shutil
-import statistics
+import sys
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, sleep, thread_time
-from typing import Any
+from time import perf_counter
 
 import click
 import hnswlib
 import numpy as np
-from mnemon_server.domain.collections import MEMORIES
-from mnemon_server.domain.documents import Document
-from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
-from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorSettings
-from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.services.search.passage_queries import PassageQuery
-from mnemon_server.services.search.passage_search import PassageSearch
 from rich.console import Console
+from rich.progress import Progress
 
-from tests.bench import machine
-from tests.bench.vectors import Vectors, topical_vectors
+from tests.bench.processes import MnemonServer
+from tests.bench.scale_calls import Caller, searching_beside
+from tests.bench.scale_data import DIMENSION, LIMIT, USER_SIZE, Block, Corpus, ExactAnswers
+from tests.bench.scale_report import Figure, Row, draw, tables
 
-DIMENSION = 384
-USERS = 100
-"""A filter by user keeps one record in so many."""
-
-QUERIES, LIMIT = 60, 10
-IN_FLIGHT = 512
-CACHE_BYTES = 512 << 20
 HNSW_M, HNSW_EF_CONSTRUCTION, HNSW_EF = 16, 200, 128
+BESIDE_SHARE, BESIDE_MAX = 5, 50_000
+"""The last fifth of a bulk load, at most so many memories, has searches beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What was measured at one size."""
+class Measurement:
+    """Measures one size after another, ascending."""
 
-    size: int
-    writes_per_s: float
-    search_ms: float
-    filtered_ms: float
-    recall: float
-    hnswlib_ms: float | None
-    hnswlib_recall: float | None
-    open_s: float
-    vectors_mib: float
-    resident_mib: float
-    disk_bytes: float
+    def __init__(self, home: Path, corpus: Corpus, hnswlib_max: int, progress: Progress, total: int) -> None:
+        self._home, self._corpus, self._hnswlib_max, self._progress = home, corpus, hnswlib_max, progress
+        self._task = progress.add_task("memories", total=total)
+        self._exact = ExactAnswers(corpus.query_vectors)
+        self._exact_count = 0
+        self._alone = hnswlib.Index("ip", DIMENSION)
+        self._alone.init_index(hnswlib_max, M=HNSW_M, ef_construction=HNSW_EF_CONSTRUCTION)
+        self._alone.set_ef(HNSW_EF)
 
-    def cells(self) -> list[str]:
-        """The columns of the table."""
-        ratio = "" if self.hnswlib_ms is None else f"{self.search_ms / self.hnswlib_ms:.1f}"
-        alone = "" if self.hnswlib_ms is None else f"{self.hnswlib_ms:.2f} ms, {self.hnswlib_recall:.3f}"
-        return [
-            f"{self.size:,}",
-            f"{self.writes_per_s:,.0f}",
-            f"{self.search_ms:.2f} ms",
-            f"{self.recall:.3f}",
-            alone,
-            ratio,
-            f"{self.filtered_ms:.2f} ms",
-            f"{self.open_s:.2f} s",
-            f"{self.vectors_mib:,.0f} MiB",
-            f"{self.resident_mib:,.0f} MiB",
-            f"{self.disk_bytes:,.0f}",
-        ]
+    def measure(self, size: int) -> Row:
+        """Fills a vault, if it is not yet filled, and measures calls."""
+        result = self._home / str(size) / "result.json"
+        if result.exists():
+            self._advance(size)
+            return Row.from_json(json.loads(result.read_text(encoding="utf-8")))
+        result.parent.mkdir(exist_ok=True)
+        row = Row(size)
+        blocks = self._drawn(size)
+        row.figures |= self._filled(result.parent, size, blocks)
+        row.figures |= self._started(result.parent, size)
+        row.figures |= self._measured_alone(size, blocks)
+        result.write_text(json.dumps(row.to_json()), encoding="utf-8")
+        return row
+
+    def _drawn(self, size: int) -> list[Block]:
+        """All memories. Those that are new since the last size also go to the exact answers."""
+        blocks = []
+        for block in self._corpus.blocks(0, size):
+            blocks.append(block)
+            if new := block.since(self._exact_count):
+                self._exact.add(new)
+        self._exact_count = size
+        return blocks
+
+    def _filled(self, folder: Path, size: int, blocks: list[Block]) -> dict[str, Figure]:
+        """Fills the vault. Measured is the second half of the load: first alone, then with searches beside it."""
+        beside = size - min(size // BESIDE_SHARE, BESIDE_MAX)
+        figures: dict[str, Figure] = {}
+        with _serving(folder) as server, Caller(server, self._corpus, size) as caller:
+            if caller.count() >= size:
+                self._advance(size)
+                return figures
+            caller.fill(_between(blocks, 0, size // 2), self._advance)
+            figures["create in bulk, each"] = caller.fill(_between(blocks, size // 2, beside), self._advance)
+            with searching_beside(server.address, self._corpus) as latencies:
+                caller.fill(_between(blocks, beside, size), self._advance)
+            figures["hybrid search during bulk, p99"] = Figure(float(np.quantile(latencies, 0.99)))
+            server.wait_until_idle()
+            figures["memory after the load"] = Figure(server.resident_bytes(), unit="MiB")
+        return figures
+
+    def _started(self, folder: Path, size: int) -> dict[str, Figure]:
+        with _serving(folder) as server, Caller(server, self._corpus, size) as caller:
+            caller.wait_until_warm(0)
+            server.wait_until_idle()
+            graph_count = caller.graph_count()
+        began = perf_counter()
+        with _serving(folder) as server, Caller(server, self._corpus, size) as caller:
+            caller.wait_until_warm(graph_count)
+            figures = {"warm start": Figure(perf_counter() - began, server.processor_s())}
+            server.wait_until_idle()
+            figures |= caller.measure_all(self._exact)
+            figures["resident memory"] = Figure(server.resident_bytes(), unit="MiB")
+        # The write-ahead log is empty now.
+        files = (path.stat().st_size for path in (folder / "data").rglob("*") if path.is_file())
+        figures["disk, a memory"] = Figure(sum(files) / size, unit="bytes")
+        return figures
+
+    def _measured_alone(self, size: int, blocks: list[Block]) -> dict[str, Figure]:
+        """Searches by hnswlib, with the same vectors in this process."""
+        if size > self._hnswlib_max:
+            return {}
+        for block in _between(blocks, self._alone.get_current_count(), size):
+            self._alone.add_items(block.vectors, np.arange(block.start, block.start + len(block.texts)))
+        times, found = [], []
+        for query in self._corpus.query_vectors:
+            began = perf_counter()
+            labels, _ = self._alone.knn_query(query, k=LIMIT, num_threads=1)
+            times.append(perf_counter() - began)
+            found.append(labels[0].tolist())
+        recall = Figure(self._exact.recall(found), unit="recall")
+        return {"hnswlib alone": Figure(float(np.median(times))), "hnswlib alone, recall@10": recall}
+
+    def _advance(self, count: int) -> None:
+        self._progress.advance(self._task, count)
 
 
-HEADINGS = (
-    "memories",
-    "writes/s",
-    "search",
-    "recall@10",
-    "hnswlib alone, recall@10",
-    "ratio",
-    "with a filter of 1 %",
-    "open",
-    "vectors",
-    "resident",
-    "bytes on disk each",
-)
+@contextmanager
+def _serving(folder: Path) -> Iterator[MnemonServer]:
+    server = MnemonServer(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _between(blocks: list[Block], start: int, stop: int) -> list[Block]:
+    return [part for block in blocks if (part := block.since(start)) and (part := part.until(stop))]
 
 
 @click.command()
 @click.option("--sizes", default="10000,30000,100000,300000,1000000", help="Numbers of memories, ascending.")
 @click.option("--hnswlib-max", default=300_000, help="Up to this size, hnswlib alone is measured; it takes minutes.")
 @click.option("--vectors", type=click.Path(exists=True, path_type=Path), help="Embeddings, of shape (n, 384).")
-@click.option("--full-max", default=DEFAULT_VECTORS.full_max, help="Up to this size, vectors are held in full.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where the vault is created; by default, a new folder.")
-def main(sizes: str, hnswlib_max: int, vectors: Path | None, full_max: int, folder: Path | None) -> None:
-    """Measures at each size, and prints a table."""
+@click.option("--folder", type=click.Path(path_type=Path), help="Where vaults and results stay, some GB.")
+@click.option("--plot", type=click.Path(path_type=Path), help="File of a plot of cost against size.")
+def main(sizes: str, hnswlib_max: int, vectors: Path | None, folder: Path | None, plot: Path | None) -> None:
+    """Measures at each size, and prints tables."""
+    counts = sorted(int(size) for size in sizes.split(","))
+    home = Path(tempfile.mkdtemp(prefix="mnemon-bench-")) if folder is None else folder
+    home.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
-    counts = [int(size) for size in sizes.split(",")]
-    data = _vectors(counts[-1] + QUERIES, vectors)
-    queries, stored = data[:QUERIES], data[QUERIES:]
-    home = Path(tempfile.mkdtemp(dir=folder))
-    rows, alone = [], hnswlib.Index("ip", DIMENSION)
-    alone.init_index(max(1, min(hnswlib_max, counts[-1])), M=HNSW_M, ef_construction=HNSW_EF_CONSTRUCTION)
-    alone.set_num_threads(1)
-    alone.set_ef(HNSW_EF)
+    rows: list[Row] = []
     try:
-        filled = 0
-        for count in counts:
-            with closing(_open(home, full_max)) as vault:
-                writes_per_s = _fill(vault, stored, filled, count)
-            if count <= hnswlib_max:
-                alone.add_items(stored[filled:count], np.arange(filled, count))
-            filled = count
-            began = perf_counter()
-            with closing(_open(home, full_max)) as vault:
-                _wait_until_warm(vault.collection(MEMORIES))
-                open_s = perf_counter() - began
-                index = alone if count <= hnswlib_max else None
-                rows.append(_measure(vault, home, stored[:count], queries, index, writes_per_s, open_s))
-            console.print("  ".join(rows[-1].cells()))
+        with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+            measurement = Measurement(home, Corpus(vectors), hnswlib_max, progress, sum(counts))
+            for count in counts:
+                rows.append(measurement.measure(count))
+                console.print(rows[-1].summary())
     finally:
-        shutil.rmtree(home)
-    print(machine.describe() + "\n")
-    for cells in (HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in rows)):
-        print(f"| {' | '.join(cells)} |")
-
-
-def _vectors(count: int, file: Path | None) -> Vectors:
-    real = np.empty((0, DIMENSION), np.float32)
-    if file is not None:
-        real = np.load(file, mmap_mode="r")[:count].astype(np.float32)
-        real = real[np.random.default_rng(0).permutation(len(real))]
-    if len(real) == count:
-        return real
-    return np.concatenate([real, topical_vectors(count - len(real), DIMENSION, 1)])
-
-
-def _open(home: Path, full_max: int) -> SQLiteVault:
-    settings = VaultSettings(VectorSettings(CACHE_BYTES, full_max=full_max))
-    return SQLiteVault(home, model_identity="bench/1", dimension=DIMENSION, settings=settings)
-
-
-def _fill(vault: SQLiteVault, stored: Vectors, start: int, stop: int) -> float:
-    """Stores memories from `start` to `stop`; returns how many per second."""
-    records = vault.collection(MEMORIES)
-    began = perf_counter()
-    waiting: deque[Future[Any]] = deque()
-    for write in _writes(stored, start, stop):
-        waiting.append(records.put_document(write))
-        if len(waiting) == IN_FLIGHT:
-            waiting.popleft().result()
-    for future in waiting:
-        future.result()
-    rate = (stop - start) / (perf_counter() - began)
-    _wait_until_warm(records)
-    return rate
-
-
-def _writes(stored: Vectors, start: int, stop: int) -> Iterator[DocumentWrite]:
-    for number in range(start, stop):
-        text = f"On day {number} user {number % USERS} said that thing {number * 7 % 9973} is better than the others."
-        document = Document(f"m{number}", text, scope=Scope(user=f"u{number % USERS}"))
-        yield DocumentWrite(document=document, passages=[PassageInput(0, len(text), stored[number])])
-
-
-def _wait_until_warm(records: RecordEngine) -> None:
-    """Waits until all vectors are in the graph, if there is one or will be one."""
-    usage = records.vector_usage()
-    while usage.building_count or not usage.warm:
-        sleep(0.1)
-        usage = records.vector_usage()
-
-
-def _measure(
-    vault: SQLiteVault,
-    home: Path,
-    stored: Vectors,
-    queries: Vectors,
-    alone: Any,
-    writes_per_s: float,
-    open_s: float,
-) -> Row:
-    records = vault.collection(MEMORIES)
-    search = PassageSearch(records, _refuse)
-    truth = [set(np.argpartition(-(stored @ query), LIMIT)[:LIMIT].tolist()) for query in queries]
-    found: list[set[int]] = []
-
-    def ask(query: Vectors, where: RecordFilter) -> None:
-        asked = PassageQuery(vector=query, where=where, mode=SearchMode.VECTOR, limit=LIMIT)
-        found.append({int(hit.document.doc_id[1:]) for hit in search.find(asked).hits})
-
-    search_s = _median([lambda query=query: ask(query, RecordFilter()) for query in queries])
-    recall = _shared(truth, found[: len(queries)])
-    user = RecordFilter(scope=Scope(user="u7"))
-    filtered_s = _median([lambda query=query: ask(query, user) for query in queries])
-    labels: list[set[int]] = []
-    alone_s = None
-    if alone is not None:
-        alone_s = _median([lambda query=query: labels.append(_labels(alone, query)) for query in queries])
-    usage = records.vector_usage()
-    row = Row(
-        size=len(stored),
-        writes_per_s=writes_per_s,
-        search_ms=1e3 * search_s,
-        filtered_ms=1e3 * filtered_s,
-        recall=recall,
-        hnswlib_ms=None if alone_s is None else 1e3 * alone_s,
-        hnswlib_recall=None if alone_s is None else _shared(truth, labels),
-        open_s=open_s,
-        vectors_mib=usage.bytes / 2**20,
-        resident_mib=_resident_bytes() / 2**20,
-        disk_bytes=sum(path.stat().st_size for path in home.rglob("*") if path.is_file()) / len(stored),
-    )
-    search.close()
-    return row
-
-
-def _labels(index: Any, query: Vectors) -> set[int]:
-    labels, _ = index.knn_query(query, k=LIMIT)
-    return set(labels[0].tolist())
-
-
-def _shared(expected: list[set[int]], found: list[set[int]]) -> float:
-    """The mean share of the expected that was found."""
-    return statistics.mean(len(one & other) / len(one) for one, other in zip(expected, found, strict=True))
-
-
-def _median(calls: list[Callable[[], Any]]) -> float:
-    """The median processor time of a call, in seconds."""
-    times = []
-    for call in calls:
-        began = thread_time()
-        call()
-        times.append(thread_time() - began)
-    return statistics.median(times)
-
-
-def _refuse(text: str) -> Vectors:
-    raise AssertionError(f"queries have vectors: {text}")
-
-
-def _resident_bytes() -> int:
-    """Memory of this process, with the vectors of the benchmark itself."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) << 10
+        if folder is None:
+            shutil.rmtree(home)
+    note = f"Users of {USER_SIZE} memories each. In parentheses: processor time of the server."
+    click.echo(tables(rows, command=" ".join(["python -m tests.bench.scale", *sys.argv[1:]]), note=note))
+    if plot is not None:
+        draw(rows, plot)
 
 
 if __name__ == "__main__":
