@@ -18,7 +18,7 @@ from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.engines.promises.values import DocumentWrite, IndexPosition, PassageInput
 from mnemon_server.engines.promises.vault import VaultTransaction
-from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
@@ -189,7 +189,7 @@ def insert(connection: apsw.Connection, name: str, sequence: int, document: Docu
     passage = (sequence, sequence, 0, 0, len(document.content), unit_vector(sequence).tobytes())
     connection.execute(f"INSERT INTO {name}_passage VALUES (?, ?, ?, ?, ?, ?)", passage)
     if not document.hidden:
-        keyword_index.insert(connection, keyword_index.KeywordTables(name), {sequence: document.content})
+        fts.insert(connection, fts.KeywordTables(name), {sequence: document.content})
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, IndexPosition, PassageInput
-from mnemon_server.engines.sqlite import keyword_index, migrations
+from mnemon_server.engines.sqlite import migrations
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
@@ -139,8 +140,8 @@ def insert_format_1(connection: apsw.Connection, position: int, document: Docume
         connection.execute(
             "INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", (passage_id, position, ordinal, start, end, vector)
         )
-        tables = keyword_index.KeywordTables("passage")
-        keyword_index.insert(connection, tables, {passage_id: document.content[start:end]})
+        tables = fts.KeywordTables("passage")
+        fts.insert(connection, tables, {passage_id: document.content[start:end]})
 
 
 def open_vault(folder: Path, vfs: str | None = None) -> SQLiteVault:

@@ -1,13 +1,15 @@
 """Words of neighbouring passages: which passages they lift, by how much, and when they are ignored."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import apsw
 import numpy as np
 import pytest
-from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.ranking.keyword_context import Matches, scores
 
-TABLES = keyword_index.KeywordTables("note")
+TABLES = fts.KeywordTables("note")
 FILLER = ["weather", "sunny", "morning", "walk", "coffee", "bread", "letter", "window", "garden", "music"]
 TALK_EVERY = 30
 QUERY = "which violin does anna play"
@@ -16,7 +18,7 @@ QUERY = "which violin does anna play"
 @pytest.fixture
 def connection() -> Iterator[apsw.Connection]:
     opened = apsw.Connection(":memory:")
-    for statement in keyword_index.create_statements(TABLES):
+    for statement in fts.create_statements(TABLES):
         opened.execute(statement)
     yield opened
     opened.close()
@@ -37,14 +39,14 @@ def conversation() -> list[str]:
 def fill(connection: apsw.Connection, texts: list[str]) -> None:
     with connection:
         for passage_id, text in enumerate(texts, start=1):
-            keyword_index.insert(connection, TABLES, {passage_id: text})
+            fts.insert(connection, TABLES, {passage_id: text})
 
 
 def found(
     connection: apsw.Connection, query: str, among: list[int] | None = None, weight: float = 0.75
 ) -> dict[int, float]:
     wanted = None if among is None else np.array(among, np.int64)
-    passage_ids, scores = keyword_index.search(connection, TABLES, query, wanted, context_weight=weight)
+    passage_ids, scores = fts.search(connection, TABLES, query, wanted, context_weight=weight)
     return dict(zip(passage_ids.tolist(), scores.tolist(), strict=True))
 
 
@@ -111,7 +113,7 @@ def test_a_filter_determines_the_neighbours(connection: apsw.Connection) -> None
     fill(connection, [text for pair in zip(mine, others, strict=True) for text in pair])
     apart = found(connection, QUERY, list(range(1, 601, 2)))
     beside = apsw.Connection(":memory:")
-    for statement in keyword_index.create_statements(TABLES):
+    for statement in fts.create_statements(TABLES):
         beside.execute(statement)
     fill(beside, mine)
     together = found(beside, QUERY)
@@ -126,3 +128,43 @@ def test_a_passage_without_a_word_of_the_query_is_not_found_through_its_neighbou
     texts[11] = "borrowed stradivari"
     fill(connection, texts)
     assert 12 not in found(connection, QUERY)
+
+
+def in_words(matches: Matches, weight: float) -> dict[int, float]:
+    """The rule as the module describes it, passage by passage."""
+    importance = np.square(matches.weights)
+    given = zip(matches.positions, matches.gains, strict=True)
+    sets = [dict(zip(positions.tolist(), gains.tolist(), strict=True)) for positions, gains in given]
+    pairs = [sum(position + distance in gains for position in gains for distance in (1, 2, 3)) for gains in sets]
+    seen = sum(w * count for w, count in zip(importance, pairs, strict=True))
+    total = matches.passage_count
+    chance = sum(w * len(gains) ** 2 for w, gains in zip(importance, sets, strict=True)) * (3 * total - 6) / total**2
+    evidence = min(max((1 - (importance.max() + chance) / seen) / 0.25, 0.0), 1.0) if seen else 0.0
+
+    def gain(gains: dict[int, float], position: int) -> float:
+        shares = ((d, weight * evidence * (4 - abs(d)) / 3) for d in (-3, -2, -1, 1, 2, 3))
+        return max(gains.get(position, 0.0), *(share * gains.get(position + d, 0.0) for d, share in shares))
+
+    return {position: sum(gain(gains, position) for gains in sets) for position in set().union(*sets)}
+
+
+@pytest.mark.parametrize("spread", [1, 2, 500, 10**12])
+@pytest.mark.parametrize("weight", [0.0, 0.75])
+def test_scores_are_what_the_rule_says(spread: int, weight: float) -> None:
+    """Also where the positions fill several ranges, and where there is a wide gap among them."""
+    rng = np.random.default_rng(spread)
+    stored = 80_000
+    positions = [np.flatnonzero(rng.random(stored) < share) for share in (0.3, 0.1, 0.05, 0.001, 0.0)]
+    apart = [np.concatenate((low[low < stored // 2], low[low >= stored // 2] + spread)) for low in positions]
+    matches = Matches(
+        # Words in runs of neighbours, so that there is evidence.
+        positions=[np.unique(np.concatenate((each, each[::3] + 1, each[::5] + 3))) for each in apart],
+        gains=[],
+        weights=rng.random(5) + 0.1,
+        passage_count=stored + spread,
+    )
+    matches = replace(matches, gains=[rng.random(len(each)) + 0.01 for each in matches.positions])
+    found, sums = scores(matches, weight)
+    expected = in_words(matches, weight)
+    assert found.tolist() == sorted(expected)
+    assert sums.tolist() == pytest.approx([expected[position] for position in found.tolist()], rel=1e-12)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.ranking.keywords import QUERY_TERMS_MAX, STOP_WORDS, analyze, query_terms
 
-TABLES = keyword_index.KeywordTables("note")
+TABLES = fts.KeywordTables("note")
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]
 
 
@@ -26,19 +26,19 @@ def connection() -> Iterator[apsw.Connection]:
 
 
 def create(connection: apsw.Connection) -> apsw.Connection:
-    for statement in keyword_index.create_statements(TABLES):
+    for statement in fts.create_statements(TABLES):
         connection.execute(statement)
     return connection
 
 
 def fill(connection: apsw.Connection, *texts: str) -> None:
     for passage_id, text in enumerate(texts, start=1):
-        keyword_index.insert(connection, TABLES, {passage_id: text})
+        fts.insert(connection, TABLES, {passage_id: text})
 
 
 def found(connection: apsw.Connection, query: str, among: list[int] | None = None) -> dict[int, float]:
     wanted = None if among is None else np.array(among, np.int64)
-    passage_ids, scores = keyword_index.search(connection, TABLES, query, wanted)
+    passage_ids, scores = fts.search(connection, TABLES, query, wanted)
     return dict(zip(passage_ids.tolist(), scores.tolist(), strict=True))
 
 
@@ -184,18 +184,18 @@ def test_passages_that_are_not_searched_change_no_score(connection: apsw.Connect
     fill(connection, "ada boat here", "ada drum here", "cedar fern here")
     before = found(connection, "ada boat", among=[1, 2, 3])
     for passage_id in range(10, 60):
-        keyword_index.insert(connection, TABLES, {passage_id: "boat boat boat"})
+        fts.insert(connection, TABLES, {passage_id: "boat boat boat"})
     assert found(connection, "ada boat", among=[1, 2, 3]) == pytest.approx(before)
 
 
 def test_a_deleted_passage_is_not_found(connection: apsw.Connection) -> None:
     fill(connection, "ada boat", "ada drum")
     before = found(connection, "ada")[2]
-    keyword_index.insert(connection, TABLES, {3: "ada ada fern"})
-    keyword_index.delete(connection, TABLES, 1, "ada boat")
-    keyword_index.delete(connection, TABLES, 3, "ada ada fern")
+    fts.insert(connection, TABLES, {3: "ada ada fern"})
+    fts.delete(connection, TABLES, 1, "ada boat")
+    fts.delete(connection, TABLES, 3, "ada ada fern")
     assert found(connection, "ada boat fern").keys() == {2}
-    keyword_index.insert(connection, TABLES, {4: "ada boat"})
+    fts.insert(connection, TABLES, {4: "ada boat"})
     assert found(connection, "ada")[2] == pytest.approx(before)
 
 
@@ -210,10 +210,10 @@ def test_deleted_words_leave_the_files(tmp_path: Path) -> None:
     for start in range(1, 1501, 50):
         with connection:
             for passage_id in range(start, start + 50):
-                keyword_index.insert(connection, TABLES, {passage_id: f"common words {secrets[passage_id]}"})
+                fts.insert(connection, TABLES, {passage_id: f"common words {secrets[passage_id]}"})
     with connection:
         for passage_id in range(1, 1501, 2):
-            keyword_index.delete(connection, TABLES, passage_id, f"common words {secrets[passage_id]}")
+            fts.delete(connection, TABLES, passage_id, f"common words {secrets[passage_id]}")
     connection.pragma("wal_checkpoint(TRUNCATE)")
     connection.execute("INSERT INTO note_fts(note_fts) VALUES('integrity-check')")
     connection.close()
@@ -224,8 +224,6 @@ def test_deleted_words_leave_the_files(tmp_path: Path) -> None:
 def test_totals_of_many_passages_are_read_correctly(connection: apsw.Connection) -> None:
     with connection:
         for passage_id in range(1, 301):
-            keyword_index.insert(
-                connection, TABLES, {passage_id: "one two three four" if passage_id % 2 else "one two"}
-            )
+            fts.insert(connection, TABLES, {passage_id: "one two three four" if passage_id % 2 else "one two"})
     averages = connection.execute("SELECT block FROM note_fts_data WHERE id = 1").get
-    assert keyword_index._totals([averages]) == (300, 3.0)
+    assert fts.parse_totals(averages) == (300, 900)

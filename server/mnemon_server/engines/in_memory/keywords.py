@@ -28,22 +28,18 @@ def search(query: str, stored: Mapping[int, Counter[str]], among: Set[int] | Non
     searched = {passage: counts for passage, counts in stored.items() if among is None or passage in among}
     weights = {term: _weight(sum(term in counts for counts in searched.values()), len(searched)) for term in terms}
     own = sum(_gains(words(query), weights, mean).values())
-    held = [(i, passage) for i, passage in enumerate(sorted(searched)) if searched[passage].keys() & weights.keys()]
-    gains = [_gains(searched[passage], weights, mean) for _, passage in held]
-    by_term = [(i, j, gained[term]) for i, term in enumerate(terms) for j, gained in enumerate(gains) if term in gained]
-    if not by_term:
+    gains = [(i, _gains(searched[passage], weights, mean)) for i, passage in enumerate(sorted(searched))]
+    if not any(gained for _, gained in gains):
         return {}
-    numbers, places, values = zip(*by_term, strict=True)
     matches = Matches(
-        positions=np.array([position for position, _ in held]),
-        passage_count=len(searched),
-        terms=np.array(numbers),
-        places=np.array(places),
-        gains=np.array(values),
+        positions=[np.array([i for i, gained in gains if term in gained], np.int64) for term in terms],
+        gains=[np.array([gained[term] for _, gained in gains if term in gained]) for term in terms],
         weights=np.array(list(weights.values())),
+        passage_count=len(searched),
     )
-    found = zip(held, scores(matches).tolist(), strict=True)
-    return {passage: min(1.0, score / own) for (_, passage), score in found}
+    ids = sorted(searched)
+    found, sums = scores(matches)
+    return {ids[i]: min(1.0, total / own) for i, total in zip(found.tolist(), sums.tolist(), strict=True)}
 
 
 def _weight(holding: int, total: int) -> float:

@@ -17,10 +17,10 @@ from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import INT64_MAX, FilterValue, Scope
 from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageInput, RecordStamps, Vector
-from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.filters import metadata_rows, metadata_types
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
@@ -268,7 +268,7 @@ class DocumentTable:
         insert_rows(connection, self._insert_passage, rows)
         changes.added += texts
         if texts and self.tables.collection.words:
-            keyword_index.insert(connection, self.tables.keywords, texts)
+            fts.insert(connection, self.tables.keywords, texts)
         return changes
 
     def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> list[int]:
@@ -276,7 +276,7 @@ class DocumentTable:
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
         for passage_id, start, end in rows if self.tables.collection.words else ():
-            keyword_index.delete(connection, self.tables.keywords, passage_id, content[start:end])
+            fts.delete(connection, self.tables.keywords, passage_id, content[start:end])
         return [row[0] for row in rows]
 
     def _stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:

@@ -12,8 +12,9 @@ import apsw
 
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite import keyword_index, values
+from mnemon_server.engines.sqlite import values
 from mnemon_server.engines.sqlite.figure_repair import repair_figures
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS, Tables, create_statements, document_indexes
 
 EPOCH_BYTES = 16
@@ -67,7 +68,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         "CREATE UNIQUE INDEX document_passage_position ON document_passage (position, ordinal)",
         "DROP TABLE passage_terms",
         "ALTER TABLE passage_fts RENAME TO document_fts",
-        keyword_index.create_terms(Tables(DOCUMENTS).keywords),
+        fts.create_terms(Tables(DOCUMENTS).keywords),
         "ALTER TABLE deletion RENAME TO document_deletion",
         "ALTER TABLE index_position RENAME TO index_position_1",
         _INDEX_POSITION_2,

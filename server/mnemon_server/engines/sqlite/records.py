@@ -29,12 +29,13 @@ from mnemon_server.engines.promises.values import (
     Vector,
     VectorUsage,
 )
-from mnemon_server.engines.sqlite import changes, keyword_index
+from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.excerpts import read_excerpts
 from mnemon_server.engines.sqlite.filter_plan import filter_passages, matching_passages
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.ranking.settings import RankingSettings
@@ -199,7 +200,7 @@ class SQLiteCollection:
         if not self._tables.collection.words:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
-            found = keyword_index.search(
+            found = fts.search(
                 connection, self._tables.keywords, query, among, context_weight=self._ranking.context_weight
             )
         return Scores(*found)

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from mnemon_server.domain.collections import Collection, FieldType, RelatedFields
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
+from mnemon_server.engines.sqlite.keywords import fts
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Tables:
         return f"{self.collection.name}_related_number"
 
     @cached_property
-    def keywords(self) -> keyword_index.KeywordTables:
+    def keywords(self) -> fts.KeywordTables:
         """The keyword index."""
-        return keyword_index.KeywordTables(self.collection.name)
+        return fts.KeywordTables(self.collection.name)
 
     @cached_property
     def field_columns(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ CREATE TABLE {tables.deletions} (
   sequence INTEGER PRIMARY KEY,
   id TEXT NOT NULL UNIQUE
 ) STRICT""",
-        *(keyword_index.create_statements(tables.keywords) if collection.words else ()),
+        *(fts.create_statements(tables.keywords) if collection.words else ()),
         *(_related_statements(tables, collection.related) if collection.related else ()),
     ]
 

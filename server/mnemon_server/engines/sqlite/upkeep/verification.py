@@ -22,10 +22,10 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import ConfigurationError, MnemonError, StorageFailedError
-from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters import metadata_rows
+from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.wire.events import decode, encode
@@ -188,7 +188,7 @@ class RecordsVerifier:
         statement = f"SELECT id FROM {tables.passages} WHERE position = ?"
         ids = [row[0] for row in fetch(connection, statement, (position,))]
         if tables.collection.words and ids:
-            found = sum(len(keyword_index.stored_ids(connection, tables.keywords, each, each)) for each in ids)
+            found = sum(len(fts.stored_ids(connection, tables.keywords, each, each)) for each in ids)
             if found != (0 if document.hidden else len(ids)):
                 yield "the keyword index does not match its passages"
 

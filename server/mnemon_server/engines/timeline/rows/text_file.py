@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.engines.sqlite import keyword_index
-from mnemon_server.engines.sqlite.keyword_index import KeywordTables
+from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
 from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
@@ -122,7 +122,7 @@ class TextFile:
         number = first // PART_SEQUENCES
         if not self._has_part(number):
             return np.empty(0, np.int64)
-        return keyword_index.stored_ids(self._connection, tables_of(number), first, last)
+        return fts.stored_ids(self._connection, tables_of(number), first, last)
 
     def stored_vectors(self, first: int, last: int) -> Sequences:
         """The sequences with a vector, from `first` to `last`, ascending."""
@@ -136,7 +136,7 @@ class TextFile:
                 number = min(texts) // PART_SEQUENCES
                 if not self._has_part(number):
                     self._create_part(number)
-                keyword_index.insert(self._connection, tables_of(number), texts)
+                fts.insert(self._connection, tables_of(number), texts)
                 self._connection.execute(
                     "UPDATE part SET event_count = event_count + ? WHERE number = ?", (len(texts), number)
                 )
@@ -171,10 +171,10 @@ class TextFile:
             )
             left = self.part_counts()[number] - len(sequences)
             if left:
-                keyword_index.remove_many(connection, tables, sequences)
+                fts.remove_many(connection, tables, sequences)
                 connection.execute("UPDATE part SET event_count = ? WHERE number = ?", (left, number))
                 return
-            for statement in keyword_index.drop_statements(tables):
+            for statement in fts.drop_statements(tables):
                 connection.execute(statement)
             connection.execute("DELETE FROM part WHERE number = ?", (number,))
 
@@ -196,7 +196,7 @@ class TextFile:
         return bool(self._connection.execute("SELECT count(*) FROM part WHERE number = ?", (number,)).get)
 
     def _create_part(self, number: int) -> None:
-        for statement in keyword_index.create_with_texts(tables_of(number)):
+        for statement in fts.create_with_texts(tables_of(number)):
             self._connection.execute(statement)
         self._connection.execute("INSERT INTO part VALUES (?, 0)", (number,))
 
@@ -219,7 +219,7 @@ def keyword_scores(
     parts = {number for (number,) in fetch(connection, "SELECT number FROM part")}
     asked = sorted(parts.intersection(np.unique(among // PART_SEQUENCES).tolist()))
     tables = [tables_of(number) for number in asked]
-    return keyword_index.search_parts(connection, tables, query, among, context_weight=context_weight)
+    return fts.search_parts(connection, tables, query, among, context_weight=context_weight)
 
 
 def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
