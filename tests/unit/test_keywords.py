@@ -112,6 +112,11 @@ def test_words_match_by_stem_without_case_and_accents(connection: apsw.Connectio
     assert found(connection, "cafes").keys() == {1}
 
 
+def test_an_empty_index_finds_nothing(connection: apsw.Connection) -> None:
+    assert found(connection, "ada boat") == {}
+    assert found(connection, "ada boat", among=[1, 2]) == {}
+
+
 def test_cjk_text_is_found_by_a_part_of_it(connection: apsw.Connection) -> None:
     fill(connection, "我喜欢北京烤鸭", "昨日は東京都庁に行きました", "서울특별시에 살아요")
     assert found(connection, "北京").keys() == {1}

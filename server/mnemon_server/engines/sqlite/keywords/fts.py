@@ -201,7 +201,11 @@ def tokenizer(connection: apsw.Connection) -> Callable[[str], list[str]]:
 
 
 def parse_totals(averages: bytes) -> tuple[int, int]:
-    """The number of passages, and of words in all of them, from FTS5's own record of them: two varints."""
+    """The number of passages, and of words in all of them, from FTS5's own record of them: two varints, or nothing
+    before the first passage.
+    """
+    if not averages:
+        return 0, 0
     passages, rest = _varint(averages)
     words, _ = _varint(rest)
     return passages, words
