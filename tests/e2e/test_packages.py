@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mnemon_server.embedding.graph_cache import BUILDER_VERSION
-from mnemon_server.embedding.weights import TOKENIZER_FILE, WEIGHTS_SHA256
+from mnemon_server.embedding.built_in import MINILM
 
 from tests.repo.test_readme import PRINTED_ADDRESS, README, blocks
 from tests.support.repository import ROOT
@@ -165,10 +164,10 @@ def server(fresh: Callable[[str], Environment]) -> Environment:
 
 
 def test_the_wheel_of_the_model_holds_what_the_server_looks_for() -> None:
-    graph = f"{WEIGHTS_SHA256[:16]}-v{BUILDER_VERSION}-int8"
+    graph = f"{MINILM.weights.sha256[:16]}-v{MINILM.builder_version}-int8"
     with zipfile.ZipFile(WHEELS["mnemon-minilm"]) as archive:
         packaged = {name for name in archive.namelist() if ".dist-info/" not in name}
-    expected = {"__init__.py", f"{graph}.onnx", f"{graph}.sha256", TOKENIZER_FILE}
+    expected = {"__init__.py", f"{graph}.onnx", f"{graph}.sha256", MINILM.cached_tokenizer.name}
     assert packaged == {f"mnemon_minilm/{name}" for name in expected}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import mnemon
 import mnemon_server
 import pytest
-from mnemon_server.embedding.graph_cache import BUILDER_VERSION
+from mnemon_server.embedding.built_in import MINILM
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
@@ -85,9 +85,9 @@ def test_client_and_server_have_one_version(built: Built) -> None:
 
 def test_the_server_requires_the_model_that_its_builder_makes(built: Built) -> None:
     if built.package == "mnemon_server":
-        assert Requirement(f"mnemon-minilm=={BUILDER_VERSION}.*") in (built.metadata.requires_dist or [])
+        assert Requirement(f"mnemon-minilm=={MINILM.builder_version}.*") in (built.metadata.requires_dist or [])
         model = (ROOT / "server/model/mnemon_minilm/__init__.py").read_text()
-        assert f'__version__ = "{BUILDER_VERSION}.' in model
+        assert f'__version__ = "{MINILM.builder_version}.' in model
         assert (ROOT / "server/model/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 

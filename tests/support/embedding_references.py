@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 from mnemon_server.embedding.base import Vectors
+from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.sentence_transformers import SentenceTransformersEmbedder
-from mnemon_server.embedding.weights import MODEL_NAME, package_folder
+from mnemon_server.embedding.weights import package_folder
 
 REFERENCES = Path(__file__).parents[1] / "data" / "embedding_references.npz"
 REFERENCE_COUNT = 200
@@ -79,7 +80,7 @@ def main() -> None:
     """Computes the vectors and writes them."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     texts = reference_texts()
-    embedder = SentenceTransformersEmbedder(MODEL_NAME, model_dir=package_folder())
+    embedder = SentenceTransformersEmbedder(MINILM.name, model_dir=package_folder(MINILM))
     np.savez(REFERENCES, vectors=embedder.embed(texts).astype(np.float16), sha256=_digest(texts))
     embedder.close()
 

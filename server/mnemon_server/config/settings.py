@@ -218,12 +218,13 @@ class Settings:
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
         metadata=_row(
-            "Embedding model; hashing needs no weights but ignores meaning (for tests).",
+            "Embedding model: the default reads English, multilingual reads sixteen languages; hashing needs no "
+            "weights but ignores meaning (for tests).",
             also="KNOWLEDGE_STORE_EMBEDDING_MODEL",
         ),
     )
     embedding_precision: str = field(
-        default="int8", metadata=_row("Precision of the default model.", choices=("int8", "fp32"))
+        default="int8", metadata=_row("Precision of a built-in model.", choices=("int8", "fp32"))
     )
     embedding_model_dir: Path | None = field(
         default=None, metadata=_row("Folder with the model's weights and tokenizer.")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.built_in import BuiltInModel, built_in_model
 from mnemon_server.embedding.graph_cache import GraphCache, Precision
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.embedding.weights import MODEL_NAME, WEIGHTS_SHA256, find_model, graph_package_folder
+from mnemon_server.embedding.weights import find_model, graph_package_folder
 
 HASHING_MODEL = "hashing"
 PRECISIONS: tuple[Precision, ...] = ("int8", "fp32")
-DEFAULT_NAMES = frozenset({MODEL_NAME, MODEL_NAME.rpartition("/")[2]})
 _REVISION_LENGTH = 16
 
 
@@ -28,10 +28,10 @@ def open_embedder(
     """Opens the embedder for a model's name. The caller must close it.
 
     Args:
-        model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, runs on ONNX Runtime. `hashing`
-            has no notion of meaning and is only for tests and trials. Any other name is a sentence-transformers model,
-            which needs the extra `mnemon-server[sentence-transformers]`.
-        precision: of the default model. All others compute in fp32, and their `model` says so.
+        model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, and `multilingual` are built in
+            and run on ONNX Runtime. `hashing` has no notion of meaning and is only for tests and trials. Any other name
+            is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
+        precision: of a built-in model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
         cache_dir: a folder of this program, where built graphs are kept.
         threads: maximum number of concurrent runs of the model; 0 uses all cores.
@@ -46,8 +46,10 @@ def open_embedder(
         raise ConfigurationError(f"the embedding precision {precision!r} is unknown; it must be int8 or fp32")
     if model == HASHING_MODEL:
         return HashingEmbedder()
-    if model in DEFAULT_NAMES:
-        return _open_default(precision, model_dir, cache_dir, threads, allow_download=allow_download, progress=progress)
+    if (built_in := built_in_model(model)) is not None:
+        return _open_built_in(
+            built_in, precision, model_dir, cache_dir, threads, allow_download=allow_download, progress=progress
+        )
     # Imported here, because the default model must not load torch.
     from mnemon_server.embedding.sentence_transformers import SentenceTransformersEmbedder
 
@@ -83,7 +85,8 @@ def prepare_model(
         embedder.close()
 
 
-def _open_default(
+def _open_built_in(
+    model: BuiltInModel,
     precision: Precision,
     model_dir: Path | None,
     cache_dir: Path,
@@ -94,26 +97,26 @@ def _open_default(
 ) -> Embedder:
     from mnemon_server.embedding.onnx import OnnxEmbedder
 
-    files = None if model_dir is None else find_model(model_dir, cache_dir)
-    digest = files.digest if files else WEIGHTS_SHA256
-    kept = _kept_graph(digest, precision, cache_dir)
+    files = None if model_dir is None else find_model(model, model_dir, cache_dir)
+    digest = files.digest if files else model.weights.sha256
+    kept = _kept_graph(model, digest, precision, cache_dir)
     if kept is None:
-        files = files or find_model(None, cache_dir, allow_download=allow_download, progress=progress)
-        cache = GraphCache(cache_dir)
+        files = files or find_model(model, None, cache_dir, allow_download=allow_download, progress=progress)
+        cache = GraphCache(cache_dir, model)
         kept = cache.build(files, precision, progress), cache.tokenizer
     return OnnxEmbedder(
         *kept,
-        name=MODEL_NAME,
+        name=model.name,
         revision=digest[:_REVISION_LENGTH],
         precision=precision,
         threads=threads,
     )
 
 
-def _kept_graph(digest: str, precision: Precision, cache_dir: Path) -> tuple[Path, Path] | None:
+def _kept_graph(model: BuiltInModel, digest: str, precision: Precision, cache_dir: Path) -> tuple[Path, Path] | None:
     """The graph that an earlier start built or that is installed, and its tokenizer. They make weights unnecessary."""
-    for folder in (cache_dir, graph_package_folder()):
-        if folder is None or not (cache := GraphCache(folder)).has_tokenizer():
+    for folder in (cache_dir, graph_package_folder(model)):
+        if folder is None or not (cache := GraphCache(folder, model)).has_tokenizer():
             continue
         if (graph := cache.find(digest, precision)) is not None:
             return graph, cache.tokenizer

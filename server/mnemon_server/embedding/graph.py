@@ -40,6 +40,19 @@ class GraphBuilder:
         return output
 
 
+def tensor(name: str, element: int, shape: list[str | int]) -> onnx.ValueInfoProto:
+    """The description of an input or output. A text in `shape` names an axis of any size."""
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def make_model(name: str, graph: GraphBuilder, output: onnx.ValueInfoProto) -> onnx.ModelProto:
+    """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `output`."""
+    inputs = [tensor(value, TensorProto.INT64, ["batch", "sequence"]) for value in ("input_ids", "attention_mask")]
+    onnx_graph = helper.make_graph(graph.nodes, name, inputs, [output], list(graph.constants.values()))
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)]
+    return helper.make_model(onnx_graph, opset_imports=opsets, ir_version=_IR_VERSION)
+
+
 def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
     """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `embedding` of shape (batch,
     dimension).
@@ -58,11 +71,7 @@ def build_encoder(weights: Weights) -> onnx.ModelProto:
         hidden = _layer(graph, weights, f"encoder.layer.{layer}", hidden)
     graph.node("Identity", [hidden], "last_hidden_state")
     dimension = weights["embeddings.word_embeddings.weight"].shape[1]
-    inputs = [_value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")]
-    outputs = [_value("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", dimension])]
-    onnx_graph = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.constants.values()))
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)]
-    return helper.make_model(onnx_graph, opset_imports=opsets, ir_version=_IR_VERSION)
+    return make_model("bert", graph, tensor("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", dimension]))
 
 
 def add_pooling(model: onnx.ModelProto) -> None:
@@ -86,11 +95,7 @@ def add_pooling(model: onnx.ModelProto) -> None:
     graph.node("LpNormalization", ["pooled"], OUTPUT, axis=-1, p=2)
     model.graph.node.extend(graph.nodes)
     del model.graph.output[:]
-    model.graph.output.append(_value(OUTPUT, TensorProto.FLOAT, ["batch", shape[2].dim_value]))
-
-
-def _value(name: str, element: int, shape: list[str | int]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, element, shape)
+    model.graph.output.append(tensor(OUTPUT, TensorProto.FLOAT, ["batch", shape[2].dim_value]))
 
 
 def _layer_count(weights: Weights) -> int:

