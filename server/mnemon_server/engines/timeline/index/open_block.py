@@ -163,10 +163,8 @@ class OpenView:
         return self.columns.types[positions]
 
     def _of_scope(self, query: Query) -> Positions:
-        if query.scopes is None:
-            return np.arange(self.count)
         # A user has few of the rows, so all other conditions are checked only for those.
-        return np.flatnonzero(query.scopes.rows(self.columns.scopes))
+        return query.rows_of_scope(self.segment_id, self.columns.scopes)
 
     def _context(self, query: Query, rows: Positions) -> Flags | None:
         flags = None if query.types is None else query.types.rows(self.columns.types[rows])

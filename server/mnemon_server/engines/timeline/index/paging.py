@@ -46,14 +46,14 @@ def find_first(views: Sequence[BlockView], query: Query, limit: int, *, oldest_f
     if limit < 1 or query.start_us > query.end_us:
         return found
     for view in _in_order(views, oldest_first=oldest_first):
-        if view.max_time < query.start_us or view.min_time > query.end_us:
-            continue
-        found.append(Found.of(view, view.first(query, limit, oldest_first=oldest_first)))
-        missing -= len(found[-1].positions)
         if missing <= 0:
             reach = rim(np.concatenate([part.times for part in found]), limit, oldest_first=oldest_first)
             query = query.between(INT64_MIN, reach) if oldest_first else query.between(reach, INT64_MAX)
             missing = limit
+        if view.max_time < query.start_us or view.min_time > query.end_us:
+            continue
+        found.append(Found.of(view, view.first(query, limit, oldest_first=oldest_first)))
+        missing -= len(found[-1].positions)
     return found
 
 

@@ -1,6 +1,6 @@
 """Selections of events, in terms of values and in terms of the columns' codes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -82,6 +82,8 @@ class Query:
     """Whether `scopes` restricts more than the user."""
     types: Wanted | None
     min_importance: np.float32 | None
+    _rows: dict[int, Positions] = field(default_factory=dict, compare=False)
+    """By segment, the rows of `scopes` that were found; shared with the queries made by `between`."""
 
     @classmethod
     def of(cls, selection: Selection, interners: Interners) -> "Query | None":
@@ -107,6 +109,16 @@ class Query:
     def between(self, start_us: int, end_us: int) -> "Query":
         """The same query within a smaller window."""
         return replace(self, start_us=max(start_us, self.start_us), end_us=min(end_us, self.end_us))
+
+    def rows_of_scope(self, segment_id: int, column: Codes) -> Positions:
+        """The rows of a column of scope codes that match. Looked up once per segment, because counting and paging ask
+        for the same rows.
+        """
+        rows = self._rows.get(segment_id)
+        if rows is None:
+            matching = np.arange(len(column)) if self.scopes is None else self.scopes.rows(column).nonzero()[0]
+            rows = self._rows[segment_id] = matching
+        return rows
 
     def important(self, importances: Importances) -> Flags | None:
         """Flags for the events that are important enough; None stands for all."""

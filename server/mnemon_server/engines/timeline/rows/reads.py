@@ -171,9 +171,9 @@ class Reads:
         """All of these events; None if they are too large to be in memory together."""
         run: list[StoredEvent] = []
         size = 0
-        for stored in self._stored(refs):
-            run.append(stored)
-            size += len(stored.body)
+        for group in self._groups(refs):
+            run += group
+            size += sum([len(stored.body) for stored in group])
             if size > BODY_BYTES_AT_ONCE and len(run) < len(refs):
                 return None
         return run
@@ -184,7 +184,11 @@ class Reads:
         return self._stored(found[sequence] for sequence in sequences if sequence in found)
 
     def _stored(self, refs: Iterable[EventRef]) -> Iterator[StoredEvent]:
-        """The events in the given order, read in groups, without those that no longer exist."""
+        """The events in the given order, without those that no longer exist."""
+        return chain.from_iterable(self._groups(refs))
+
+    def _groups(self, refs: Iterable[EventRef]) -> Iterator[list[StoredEvent]]:
+        """The same, in the groups in which they are read."""
         rest = iter(refs)
         some: list[EventRef] = []
         while some := some or list(islice(rest, BODIES_AT_ONCE)):
@@ -196,7 +200,7 @@ class Reads:
                 if read[0].sequence not in bodies:
                     bodies = self._bodies.read(read)
             some = some[len(read) :]
-            yield from [
+            yield [
                 StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
                 for time_us, sequence, segment_id, _ in read
                 if (body := bodies.get(sequence)) is not None
