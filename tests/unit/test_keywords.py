@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT
 from mnemon_server.ranking.keywords import QUERY_TERMS_MAX, STOP_WORDS, analyze, query_terms
 
 TABLES = fts.KeywordTables("note")
@@ -232,3 +234,21 @@ def test_totals_of_many_passages_are_read_correctly(connection: apsw.Connection)
             fts.insert(connection, TABLES, {passage_id: "one two three four" if passage_id % 2 else "one two"})
     averages = connection.execute("SELECT block FROM note_fts_data WHERE id = 1").get
     assert fts.parse_totals(averages) == (300, 900)
+
+
+@given(st.lists(st.lists(st.sampled_from([*WORDS, "Boats", "日本語", "l'été"]), max_size=300), max_size=12), st.data())
+def test_the_texts_of_some_passages_say_the_same_as_the_index(texts: list[list[str]], data: st.DataObject) -> None:
+    tables = fts.KeywordTables("part")
+    with closing(apsw.Connection(":memory:")) as connection:
+        for statement in fts.create_with_texts(tables):
+            connection.execute(statement)
+        fts.insert(connection, tables, {3 * i: " ".join(words) for i, words in enumerate(texts)})
+        some = data.draw(st.sets(st.sampled_from(range(3 * len(texts) + 3))))
+        among = np.array(sorted(some), np.int64)
+        _, terms = fts.words_of_query(connection, "boat cedar 本語 été nothing")
+
+        few, whole = fts.read_few(connection, tables, terms, among), fts.read(connection, tables, terms)
+
+    assert (few.passage_count, few.word_count) == (whole.passage_count, whole.word_count)
+    expected = [rows[np.isin(rows >> ID_SHIFT, among)].tolist() for rows in whole.occurrences]
+    assert [rows.tolist() for rows in few.occurrences] == expected

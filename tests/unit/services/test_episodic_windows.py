@@ -202,6 +202,17 @@ async def test_events_that_match_equally_well_come_newest_first_and_the_limit_is
     assert len(found.scores) == 70
 
 
+async def test_a_long_page_of_matches_is_in_the_order_of_relevance(opened: OpenedEpisodic) -> None:
+    for number in range(120):
+        await opened.happened("words " + "other " * (number * 7 % 120), ago=number * MINUTE)
+    await opened.indexed()
+    found = await window(opened, text="words", limit=110)
+
+    relevance = [score.relevance for score in found.scores]
+    assert relevance == sorted(relevance, reverse=True)
+    assert len({event.sequence for event in found.events}) == 110
+
+
 async def test_a_text_query_has_the_diagnostics_of_its_window(quarter: OpenedEpisodic) -> None:
     await quarter.indexed()
     found = (await window(quarter, text="b")).diagnostics

@@ -125,10 +125,8 @@ class TimelineQueries:
 
     def _read_in_turn(self, scores: TextScores, limit: int) -> Iterator[tuple[StoredEvent, EventScore]]:
         """Yields events, best first, and reads a few at a time. The next event takes the place of one pruned since."""
-        step = min(limit, PAGE_STEP)
-        order = _best_first(scores)
-        for start in range(0, len(order), step):
-            rows = {int(scores.sequences[row]): row for row in order[start : start + step]}
+        for best in _best_first(scores, min(limit, PAGE_STEP)):
+            rows = {int(scores.sequences[row]): row for row in best}
             while rows:
                 for event in (read := self._timeline.read(list(rows), bytes_max=READ_BYTES)):
                     yield event, _fit(scores, rows[event.sequence])
@@ -144,9 +142,19 @@ def _if_fits(page: WindowPage, fits: Fits | None) -> WindowPage:
     return replace(page, events=(), scores=())
 
 
-def _best_first(scores: TextScores) -> NDArray[np.intp]:
-    """The rows, best first; of equal scores, the one stored last comes first."""
-    return np.lexsort((-scores.sequences, -scores.relevance))
+def _best_first(scores: TextScores, count: int) -> Iterator[NDArray[np.intp]]:
+    """The rows in groups of `count`, best first; of equal scores, the one stored last comes first."""
+    rest = np.arange(len(scores.sequences))
+    # Mostly the first group is enough, and finding it takes much less time than sorting all.
+    if len(rest) > count:
+        last = np.partition(scores.relevance, -count)[-count]
+        first, rest = np.flatnonzero(scores.relevance >= last), np.flatnonzero(scores.relevance < last)
+    else:
+        first, rest = rest, rest[:0]
+    for some in (first, rest):
+        order = some[np.lexsort((-scores.sequences[some], -scores.relevance[some]))]
+        for start in range(0, len(order), count):
+            yield order[start : start + count]
 
 
 def _fit(scores: TextScores, row: np.intp) -> EventScore:

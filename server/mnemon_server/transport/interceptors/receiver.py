@@ -43,10 +43,8 @@ class Receiver(MethodInterceptor):
     async def _request(self, context: Context) -> bytes:
         call = current_call.get()
         call.awaits_request = True
-        with self._limit.watch(self._late):
-            request = await context.read()
+        request = await self._limit.keep(context.read(), self._late)
         if request is aio.EOF:
             raise MalformedMessageError("the call has no request")
         call.awaits_request = False
-        data: bytes = request
-        return data
+        return bytes(request)

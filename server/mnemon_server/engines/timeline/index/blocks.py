@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from mnemon_server.engines.timeline.index.hash_index import Matches
-from mnemon_server.engines.timeline.index.rows import Codes, Hashes, Positions, Times
+from mnemon_server.engines.timeline.index.rows import Codes, Flags, Hashes, Positions, Times
 from mnemon_server.engines.timeline.index.selection import Query
 
 
@@ -57,6 +57,9 @@ class BlockView(Protocol):
 
     def find_sequences(self, sequences: Times) -> Positions:
         """The positions of the events with these sequences, as far as they exist; ascending."""
+
+    def are_alive(self, sequences: Times) -> Flags:
+        """Flags for the sequences, from `segment_id` to `last_sequence`, of events that are not dead."""
 
     def times(self, positions: Positions) -> Times:
         """The times of the events."""

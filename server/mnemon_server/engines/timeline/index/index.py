@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -159,9 +160,11 @@ class TimelineIndex:
         """The ascending sequences of the events in a selection."""
         views = self._blocks.overlapping(*selection.window)
         query = Query.of(selection, self.interners)
-        found = [] if query is None else [view.sequences(view.select(query)) for view in views]
-        ascending: Times = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
-        return ascending
+        if query is None:
+            return np.empty(0, np.int64)
+        # The sequences of a segment are below those of the next, and sorting each alone takes less time.
+        views.sort(key=_segment_id)
+        return np.concatenate([np.empty(0, np.int64), *(np.sort(view.sequences(view.select(query))) for view in views)])
 
     @property
     def last_sequence(self) -> int:
@@ -183,13 +186,12 @@ class TimelineIndex:
 
     def alive_among(self, sequences: Times) -> Times:
         """Those of the given ascending sequences that belong to events that are not dead; ascending."""
-        found = [np.empty(0, np.int64)]
+        alive = np.zeros(len(sequences), np.bool_)
         for view in self._blocks.views():
             low, high = sequences.searchsorted((view.segment_id, view.last_sequence + 1)).tolist()
             if low < high:
-                found.append(view.sequences(view.find_sequences(sequences[low:high])))
-        ascending: Times = np.sort(np.concatenate(found))
-        return ascending
+                alive[low:high] = view.are_alive(sequences[low:high])
+        return sequences if alive.all() else sequences[alive]
 
     def count_behind(self, sequence: int) -> int:
         """The number of events with a higher sequence."""
@@ -295,6 +297,9 @@ def _counts(views: Sequence[BlockView], query: Query | None) -> Counts:
 
 def _within(views: Sequence[BlockView], start_us: int, end_us: int) -> list[BlockView]:
     return [view for view in views if view.max_time >= start_us and view.min_time <= end_us]
+
+
+_segment_id = attrgetter("segment_id")
 
 
 def _hand_out(view: BlockView, matches: Matches, refs: list[list[EventRef]]) -> None:

@@ -19,7 +19,7 @@ from mnemon_server.engines.timeline.index.rows import (
     Positions,
     Times,
 )
-from mnemon_server.engines.timeline.index.selection import Query, both, first_groups, rows_numbered
+from mnemon_server.engines.timeline.index.selection import Query, both, first_groups, numbers_among, rows_numbered
 
 _CAPACITY_MIN = 256
 
@@ -145,6 +145,10 @@ class OpenView:
         flags = rows_numbered(self.columns.deltas, sequences - self.segment_id)
         positions = np.flatnonzero(flags)
         return positions if self.dead is None else positions[self._is_alive(positions)]
+
+    def are_alive(self, sequences: Times) -> Flags:
+        """See BlockView."""
+        return numbers_among(self.columns.deltas, self.dead, sequences - self.segment_id)
 
     def times(self, positions: Positions) -> Times:
         """See BlockView."""

@@ -26,7 +26,7 @@ from mnemon_server.engines.timeline.index.sealed_columns import (
     canonical_order,
     dictionary_of,
 )
-from mnemon_server.engines.timeline.index.selection import Query, both, first_groups, rows_numbered
+from mnemon_server.engines.timeline.index.selection import Query, both, first_groups, numbers_among, rows_numbered
 
 _FILTERED_ROWS_MIN = 1024
 
@@ -197,6 +197,10 @@ class SealedBlock:
         flags = rows_numbered(self.columns.deltas, sequences - self.segment_id)
         return np.flatnonzero(flags if self._dead is None else flags & ~self._dead)
 
+    def are_alive(self, sequences: Times) -> Flags:
+        """See BlockView."""
+        return numbers_among(self.columns.deltas, self._dead, sequences - self.segment_id)
+
     def times(self, positions: Positions) -> Times:
         """See BlockView."""
         return self.columns.times_us[positions]
@@ -226,6 +230,8 @@ class SealedBlock:
 
     def _window(self, query: Query, low: int, high: int) -> tuple[int, int, Flags | None]:
         """The rows of a user's range to look at, and flags for those inside the window; None stands for all of them."""
+        if query.start_us > self.max_time or query.end_us < self.min_time:
+            return low, low, None
         if not self._in_order_of_time(query):
             return low, high, query.timely(self.columns.times_us[low:high], self.min_time, self.max_time)
         if query.start_us > self.min_time:

@@ -164,6 +164,17 @@ def rows_numbered(column: Codes, numbers: Times) -> Flags:
     return Wanted(inside.astype(np.uint32), span).rows(column)
 
 
+def numbers_among(column: Codes, dead: Flags | None, numbers: Times) -> Flags:
+    """Flags for the numbers that are in a column, and not in one of its dead rows. `dead` may end before the column,
+    and no number is above its highest.
+    """
+    among = np.zeros(int(column.max(initial=0)) + 1, np.bool_)
+    among[column] = True
+    if dead is not None:
+        among[column[: len(dead)][dead]] = False
+    return among[numbers]
+
+
 def _equal_to_any(column: Codes, codes: Codes) -> Flags:
     if not len(codes):
         return np.zeros(len(column), np.bool_)

@@ -130,7 +130,7 @@ class TextIndex:
             try:
                 with file.readers.lend() as connection:
                     scores, done = self._search(connection, query, vector, among, mode)
-                return self._without_removed(scores, among[among > done])
+                return self._without_removed(scores, among[among.searchsorted(done, "right") :])
             except StorageFailedError:
                 log.debug("the text index of the timeline was closed meanwhile")
             except Exception as error:
@@ -168,14 +168,18 @@ class TextIndex:
         """Removes events that no longer exist but are still in the file. `behind` are requested events that it may
         lack.
         """
-        there = np.isin(scores.sequences, self._source.alive_among(scores.sequences))
+        alive = self._source.alive_among(scores.sequences)
+        pending = len(self._source.alive_among(behind))
+        if len(alive) == len(scores.sequences):
+            return replace(scores, pending=pending)
+        there = np.isin(scores.sequences, alive)
         return replace(
             scores,
             sequences=scores.sequences[there],
             relevance=scores.relevance[there],
             similarity=scores.similarity[there],
             keyword=scores.keyword[there],
-            pending=len(self._source.alive_among(behind)),
+            pending=pending,
         )
 
     def close(self) -> None:
@@ -187,6 +191,8 @@ def _joined(
     worded: Sequences, keyword: Floats, compared: Sequences, similarity: Floats
 ) -> tuple[Sequences, Floats, Floats]:
     """The ascending sequences with a score above 0, with both scores: 0 without a common word, NaN without a vector."""
+    if not len(compared):
+        return worded, keyword, np.full(len(worded), np.nan)
     sequences = np.union1d(worded, compared[similarity > 0])
     keywords, similarities = np.zeros(len(sequences)), np.full(len(sequences), np.nan)
     keywords[np.searchsorted(sequences, worded)] = keyword

@@ -18,6 +18,7 @@ from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
+from mnemon_server.engines.sqlite.keywords.scoring import Found, score
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
 from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
@@ -31,6 +32,8 @@ PART_SEQUENCES = 1 << 16
 _CACHE_KIB = 8_192
 _LOG_PAGES = 4_000
 """Maximum size of the log in pages of 4 KiB. A large log writes pages that change often to the file only once."""
+_FEW = 96
+"""Up to this many requested events of a part, reading their texts takes less time than reading where the words are."""
 _VECTORS_AT_ONCE = 4_096
 _VECTOR_TYPE = np.dtype("<f2")
 """Half the size of 32-bit floats; the error in the similarity of two vectors is below 0.001."""
@@ -216,10 +219,17 @@ def keyword_scores(
     connection: apsw.Connection, query: str, among: Sequences, *, context_weight: float = CONTEXT_WEIGHT
 ) -> tuple[Sequences, Floats]:
     """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query."""
-    parts = {number for (number,) in fetch(connection, "SELECT number FROM part")}
-    asked = sorted(parts.intersection(np.unique(among // PART_SEQUENCES).tolist()))
-    tables = [tables_of(number) for number in asked]
-    return fts.search_parts(connection, tables, query, among, context_weight=context_weight)
+    own_words, terms = fts.words_of_query(connection, query)
+    found: list[Found] = []
+    for (number,) in fetch(connection, "SELECT number FROM part ORDER BY number"):
+        low, high = among.searchsorted((number * PART_SEQUENCES, (number + 1) * PART_SEQUENCES)).tolist()
+        if low == high:
+            continue
+        if high - low <= _FEW:
+            found.append(fts.read_few(connection, tables_of(number), terms, among[low:high]))
+        else:
+            found.append(fts.read(connection, tables_of(number), terms))
+    return score(own_words, terms, found, among, context_weight=context_weight)
 
 
 def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
