@@ -153,6 +153,19 @@ def test_a_start_that_cannot_read_a_segment_still_serves_the_others() -> None:
     assert trial.severities == ["warning", "warning", "healthy"]
 
 
+def test_rows_do_not_pile_up_while_events_keep_arriving() -> None:
+    trial = Trial.begin()
+    left = []
+    for _ in range(60):
+        trial.append(trial.settings.segment_events_max)
+        trial.clocks.pass_time(1.0)
+        trial.maintenance.turn()
+        left.append(len(trial.manifest.rows))
+    assert max(left[30:]) <= max(left[:30])
+    trial.run()
+    trial.check()
+
+
 # Kills and power cuts
 
 

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _ROWS_PAUSE_S = 0.01
 """Pause between two steps of deleting rows, so that other writes get their turn."""
+_ROWS_MAX_S = 0.5
+"""Maximum time of a run of such steps."""
 
 
 class MaintenanceTasks:
@@ -47,6 +49,8 @@ class MaintenanceTasks:
         self._damaged: set[int] = set()
         self._jobs = Jobs()
         self._waiting_bytes = 0
+        self._rows_time = monotonic()
+        """When rows were last deleted."""
         self._schedule = Schedule(settings.retry_s, settings.retry_s_max, monotonic)
         self._tasks: dict[str, Callable[[], object]] = {
             "repair": self._repair_damaged,
@@ -206,7 +210,15 @@ class MaintenanceTasks:
         self._schedule.put("writing")
 
     def _remove_rows(self) -> None:
-        if self._store.manifest.delete_sealed_rows():
+        """Deletes rows for as long as all other tasks took since the last time. With one step per turn, rows would
+        pile up while many events arrive, because each turn writes more of them than a step deletes.
+        """
+        end = self._monotonic() + min(self._monotonic() - self._rows_time, _ROWS_MAX_S)
+        while are_left := self._store.manifest.delete_sealed_rows():
+            if self._monotonic() >= end:
+                break
+        self._rows_time = self._monotonic()
+        if are_left:
             self._schedule.put("rows", _ROWS_PAUSE_S)
 
     def _erase(self) -> None:
