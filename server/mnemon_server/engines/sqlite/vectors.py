@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,8 @@ from mnemon_server.engines.vector_cache import cosine
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
-CHUNK_ROWS = 4_096
+CHUNK_ROWS = 512
+"""The number of vectors read at a time. What is computed from them then stays in a core's cache."""
 
 log = logging.getLogger(__name__)
 
@@ -183,8 +185,13 @@ class VectorScanner:
             held.remove(self._removed)
 
     def _load(self, connection: apsw.Connection, held: LocalVectors | QuantizedVectors) -> None:
-        for rows in fetch_chunks(connection, self._all, rows_max=CHUNK_ROWS):
-            held.add(*self._matrix(rows))
+        # A thread reads the next chunk meanwhile. It waits for the disk, or copies pages, half of the time.
+        with ThreadPoolExecutor(1, "vector-reader") as reader:
+            chunks = fetch_chunks(connection, self._all, rows_max=CHUNK_ROWS)
+            following = reader.submit(next, chunks, None)
+            while rows := following.result():
+                following = reader.submit(next, chunks, None)
+                held.add(*self._matrix(rows))
 
     def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
         """Passages with their vectors, without damaged vectors, which would distort the scores of others."""
