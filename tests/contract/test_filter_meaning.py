@@ -26,11 +26,13 @@ from mnemon_server.domain.filters import (
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
+from mnemon_server.engines.sqlite.filters import plan
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.vault_suite import DIMENSION, START, ManualClock, unit_vector
 
 DOCUMENT_COUNT = 100
+MANY = 200_000
 FEW = 10
 TEXTS = [
     "",
@@ -101,10 +103,17 @@ def random_document(rng: random.Random, number: int, collection: Collection) -> 
     )
 
 
-@pytest.fixture(scope="module", params=[MEMORIES, SEMANTIC], ids=lambda collection: collection.name)
-def collection(request: pytest.FixtureRequest) -> Collection:
-    chosen: Collection = request.param
-    return chosen
+@pytest.fixture(
+    scope="module",
+    params=[(MEMORIES, plan.BOUNDS), (MEMORIES, (0, 0, 0)), (SEMANTIC, (1, 4, 16))],
+    ids=["memory", "memory-wide", "semantic-staged"],
+)
+def collection(request: pytest.FixtureRequest) -> Iterator[Collection]:
+    """A collection. Lower bounds make the choice of an index that of a vault with a million documents."""
+    chosen, bounds = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "BOUNDS", bounds)
+        yield chosen
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +121,13 @@ def stored(
     collection: Collection, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[RecordEngine, list[Document]]]:
     yield from stored_documents(tmp_path_factory.mktemp("many"), collection, DOCUMENT_COUNT)
+
+
+@pytest.fixture(scope="module")
+def many_stored(
+    collection: Collection, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RecordEngine, list[Document]]]:
+    yield from stored_documents(tmp_path_factory.mktemp("very many"), collection, MANY)
 
 
 @pytest.fixture
@@ -124,12 +140,16 @@ def stored_documents(folder: Path, collection: Collection, count: int) -> Iterat
     rng, clock = random.Random(11), ManualClock()
     vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
     engine = vault.collection(collection)
-    for number in range(count):
+    step = 1 + count // 200
+    for start in range(0, count, step):
         clock.now = rng.choice(TIMES)
-        document = random_document(rng, number, collection)
-        passages = [PassageInput(0, len(document.content), unit_vector(number))]
-        engine.put_document(DocumentWrite(document=document, passages=passages)).result()
-    documents = [document for _, document in engine.list_documents(RecordFilter(hidden=None), limit=DOCUMENT_COUNT)]
+        new = [random_document(rng, number, collection) for number in range(start, min(count, start + step))]
+        passages = [[PassageInput(0, len(document.content), unit_vector(start))] for document in new]
+        engine.put_documents(
+            [DocumentWrite(document=document, passages=own) for document, own in zip(new, passages, strict=True)]
+        ).result()
+    documents = [document for _, document in engine.list_documents(RecordFilter(hidden=None), limit=count)]
+    assert len(documents) == count
     yield engine, documents
     vault.close()
 
@@ -192,13 +212,16 @@ def filters() -> st.SearchStrategy[RecordFilter]:
 def check(stored: tuple[RecordEngine, list[Document]], where: RecordFilter) -> None:
     engine, documents = stored
     wanted = [document for document in documents if document_matches(document, where)]
-    found = [document.doc_id for _, document in engine.list_documents(where, limit=DOCUMENT_COUNT)]
-    assert found == [document.doc_id for document in wanted]
+    for descending in (False, True):
+        page = engine.list_documents(where, limit=DOCUMENT_COUNT, descending=descending, fields_only=True)
+        first = wanted[: -DOCUMENT_COUNT - 1 : -1] if descending else wanted[:DOCUMENT_COUNT]
+        assert [document.doc_id for _, document in page] == [document.doc_id for document in first]
     assert engine.count_documents(where) == len(wanted)
     everything = engine.match_passages(RecordFilter())
     matching = engine.match_passages(where)
     assert len(matching) == sum(not document.hidden for document in wanted)
-    assert engine.filter_passages(everything[::-1], where).tolist() == matching[::-1].tolist()
+    some = everything[:: 1 + len(everything) // DOCUMENT_COUNT][::-1]
+    assert engine.filter_passages(some, where).tolist() == some[np.isin(some, matching)].tolist()
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
@@ -246,3 +269,13 @@ def test_deleted_passages_match_no_filter(stored: tuple[RecordEngine, list[Docum
     engine, _ = stored
     assert engine.filter_passages(np.array([10**12, 10**13]), RecordFilter()).size == 0
     assert engine.filter_passages(np.empty(0, np.int64), RecordFilter()).size == 0
+
+
+@pytest.mark.slow
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(where=filters())
+def test_sql_and_the_reference_choose_the_same_of_many_documents(
+    many_stored: tuple[RecordEngine, list[Document]], where: RecordFilter
+) -> None:
+    """Most values occur in thousands of documents, so that every way to read an index is taken."""
+    check(many_stored, where)

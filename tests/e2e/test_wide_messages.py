@@ -164,3 +164,22 @@ async def test_one_item_of_too_many_entries_fails_alone(connection: Connection) 
         first, second = (await answers.read()).results
         assert any(violation.field == field for violation in first.error.violations), first
         assert second.HasField("receipt"), second
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_object_of_a_whole_message_fails_alone(connection: Connection) -> None:
+    wide, good = put_request("wide"), put_request("small")
+    wide.fact.value.CopyFrom(struct(180_000))
+    puts = connection.facts.BulkPutFacts(iter([facts_pb2.BulkPutFactsRequest(requests=[wide, good])]))
+    first, second = (await puts.read()).results
+    assert [(one.field, one.description) for one in first.error.violations] == [
+        ("fact.value", "must contain at most 100,000 values")
+    ]
+    assert second.HasField("receipt"), second
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_message_with_more_fields_than_any_may_have_is_refused(connection: Connection) -> None:
+    error = await failure_of(connection.facts.GetFact(facts_pb2.GetFactRequest(namespace=[""] * 200_000)))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "a GetFactRequest of more than 131,072 fields" in str(error.details())

@@ -18,9 +18,10 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import INT64_MAX, FilterValue, Scope
 from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageInput, RecordStamps, Vector
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
-from mnemon_server.engines.sqlite.filter_plan import prepare_filter
-from mnemon_server.engines.sqlite.filters import metadata_rows, metadata_types
+from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows, metadata_types
+from mnemon_server.engines.sqlite.filters.plan import prepare_filter, prepare_positions
 from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.engines.sqlite.passage_map import PassageRun
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
@@ -69,12 +70,15 @@ class PassageChanges:
     added: list[int] = field(default_factory=list)
     vectors: list[Vector] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
+    runs: list[PassageRun] = field(default_factory=list)
+    """The passages of each changed document, in the order of the changes."""
 
     def add(self, later: "PassageChanges") -> None:
         """Adds later changes."""
         self.added += later.added
         self.vectors += later.vectors
         self.removed += later.removed
+        self.runs += later.runs
 
 
 class DocumentTable:
@@ -189,7 +193,7 @@ class DocumentTable:
             kept = self._stored_passages(connection, found.position)
             return self.replace_passages(connection, found.position, old, new, kept)
         if new.hidden and not found.hidden:
-            return PassageChanges(removed=self._hide_passages(connection, found.position, old.content))
+            return self._hide_passages(connection, found.position, old.content)
         return PassageChanges()
 
     def replace_passages(
@@ -203,10 +207,9 @@ class DocumentTable:
         """Replaces the passages of a document, under new ids. `old` is the document for which the present ones were
         stored.
         """
-        removed = [] if old.hidden else self._hide_passages(connection, position, old.content)
+        changes = PassageChanges() if old.hidden else self._hide_passages(connection, position, old.content)
         self._delete_rows(connection, self.tables.passages, position)
-        changes = self._add_passages(connection, [(position, new, passages)])
-        changes.removed = removed
+        changes.add(self._add_passages(connection, [(position, new, passages)]))
         return changes
 
     def set_stamps(self, connection: apsw.Connection, doc_id: str, stamps: RecordStamps, revision: int) -> None:
@@ -216,7 +219,7 @@ class DocumentTable:
 
     def delete(self, connection: apsw.Connection, found: Found) -> PassageChanges:
         """Removes a document."""
-        removed: list[int] = []
+        changes = PassageChanges()
         if not found.hidden:
             statement = f"SELECT content FROM {self.tables.documents} WHERE position = ?"
             try:
@@ -224,12 +227,12 @@ class DocumentTable:
             except (UnicodeDecodeError, apsw.CorruptError) as error:
                 # The keyword index needs the original words to delete them.
                 raise self._damage(connection, "d.position = ?", (found.position,), vectors=False) from error
-            removed = self._hide_passages(connection, found.position, content)
+            changes = self._hide_passages(connection, found.position, content)
         if self.related is not None:
             self.related.delete(connection, found.position)
         for table in (self.tables.passages, self.tables.metadata, self.tables.documents):
             self._delete_rows(connection, table, found.position)
-        return PassageChanges(removed=removed)
+        return changes
 
     def _values(self, document: Document, metadata: str, digest: bytes) -> tuple[Any, ...]:
         return (
@@ -259,6 +262,8 @@ class DocumentTable:
         changes, rows, texts = PassageChanges(), [], {}
         passage_id = _next_id(connection, self.tables.passages) - 1
         for position, document, passages in placed:
+            if not document.hidden and passages:
+                changes.runs.append(PassageRun(position, passage_id + 1, len(passages)))
             for ordinal, (start, end, vector) in enumerate(passages):
                 passage_id += 1
                 rows.append((passage_id, position, ordinal, start, end, vector.astype(VECTOR_TYPE, copy=False)))
@@ -271,13 +276,13 @@ class DocumentTable:
             fts.insert(connection, self.tables.keywords, texts)
         return changes
 
-    def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> list[int]:
-        """Removes passages from the keyword index, which needs their words for that; returns their ids."""
+    def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> PassageChanges:
+        """Removes the passages of a document from the keyword index, which needs their words for that."""
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
         for passage_id, start, end in rows if self.tables.collection.words else ():
             fts.delete(connection, self.tables.keywords, passage_id, content[start:end])
-        return [row[0] for row in rows]
+        return PassageChanges(removed=[row[0] for row in rows], runs=[PassageRun(position)])
 
     def _stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:
         statement = f"SELECT start, stop, vector FROM {self.tables.passages} WHERE position = ? ORDER BY ordinal"
@@ -385,9 +390,8 @@ class DocumentTable:
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
         """The number of matching documents."""
-        condition, parameters = prepare_filter(connection, self.tables, where)
-        statement = f"SELECT count(*) FROM {self.tables.documents} AS d WHERE {condition}"
-        return int(connection.execute(statement, parameters).get)
+        source, parameters = prepare_positions(connection, self.tables, where)
+        return int(connection.execute(f"SELECT count(*) {source}", parameters).get)
 
     def has_metadata_key(self, connection: apsw.Connection, key: str, like: FilterValue | None) -> bool:
         """Whether any document has the key; with `like`, whether any has it with a value of the same type."""

@@ -15,6 +15,7 @@ from mnemon_server.engines.sqlite.connections import Removals
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal, Operation
+from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.vectors import VectorScanner
 
 
@@ -25,6 +26,7 @@ class Mutations:
     """
 
     vectors: VectorScanner
+    passages: PassageMap
 
     def __init__(
         self,
@@ -158,6 +160,7 @@ class Mutations:
         """Stages the effects of a call that has succeeded. The journal stages its log entries."""
         passages = effects.passages
         self.vectors.stage(passages.added, passages.vectors, passages.removed)
+        self.passages.stage(passages.runs)
         self._removals.stage(records=effects.removed)
         self._documents_added += effects.documents_added
         self._sequence = effects.sequence
@@ -184,6 +187,7 @@ class Mutations:
         self._sequence, self._documents_added = self.stats.sequence, 0
         self.writes.followed = changes.is_followed(connection, tables)
         self.vectors = self._open_vectors(connection)
+        self.passages = PassageMap(tables, connection)
 
     def before_commit(self, connection: apsw.Connection) -> None:
         """Stores the position of the newest change."""
@@ -193,6 +197,7 @@ class Mutations:
     def after_commit(self) -> None:
         """Publishes the staged effects."""
         passages_added = self.vectors.publish()
+        self.passages.publish()
         if self._sequence != self.stats.sequence:
             self.stats = RecordStats(
                 self.stats.document_count + self._documents_added,
@@ -205,3 +210,4 @@ class Mutations:
         """Discards the staged effects."""
         self._sequence, self._documents_added = self.stats.sequence, 0
         self.vectors.discard()
+        self.passages.discard()

@@ -47,6 +47,11 @@ def fetch_chunks(
         yield rows
 
 
+def ids_from_text(text: str | None) -> NDArray[np.int64]:
+    """The integers of a `group_concat`. Fetching many as one text takes a third of the time of fetching rows."""
+    return np.fromstring(text or "", np.int64, sep=",")
+
+
 def id_array(ids: "Sequence[int] | NDArray[np.int64]") -> Any:
     """Ids as the parameter of `carray(?)`. It cannot be empty, so -1, which is no row's id, stands in."""
     array = np.ascontiguousarray(ids, np.int64)

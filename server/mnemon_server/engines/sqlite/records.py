@@ -34,7 +34,7 @@ from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.excerpts import read_excerpts
-from mnemon_server.engines.sqlite.filter_plan import filter_passages, matching_passages
+from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_passages
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
@@ -172,7 +172,7 @@ class SQLiteCollection:
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return matching_passages(connection, self._tables, where)
+            return matching_passages(connection, self._tables, self._mutations.passages, where)
 
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""

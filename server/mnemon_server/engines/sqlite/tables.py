@@ -39,6 +39,11 @@ class Tables:
         return f"{self.collection.name}_deletion"
 
     @property
+    def hidden_index(self) -> str:
+        """The index of hidden documents."""
+        return f"{self.collection.name}_hidden"
+
+    @property
     def sequence_key(self) -> str:
         """The key in `meta` with the position of the newest change."""
         return f"{self.collection.name}.sequence"
@@ -137,14 +142,14 @@ CREATE TABLE {tables.deletions} (
 
 def document_indexes(collection: Collection) -> list[str]:
     """The indexes of the most frequent filter fields. They include `hidden`, so that no row is read to check it."""
-    name = collection.name
+    name, tables = collection.name, Tables(collection)
     return [
         *(
             f'CREATE INDEX {name}_{text} ON {name} ("{text}", hidden) WHERE "{text}" <> \'\''
-            for text in Tables(collection).indexed_texts
+            for text in tables.indexed_texts
         ),
         f"CREATE INDEX {name}_create_time ON {name} (create_time) WHERE hidden = 0",
-        f"CREATE INDEX {name}_hidden ON {name} (hidden) WHERE hidden = 1",
+        f"CREATE INDEX {tables.hidden_index} ON {name} (hidden) WHERE hidden = 1",
         *(
             f'CREATE INDEX {name}_{end} ON {name} ("{end}") WHERE "{end}" IS NOT NULL'
             for end in (collection.expires,)

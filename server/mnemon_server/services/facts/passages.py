@@ -7,7 +7,7 @@ from mnemon_server.domain.facts import PutFact
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import PassageInput, Vector
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.search.embedded_passages import whole_passages
+from mnemon_server.services.search.embedded_passages import whole_passage
 
 TOGETHER_MAX = 2_048
 """How many passages are handed to the model at once: it limits how many texts may wait."""
@@ -23,15 +23,11 @@ async def fact_passages(
         embedded = await _embed(embedder, wanted)
     except MnemonError as error:
         embedded = [error] * len(wanted)
-    given = whole_passages(
-        [
-            (each.content, request.embedding)
-            for request, each in zip(requests, texts, strict=True)
-            if request.embedding is not None
-        ]
-    )
-    of_texts, of_given = iter(embedded), iter(given)
-    return [next(of_texts) if request.embedding is None else next(of_given) for request in requests]
+    of_texts = iter(embedded)
+    return [
+        next(of_texts) if request.embedding is None else whole_passage(each.content, request.embedding)
+        for request, each in zip(requests, texts, strict=True)
+    ]
 
 
 async def _embed(embedder: EmbeddingBatcher, facts: Sequence[IndexedTexts]) -> list[list[PassageInput]]:

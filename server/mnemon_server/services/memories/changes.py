@@ -22,7 +22,7 @@ from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
 from mnemon_server.services.memories.checks import call_violations, update_violations
 from mnemon_server.services.memories.field_masks import apply_change
 from mnemon_server.services.memories.stored_form import to_document, to_memory
-from mnemon_server.services.search.embedded_passages import embed_passages, whole_passages
+from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.vectors import vector_bytes
@@ -141,7 +141,7 @@ class MemoryChanges:
     async def _new_passages(self, request: UpdateMemory) -> Sequence[PassageInput]:
         content = request.memory.content
         if request.embedding is not None:
-            [passages] = whole_passages([(content, request.embedding)])
+            passages = whole_passage(content, request.embedding)
         else:
             [passages] = await embed_passages(self._embedder, [content])
         return passages

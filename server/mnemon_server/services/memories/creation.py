@@ -19,7 +19,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.services.memories.checks import create_violations
 from mnemon_server.services.memories.stored_form import new_document
-from mnemon_server.services.search.embedded_passages import embed_passages, whole_passages
+from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import Puts, put_all, take_in
@@ -60,11 +60,11 @@ class MemoryCreation:
             embedded = await embed_passages(self._embedder, texts) if texts else []
         except MnemonError as error:
             embedded = [error] * len(texts)
-        given = whole_passages(
-            [(request.memory.content, request.embedding) for request in requests if request.embedding is not None]
-        )
-        of_texts, of_given = iter(embedded), iter(given)
-        return [next(of_texts) if request.embedding is None else next(of_given) for request in requests]
+        of_texts = iter(embedded)
+        return [
+            next(of_texts) if request.embedding is None else whole_passage(request.memory.content, request.embedding)
+            for request in requests
+        ]
 
 
 def created_memory(memory: Memory, receipt: WriteReceipt) -> Memory:

@@ -7,7 +7,7 @@ import numpy as np
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector, unit_vectors
+from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
 
 NOWHERE = 1e-6
 
@@ -39,5 +39,5 @@ async def vectors_of(
         embedded = await embed_statements(embedder, texts) if texts else []
     except MnemonError as error:
         embedded = [error] * len(texts)
-    of_texts, of_given = iter(embedded), iter(unit_vectors([vector for vector in given if vector is not None]))
-    return [next(of_texts) if vector is None else next(of_given) for vector in given]
+    of_texts = iter(embedded)
+    return [next(of_texts) if vector is None else unit_vector(vector) for vector in given]

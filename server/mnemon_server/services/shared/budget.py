@@ -1,6 +1,5 @@
 """Budgets of slots: a call that gets no slot is refused at once rather than queued."""
 
-from collections import Counter
 from collections.abc import Hashable
 from types import TracebackType
 
@@ -48,7 +47,7 @@ class SharedBudget:
     def __init__(self, size: int, what: str) -> None:
         """`size` is the number of slots; `what` says what they are for, in the plural, for error messages."""
         self._slots, self._what = Budget(size, what), what
-        self._held: Counter[Hashable] = Counter()
+        self._held: dict[Hashable, int] = {}
 
     @property
     def used(self) -> int:
@@ -61,18 +60,19 @@ class SharedBudget:
         Raises:
             TooManyRequestsError: none is free, or the holder has its share.
         """
-        free = self._slots.size - self._slots.used
-        if free and self._held[holder] >= HELD_PER_FREE * free:
+        free, held = self._slots.size - self._slots.used, self._held.get(holder, 0)
+        if free and held >= HELD_PER_FREE * free:
             raise TooManyRequestsError(
                 f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
                 RETRY_AFTER_S,
             )
         self._slots.take()
-        self._held[holder] += 1
+        self._held[holder] = held + 1
 
     def give_back(self, holder: Hashable) -> None:
         """Gives back a slot that was taken."""
         self._slots.give_back()
-        self._held[holder] -= 1
-        if not self._held[holder]:
+        if held := self._held[holder] - 1:
+            self._held[holder] = held
+        else:
             del self._held[holder]

@@ -1,11 +1,13 @@
 """Messages are read and written here rather than in the runtime, so that a bad one is an error like any other."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
 from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
+from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream, current_call
 
@@ -30,7 +32,7 @@ class Codec(MethodInterceptor):
         read, write = self._reader(method), self._writer(method)
 
         async def call(request: Any, context: Context) -> bytes:
-            return write(await inner(read(request), context))
+            return write(await inner(await read(request), context))
 
         return call
 
@@ -39,7 +41,7 @@ class Codec(MethodInterceptor):
         read, write = self._reader(method), self._writer(method)
 
         async def call(request: Any, context: Context) -> AsyncIterator[bytes]:
-            async for response in inner(read(request), context):
+            async for response in inner(await read(request), context):
                 yield write(response)
 
         return call
@@ -47,25 +49,21 @@ class Codec(MethodInterceptor):
     def _wrap(self, method: Method) -> Any:
         return super()._wrap(method)._replace(request_deserializer=None, response_serializer=None)
 
-    def _reader(self, method: Method) -> Callable[[Any], Any]:
+    def _reader(self, method: Method) -> Callable[[Any], Awaitable[Any]]:
         parse: Parse = method.handler.request_deserializer or bytes
 
-        def read(data: bytes) -> Any:
+        async def read(data: bytes) -> Any:
             self._check_size(len(data), "the request")
             current_call.get().request_bytes = len(data)
             try:
-                message = parse(data)
+                return parse(data) if len(data) <= LARGE_BYTES else await _read_large(parse, data)
             except DecodeError:
                 raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
-            if len(data) > LARGE_BYTES and isinstance(message, Message):
-                cut(message)
-            return message
 
-        async def read_all(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-            async for data in messages:
-                yield read(data)
+        async def read_each(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+            return _each(read, messages)
 
-        return read_all if method.handler.request_streaming else read
+        return read_each if method.handler.request_streaming else read
 
     def _writer(self, method: Method) -> Callable[[Any], bytes]:
         serialize = method.handler.response_serializer or bytes
@@ -83,3 +81,18 @@ class Codec(MethodInterceptor):
                 f"{what} has {size:,} bytes, more than the {self._message_bytes_max:,} that this server allows; "
                 "ask in smaller parts, or for a view with less"
             )
+
+
+async def _read_large(parse: Parse, data: bytes) -> Any:
+    message = parse(b"")
+    if not isinstance(message, Message):
+        return parse(data)
+    for _ in merge(message, data):
+        await asyncio.sleep(0)
+    cut(message)
+    return message
+
+
+async def _each(read: Callable[[bytes], Awaitable[Any]], messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for data in messages:
+        yield await read(data)

@@ -22,6 +22,7 @@ class DefaultDeadline(MethodInterceptor):
         async def call(request: Any, context: Context) -> Any:
             if context.time_remaining() is not None:
                 return await inner(request, context)
-            return await self._limit.keep(inner(request, context), late)
+            with self._limit.watch(late):
+                return await inner(request, context)
 
         return call

@@ -43,8 +43,10 @@ class Receiver(MethodInterceptor):
     async def _request(self, context: Context) -> bytes:
         call = current_call.get()
         call.awaits_request = True
-        request = await self._limit.keep(context.read(), self._late)
+        with self._limit.watch(self._late):
+            request = await context.read()
         if request is aio.EOF:
             raise MalformedMessageError("the call has no request")
         call.awaits_request = False
-        return bytes(request)
+        data: bytes = request
+        return data

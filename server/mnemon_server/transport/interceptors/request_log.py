@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from mnemon_server.transport.interceptors.base import (
     REQUEST_ID_KEY,
     Call,
     Context,
+    Continuation,
     Method,
     MethodInterceptor,
     Single,
@@ -30,6 +32,12 @@ _log = structlog.get_logger()
 class RequestLog(MethodInterceptor):
     """The outermost interceptor. The id is the client's `x-request-id` if it sends one; trailers carry it back."""
 
+    async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The wrapped handler, which the runtime calls in the same task; None if the method does not exist."""
+        # The runtime makes the headers anew each time that it is asked for them, and here it has made them already.
+        current_call.set(Call(_request_id(handler_call_details.invocation_metadata)))
+        return await super().intercept_service(continuation, handler_call_details)
+
     def wrap_single(self, method: Method, inner: Single) -> Single:
         """Logs method, code, duration, request id and peer."""
         level = logging.DEBUG if method.exempt else logging.INFO
@@ -38,8 +46,7 @@ class RequestLog(MethodInterceptor):
 
         async def call(request: Any, context: Context) -> Any:
             started = time.perf_counter()
-            record = Call(_request_id(context))
-            current_call.set(record)
+            record = current_call.get()
             structlog.contextvars.bind_contextvars(request_id=record.request_id)
             context.set_trailing_metadata(((REQUEST_ID_KEY, record.request_id),))
             code = "UNKNOWN"
@@ -73,8 +80,8 @@ class RequestLog(MethodInterceptor):
         return self.wrap_single(method, inner)
 
 
-def _request_id(context: Context) -> str:
-    for key, value in context.invocation_metadata() or ():
+def _request_id(headers: Iterable[tuple[str, str | bytes]]) -> str:
+    for key, value in headers:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             return value
     return new_id().replace("-", "")

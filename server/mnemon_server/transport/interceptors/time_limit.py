@@ -1,12 +1,10 @@
 """One time limit for many calls."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any
 
 from mnemon_server.transport.errors import DeadlineExceededError
-
-T = TypeVar("T")
 
 
 class TimeLimit:
@@ -27,31 +25,27 @@ class TimeLimit:
         self.seconds = seconds
         self._crowd, self._crowded_s = crowd, crowded_s
         self._thinning = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watched: dict[asyncio.Task[Any], float] = {}
         """When each expires by the clock of the loop, oldest first."""
 
-    async def keep(self, work: Awaitable[T], message: str) -> T:
-        """The result of `work`, for which the current task waits no longer than the limit.
+    def watch(self, message: str) -> "_Watch":
+        """A context manager: the current task may spend no longer than the limit in its block.
 
-        Raises:
+        Leaving the block raises
             DeadlineExceededError: it took too long; its text is `message`.
         """
-        task = self._watch()
-        try:
-            return await work
-        except asyncio.CancelledError:
-            # If the client has left as well, no one waits for an error.
-            if task in self._watched or task.uncancel() > 0:
-                raise
-            raise DeadlineExceededError(message) from None
-        finally:
-            self._watched.pop(task, None)
+        return _Watch(self, message)
 
-    def _watch(self) -> "asyncio.Task[Any]":
-        task = asyncio.current_task()
+    def begin(self) -> "asyncio.Task[Any]":
+        """For _Watch: watches the current task, and returns it."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        loop = self._loop
+        # With the loop as an argument: to look it up takes a system call in Python 3.11.
+        task = asyncio.current_task(loop)
         assert task is not None  # noqa: S101 - a handler always runs in a task
-        loop = asyncio.get_running_loop()
         now = loop.time()
         if self._crowd is not None and not self._thinning and len(self._watched) >= self._crowd:
             self._thinning = True
@@ -60,6 +54,10 @@ class TimeLimit:
         if self._timer is None:
             self._timer = loop.call_at(now + self.seconds, self._expire)
         return task
+
+    def end(self, task: "asyncio.Task[Any]") -> bool:
+        """For _Watch: stops watching the task; returns False if it has expired."""
+        return self._watched.pop(task, None) is not None
 
     def _expire(self) -> None:
         """Cancels those whose time is over, and sets the timer for the next."""
@@ -87,3 +85,23 @@ class TimeLimit:
         del self._watched[task]
         task.cancel()
         return True
+
+
+class _Watch:
+    """Watches a task while it is in a block. Not a generator or a coroutine, which would cost twice as much."""
+
+    __slots__ = ("_limit", "_message", "_task")
+
+    def __init__(self, limit: TimeLimit, message: str) -> None:
+        self._limit, self._message = limit, message
+
+    def __enter__(self) -> None:
+        self._task = self._limit.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        in_time = self._limit.end(self._task)
+        # If the client has left as well, no one waits for an error.
+        if kind is asyncio.CancelledError and not in_time and self._task.uncancel() <= 0:
+            raise DeadlineExceededError(self._message) from None

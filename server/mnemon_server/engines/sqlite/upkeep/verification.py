@@ -24,7 +24,7 @@ from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import ConfigurationError, MnemonError, StorageFailedError
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
-from mnemon_server.engines.sqlite.filters import metadata_rows
+from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader

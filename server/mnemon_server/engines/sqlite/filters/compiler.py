@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import apsw
-import numpy as np
-
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import COMMON_FIELDS, FieldType
-from mnemon_server.domain.encoding import SCOPE_FIELDS, encode_metadata, scope_values, text_digest
+from mnemon_server.domain.encoding import SCOPE_FIELDS, encode_metadata, scope_values
 from mnemon_server.domain.filters import (
     METADATA_PREFIX,
     OPPOSITES,
@@ -22,49 +19,23 @@ from mnemon_server.domain.filters import (
     Operator,
     RecordFilter,
 )
-from mnemon_server.domain.records import FilterValue, MetadataValue
+from mnemon_server.domain.records import MetadataValue
 from mnemon_server.engines.sqlite.field_columns import encode_texts
+from mnemon_server.engines.sqlite.filters.metadata_index import (
+    ORDERINGS,
+    comparison,
+    item_row,
+    metadata_ranges,
+    metadata_row,
+    metadata_rows,
+)
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
-INDEXED_TEXT_MAX = 256
-
 _TIMES = ("create_time", "update_time")
-_ORDERINGS = {Operator.GT: ">", Operator.GTE: ">=", Operator.LT: "<", Operator.LTE: "<="}
 _LOWER_BOUNDS = (Operator.GT, Operator.GTE)
 _NEVER, _ALWAYS = "0", "1"
-
-
-def metadata_rows(value: MetadataValue) -> list[tuple[str, Any]]:
-    """Type and value of each row in the metadata index for a value."""
-    if isinstance(value, tuple):
-        return [_item_row(item) for item in value] or [("empty", 0)]
-    return [metadata_row(value)]
-
-
-def metadata_types(value: FilterValue | None) -> tuple[str, ...]:
-    """The row types of all values with the same type as this one; empty for None."""
-    if value is None:
-        return ()
-    return ("text", "digest") if isinstance(value, str) else (metadata_row(value)[0],)
-
-
-def metadata_row(value: MetadataValue) -> tuple[str, Any]:
-    """Type and value of the row for a value that is not a list. A long text is represented by its digest."""
-    match value:
-        case bool():
-            return "bool", int(value)
-        case int():
-            return "int", value
-        case float():
-            return "float", value
-        case datetime():
-            return "time", to_microseconds(value)
-        case str() if len(value) <= INDEXED_TEXT_MAX:
-            return "text", value
-        case _:
-            return "digest", text_digest(str(value))
 
 
 def compile_filter(
@@ -153,12 +124,12 @@ class _Compiler:
             return _NEVER
         if operator is Operator.CONTAINS:
             return self.bind(f"instr({column}, ?) > 0", texts[0])
-        if operator in _ORDERINGS:
+        if operator in ORDERINGS:
             return self._text_ordered(name, operator, texts[0])
         return self.text_among(name, texts)
 
     def _text_ordered(self, name: str, operator: Operator, text: str) -> str:
-        ordered = self.bind(f"{self._indexed(name, self.ranges)} {_ORDERINGS[operator]} ?", text)
+        ordered = self.bind(f"{self._indexed(name, self.ranges)} {ORDERINGS[operator]} ?", text)
         # A text above a lower bound is not empty. SQLite uses the index only if the condition says so.
         return f"({ordered} AND d.\"{name}\" <> '')" if operator in _LOWER_BOUNDS and text else ordered
 
@@ -171,8 +142,8 @@ class _Compiler:
         column = self._indexed(name, may_choose=True)
         parts = [f"{column} = ''"] if "" in texts else []
         if wanted := [text for text in texts if text]:
-            comparison, parameter = _values(wanted)
-            parts.append(self.bind(f"({column} {comparison} AND {column} <> '')", parameter))
+            compared, parameter = comparison(wanted)
+            parts.append(self.bind(f"({column} {compared} AND {column} <> '')", parameter))
         return f"({' OR '.join(parts)})"
 
     def _nullable(self, column: str, kind: FieldType, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
@@ -181,8 +152,8 @@ class _Compiler:
         stored = [metadata_row(value)[1] for value in values if _is_of(kind, value)]
         if not stored or operator is Operator.CONTAINS:
             return _NEVER
-        if operator in _ORDERINGS:
-            return self.bind(f"({column} IS NOT NULL AND {column} {_ORDERINGS[operator]} ?)", stored[0])
+        if operator in ORDERINGS:
+            return self.bind(f"({column} IS NOT NULL AND {column} {ORDERINGS[operator]} ?)", stored[0])
         return f"({column} IS NOT NULL AND {self._among(column, stored)})"
 
     def _ended(self, column: str, operator: Operator, value: MetadataValue) -> str:
@@ -190,7 +161,7 @@ class _Compiler:
         if not isinstance(value, datetime):
             return _NEVER
         ended = f"SELECT position FROM {self.tables.documents} WHERE {column} IS NOT NULL AND {column}"
-        return self.bind(f"d.position IN ({ended} {_ORDERINGS[operator]} ?)", to_microseconds(value))
+        return self.bind(f"d.position IN ({ended} {ORDERINGS[operator]} ?)", to_microseconds(value))
 
     def _texts(self, column: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
         if operator is Operator.EXISTS:
@@ -199,7 +170,7 @@ class _Compiler:
             items = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = ?)"
             return self.bind(items, values[0]) if isinstance(values[0], str) else _NEVER
         lists = [encode_texts(value) for value in values if isinstance(value, tuple)]
-        return self._among(column, lists) if lists and operator not in _ORDERINGS else _NEVER
+        return self._among(column, lists) if lists and operator not in ORDERINGS else _NEVER
 
     def _among(self, column: str, values: Sequence[Any]) -> str:
         groups: dict[type, list[Any]] = {}
@@ -208,8 +179,8 @@ class _Compiler:
             groups.setdefault(type(value), []).append(value)
         parts = []
         for wanted in groups.values():
-            comparison, parameter = _values(wanted)
-            parts.append(self.bind(f"{column} {comparison}", parameter))
+            compared, parameter = comparison(wanted)
+            parts.append(self.bind(f"{column} {compared}", parameter))
         return f"({' OR '.join(parts)})"
 
     # Metadata
@@ -220,39 +191,21 @@ class _Compiler:
             return there if values[0] else f"NOT {there}"
         if operator is Operator.CONTAINS:
             return self._metadata_contains(key, values[0]) if isinstance(values[0], str) else _NEVER
-        if operator in _ORDERINGS:
-            return self._metadata_ordered(key, _ORDERINGS[operator], values[0])
-        return self._metadata_among(key, values)
+        ranges = metadata_ranges(key, operator, values)
+        if ranges is None:
+            return self._metadata_text_ordered(key, ORDERINGS[operator], values[0])
+        parts = [self._in_metadata(condition, *parameters) for condition, parameters in ranges]
+        parts += [self._metadata_list(key, value) for value in values if isinstance(value, tuple)]
+        return f"({' OR '.join(parts)})" if parts else _NEVER
 
-    def _metadata_ordered(self, key: str, sign: str, value: MetadataValue) -> str:
-        match value:
-            case bool() | tuple():
-                return _NEVER
-            case str():
-                short = self._in_metadata(f"key = ? AND type = 'text' AND value {sign} ?", key, value)
-                return f"({short} OR {self._in_long_text(key, f'value {sign} ?', value)})"
-            case int() | float():
-                return self._in_metadata(f"key = ? AND type IN ('int', 'float') AND value {sign} ?", key, value)
-            case datetime():
-                stored = to_microseconds(value)
-                return self._in_metadata(f"key = ? AND type = 'time' AND value {sign} ?", key, stored)
+    def _metadata_text_ordered(self, key: str, sign: str, text: MetadataValue) -> str:
+        short = self._in_metadata(f"key = ? AND type = 'text' AND value {sign} ?", key, text)
+        return f"({short} OR {self._in_long_text(key, f'value {sign} ?', text)})"
 
     def _metadata_contains(self, key: str, part: str) -> str:
         short = self._in_metadata("key = ? AND type = 'text' AND instr(value, ?) > 0", key, part)
-        item = self._in_metadata("key = ? AND type = ? AND value = ?", key, *_item_row(part))
+        item = self._in_metadata("key = ? AND type = ? AND value = ?", key, *item_row(part))
         return f"({short} OR {item} OR {self._in_long_text(key, 'instr(value, ?) > 0', part)})"
-
-    def _metadata_among(self, key: str, values: tuple[MetadataValue, ...]) -> str:
-        groups: dict[tuple[str, type], list[Any]] = {}
-        for kind, value in (metadata_row(value) for value in values if not isinstance(value, tuple)):
-            types = "type IN ('int', 'float')" if kind in ("int", "float") else f"type = '{kind}'"
-            groups.setdefault((types, type(value)), []).append(value)
-        parts = []
-        for (types, _), wanted in groups.items():
-            comparison, parameter = _values(wanted)
-            parts.append(self._in_metadata(f"key = ? AND {types} AND value {comparison}", key, parameter))
-        parts += [self._metadata_list(key, value) for value in values if isinstance(value, tuple)]
-        return f"({' OR '.join(parts)})"
 
     def _metadata_list(self, key: str, value: tuple[str, ...]) -> str:
         """The metadata index has the items of a list, but not their order."""
@@ -290,18 +243,3 @@ def _is_of(kind: FieldType, value: MetadataValue) -> bool:
             return kind is FieldType.NUMBER
         case _:
             return kind is FieldType.TIME and isinstance(value, datetime)
-
-
-def _item_row(item: str) -> tuple[str, Any]:
-    kind, stored = metadata_row(item)
-    return f"item-{kind}", stored
-
-
-def _values(wanted: Sequence[Any]) -> tuple[str, Any]:
-    """The comparison with values of one type, and its single parameter, because statements have a limit of
-    parameters.
-    """
-    if len(wanted) == 1:
-        return "= ?", wanted[0]
-    array = np.array(wanted) if isinstance(wanted[0], int | float) else tuple(wanted)
-    return "IN (SELECT value FROM carray(?))", apsw.carray(array)

@@ -1,0 +1,125 @@
+"""A message that is read slice by slice is the one that protobuf reads at once, and no slice is large."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.struct_pb2 import Struct, Value
+from mnemon.v1 import facts_pb2
+from mnemon_server.transport.convert.shared.json_values import object_from_pb
+from mnemon_server.transport.convert.shared.slices import FIELDS_MAX, SLICE_BYTES, merge
+from mnemon_server.transport.errors import MalformedMessageError
+
+from tests.support.rpc_fuzzing import Fuzzer
+from tests.support.rpcs import rpcs
+
+RPCS = {rpc.name: rpc for rpc in rpcs()}
+
+
+def read(kind: Any, data: bytes, slice_bytes: int = SLICE_BYTES) -> Any:
+    message = kind()
+    for _ in merge(message, data, slice_bytes):
+        pass
+    return message
+
+
+def encoded(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("name", RPCS)
+def test_requests_of_every_method_are_read_as_protobuf_reads_them(name: str) -> None:
+    fuzzer = Fuzzer(seed=15)
+    for _ in range(10):
+        request = fuzzer.request(RPCS[name])
+        data = request.SerializeToString()
+        for slice_bytes in (0, 7, 64, SLICE_BYTES):
+            assert encoded(read(type(request), data, slice_bytes)) == encoded(request), (slice_bytes, data)
+
+
+def test_bytes_that_protobuf_refuses_are_refused() -> None:
+    chance = random.Random(16)
+    request = facts_pb2.PutFactRequest(
+        fact={"namespace": ["user", "ada"], "key": "k", "metadata": {"a": {"int_value": 300}}}
+    )
+    request.fact.value.update({"text": "tea", "list": [1, {"a": []}, None], "number": 1.5})
+    whole = request.SerializeToString()
+    for attempt in range(5_000):
+        data = bytearray(whole[: chance.randrange(1, len(whole) + 1)])
+        for _ in range(chance.randrange(3)):
+            data[chance.randrange(len(data))] = chance.choice((0, 1, 8, 10, 18, 127, 128, 255, chance.randrange(256)))
+        try:
+            at_once = encoded(facts_pb2.PutFactRequest.FromString(bytes(data)))
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                read(facts_pb2.PutFactRequest, bytes(data), 4)
+            continue
+        try:
+            sliced = encoded(read(facts_pb2.PutFactRequest, bytes(data), 4))
+        except DecodeError:
+            continue  # groups, which no message of ours has
+        assert sliced == at_once, (attempt, bytes(data))
+
+
+def test_parts_that_come_twice_are_merged_or_replaced_as_protobuf_says() -> None:
+    first, second = (
+        facts_pb2.PutFactRequest(
+            fact={"namespace": [f"n{n}"], "metadata": {"same": {"string_value": f"{n}"}, f"only {n}": {"int_value": n}}}
+        )
+        for n in (1, 2)
+    )
+    first.fact.value.update({"same": {"left": 1}, "other": [1]})
+    second.fact.value.update({"same": {"right": 2}})
+    data = first.SerializeToString() + second.SerializeToString()
+    assert encoded(read(facts_pb2.PutFactRequest, data, 0)) == encoded(facts_pb2.PutFactRequest.FromString(data))
+    text, nested = Value(string_value="a"), Value(list_value={"values": [{"bool_value": True}]})
+    for parts in ((text, nested), (nested, text), (nested, Value(struct_value={}), nested)):
+        data = b"".join(part.SerializeToString() for part in parts)
+        assert encoded(read(Value, data, 0)) == encoded(Value.FromString(data))
+
+
+def test_a_large_message_is_read_in_many_steps() -> None:
+    value = Struct()
+    for number in range(90_000):
+        value.fields[f"key {number}"].number_value = number
+    request = facts_pb2.BulkPutFactsRequest(requests=[{"fact": {"value": value}}])
+    data, message = request.SerializeToString(), facts_pb2.BulkPutFactsRequest()
+    sizes = [len(message.requests[0].fact.value.fields) if message.requests else 0 for _ in merge(message, data)]
+    assert message == request
+    assert max(after - before for before, after in pairwise(sizes)) < SLICE_BYTES / 10
+    assert len(sizes) > len(data) / SLICE_BYTES / 2
+
+
+def test_a_message_with_more_fields_than_any_may_have_is_refused_before_its_end() -> None:
+    data = facts_pb2.GetFactRequest(namespace=[""]).SerializeToString() * (FIELDS_MAX + 1)
+    message = facts_pb2.GetFactRequest()
+    with pytest.raises(MalformedMessageError, match=f"a GetFactRequest of more than {FIELDS_MAX:,} fields"):
+        list(merge(message, data))
+    assert len(message.namespace) <= FIELDS_MAX
+
+
+WIDE_OBJECTS = {
+    "keys": Struct(fields={str(number): Value(bool_value=True) for number in range(FIELDS_MAX + 1)}),
+    "a list": Struct(fields={"a": Value(list_value={"values": [Value(bool_value=True)] * (FIELDS_MAX + 1)})}),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE_OBJECTS)
+def test_of_an_object_with_too_many_values_so_many_are_read_that_its_reader_refuses_it(kind: str) -> None:
+    value = WIDE_OBJECTS[kind]
+    wide, good = facts_pb2.PutFactRequest(fact={"value": value}), facts_pb2.PutFactRequest(fact={"key": "good"})
+    message = read(
+        facts_pb2.BulkPutFactsRequest, facts_pb2.BulkPutFactsRequest(requests=[wide, good]).SerializeToString()
+    )
+    assert message.requests[1] == good
+    with pytest.raises(ValueError, match="must contain at most 100,000 values"):
+        object_from_pb(message.requests[0].fact.value)
+
+
+def test_an_object_of_one_key_a_hundred_thousand_times_is_refused() -> None:
+    once = Struct()
+    once.fields["a"].number_value = 1
+    with pytest.raises(MalformedMessageError, match="Struct"):
+        read(Struct, once.SerializeToString() * (FIELDS_MAX + 1))
