@@ -276,19 +276,35 @@ def check_quantized(records: RecordEngine, count: int) -> None:
     assert records.save_snapshot() is None
 
 
-def test_vectors_that_outgrow_the_memory_are_read_from_the_file(folder: Path) -> None:
+def test_vectors_that_outgrow_the_memory_are_held_as_signs_and_then_read_from_the_file(folder: Path) -> None:
     bytes_max = QuantizedVectors.bytes_per_vector(DIMENSION) * (COUNT + 1)
     vault = open_vault(folder, cache_bytes_max=bytes_max)
     records = vault.collection(DOCUMENTS)
     assert found(records, VECTORS[7]) == ["d7"]
-    assert 0 < records.vector_usage().bytes <= bytes_max
+    held = records.vector_usage().bytes
+    assert 0 < held <= bytes_max
     for i in range(3):
         put(records, f"more{i}", clustered_vectors(1, DIMENSION, 100 + i)[0])
+    assert 0 < records.vector_usage().bytes < held
+    check_scores(records, COUNT + 3)
+    assert found(records, VECTORS[7]) == ["d7"]
+    vault.close()
+    signs_bytes = QuantizedVectors.bytes_per_vector(DIMENSION, with_codes=False) * (COUNT + 3)
+    vault = open_vault(folder, cache_bytes_max=signs_bytes)
+    records = vault.collection(DOCUMENTS)
+    assert 0 < records.vector_usage().bytes <= signs_bytes
+    check_scores(records, COUNT + 3)
+    put(records, "more3", clustered_vectors(1, DIMENSION, 103)[0])
     assert records.vector_usage().bytes == 0
     assert records.nearest_vectors(VECTORS[7], limit=1) is None
-    scores = records.scan_vectors(clustered_vectors(1, DIMENSION, 102)[0])
-    assert len(scores.passage_ids) == COUNT + 3 and max(scores.scores) == pytest.approx(1.0)
+    check_scores(records, COUNT + 4)
     vault.close()
+
+
+def check_scores(records: RecordEngine, count: int) -> None:
+    """Every passage is scanned, with its exact score if it is the best."""
+    scores = records.scan_vectors(clustered_vectors(1, DIMENSION, 102)[0])
+    assert len(scores.passage_ids) == count and max(scores.scores) == pytest.approx(1.0)
 
 
 def test_no_deleted_vector_is_left_in_any_file(vault: SQLiteVault, folder: Path) -> None:

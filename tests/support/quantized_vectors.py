@@ -1,12 +1,16 @@
 """Quantized vectors over a model of what is stored."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
 from mnemon_server.engines.quantized import QuantizedVectors
+from mnemon_server.engines.quantized.sign_search import TAIL_MAX
 
 from tests.support.local_vectors import Matrix, Model
+from tests.support.server import wait_until
 
 
 def quantized(model: Model, **options: Any) -> QuantizedVectors:
@@ -21,6 +25,17 @@ def quantized(model: Model, **options: Any) -> QuantizedVectors:
         ids = sorted(model.vectors)
         vectors.add(np.array(ids, np.int64), np.stack([model.vectors[i] for i in ids]))
     return vectors
+
+
+@contextmanager
+def listed(vectors: QuantizedVectors) -> Iterator[QuantizedVectors]:
+    """The vectors, once they are in lists except for the newest ones. They are closed at the end."""
+    vectors.start()
+    try:
+        wait_until(lambda: vectors.listed_count >= len(vectors) - TAIL_MAX)
+        yield vectors
+    finally:
+        vectors.close()
 
 
 def recall_of(vectors: QuantizedVectors, model: Model, queries: Matrix, limit: int = 10) -> float:

@@ -254,7 +254,7 @@ class Settings:
     vector_cache_mib: int = field(
         default=512,
         metadata=_row(
-            "Maximum memory for the vectors of a collection, with their graph; beyond it, scans read the file.",
+            "Maximum memory for the vectors of a collection, with their graph. Of more vectors, less of each is held.",
             at_least=0,
         ),
     )

@@ -9,7 +9,8 @@ from mnemon_server.engines.promises.values import Scores
 from mnemon_server.engines.quantized import QuantizedVectors
 
 from tests.support.local_vectors import Matrix, Model, clustered_vectors
-from tests.support.quantized_vectors import quantized, recall_of
+from tests.support.quantized_vectors import listed, quantized, recall_of
+from tests.support.server import wait_until
 
 DIMENSION = 384
 COUNT = 20_000
@@ -76,6 +77,52 @@ def test_after_any_adds_and_removes_it_answers_like_a_full_comparison(seed: int)
         some = vectors.scan(query, among)
         assert sorted(some.passage_ids.tolist()) == [i for i in among.tolist() if i in expected]
     assert len(found) > 40 and np.mean(found) >= 0.99
+
+
+@pytest.mark.parametrize("options", [{}, {"with_codes": False}])
+def test_it_finds_the_nearest_of_many_in_lists(many: Model, options: dict[str, bool]) -> None:
+    with listed(quantized(many, lists_min=5_000, block_rows=3_000, **options)) as vectors:
+        assert recall_of(vectors, many, clustered_vectors(50, DIMENSION, 2)) >= 0.99
+
+
+def test_vectors_in_lists_and_later_ones_are_found_until_they_are_removed() -> None:
+    model = Model(DIMENSION)
+    model.add(clustered_vectors(12_000, DIMENSION, 1))
+    query = clustered_vectors(1, DIMENSION, 9)[0]
+    with listed(quantized(model, lists_min=5_000, block_rows=1_000)) as vectors:
+        for seed in (2, 3):
+            matrix = clustered_vectors(500, DIMENSION, seed)
+            vectors.add(model.add(matrix), matrix)
+            vectors.remove(model.remove(model.best(query, 2_500)))
+            # All that the nearest lists have was removed. What is left is nearly equally far.
+            assert recall_of(vectors, model, query[None, :], 20) >= 0.5
+            assert recall_of(vectors, model, clustered_vectors(20, DIMENSION, 4), 20) >= 0.95
+
+
+def test_the_lists_release_what_was_removed() -> None:
+    model = Model(DIMENSION)
+    model.add(clustered_vectors(12_000, DIMENSION, 1))
+    with listed(quantized(model, lists_min=5_000, block_rows=1_000)) as vectors:
+        query, held = clustered_vectors(1, DIMENSION, 9)[0], vectors.usage().bytes
+        vectors.remove(model.remove(model.best(query, 9_000)))
+        wait_until(lambda: vectors.listed_count <= 3_000)
+        assert vectors.usage().bytes < held / 2
+        assert recall_of(vectors, model, clustered_vectors(20, DIMENSION, 2)) >= 0.99
+        vectors.remove(model.remove(sorted(model.vectors)))
+        wait_until(lambda: vectors.listed_count == 0)
+        matrix = clustered_vectors(9_000, DIMENSION, 3)
+        vectors.add(model.add(matrix), matrix)
+        wait_until(lambda: vectors.listed_count > 4_000)
+        assert recall_of(vectors, model, clustered_vectors(20, DIMENSION, 2)) >= 0.99
+
+
+def test_without_codes_it_holds_less_and_leaves_scans_to_the_records(many: Model) -> None:
+    vectors, queries = quantized(many, block_rows=4_000), clustered_vectors(20, DIMENSION, 2)
+    held = vectors.usage().bytes
+    vectors.drop_codes()
+    assert vectors.usage().bytes < held / 4
+    assert vectors.scan(queries[0]) is None
+    assert recall_of(vectors, many, queries) >= 0.99
 
 
 def test_a_removed_vector_is_not_found_even_if_it_is_still_stored() -> None:

@@ -6,34 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import PassageIds, Vector
+from mnemon_server.engines.quantized.signs import SignWords, signs_of, words_per_vector
 
-WORD_BITS = 64
-"""The number of signs in a word."""
 _LEVELS = 127
 _CHUNK_ROWS = 2_048
+_QUANTIZED_AT_ONCE = 256
 _TINY = np.float32(1e-12)
-_ID_BYTES, _SCALE_BYTES, _ALIVE_BYTES = 8, 4, 1
 
 Rows = NDArray[np.intp]
-SignWords = NDArray[np.uint64]
-
-
-def words_per_vector(dimension: int) -> int:
-    """The number of words that hold the signs of a vector."""
-    return -(-dimension // WORD_BITS)
-
-
-def bytes_per_vector(dimension: int) -> int:
-    """The memory that a vector of `dimension` components takes."""
-    return dimension + 8 * words_per_vector(dimension) + _ID_BYTES + _SCALE_BYTES + _ALIVE_BYTES
-
-
-def signs_of(vectors: NDArray[np.float32], origin: Vector) -> SignWords:
-    """On which side of the origin each component lies, as bits: from shape (n, dimension) to (words, n)."""
-    bits = np.packbits(vectors > origin, axis=1)
-    words = np.zeros((len(vectors), 8 * words_per_vector(vectors.shape[1])), np.uint8)
-    words[:, : bits.shape[1]] = bits
-    return words.view(np.uint64).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +23,41 @@ class View:
     ids: PassageIds
     """Passage ids, ascending, of shape (n)."""
     signs: SignWords
-    """The signs of the components, of shape (words, n)."""
+    """The signs of the components, of shape (words, n); (words, 0) once the inverted lists have them."""
     codes: NDArray[np.int8]
-    """The components as multiples of the row's scale, of shape (n, dimension)."""
+    """The components as multiples of the row's scale, of shape (n, dimension); (0, dimension) if that is too much."""
     scales: NDArray[np.float32]
-    """Of shape (n)."""
+    """Of shape (n), or (0)."""
     alive: NDArray[np.bool_]
     """Which rows were not removed, of shape (n)."""
 
+    @property
+    def has_codes(self) -> bool:
+        """Whether the rounded components are held."""
+        return len(self.codes) == len(self.ids)
+
+    @property
+    def has_signs(self) -> bool:
+        """Whether the signs are held."""
+        return len(self.signs[0]) == len(self.ids)
+
     def rows_of(self, passage_ids: PassageIds) -> Rows:
         """The rows of those ids that exist and are alive. The ids ascend."""
-        inside = passage_ids[np.searchsorted(passage_ids, self.ids[0]) :] if len(self.ids) else passage_ids[:0]
-        rows = np.searchsorted(self.ids, inside)
-        rows, inside = rows[rows < len(self.ids)], inside[rows < len(self.ids)]
-        found: Rows = rows[(self.ids[rows] == inside) & self.alive[rows]]
+        if not len(self.ids):
+            return np.empty(0, np.intp)
+        inside = passage_ids[slice(*np.searchsorted(passage_ids, (self.ids[0], self.ids[-1] + 1)))]
+        if self.ids[-1] - self.ids[0] == len(self.ids) - 1:
+            # The ids have no gaps, as in a store without deletions: then the row follows from the id.
+            rows = inside - self.ids[0]
+        else:
+            rows = np.searchsorted(self.ids, inside)
+            rows = rows[self.ids[rows] == inside]
+        found: Rows = rows[self.alive[rows]]
         return found
+
+    def first_after(self, passage_id: int) -> int:
+        """The first row whose id is larger."""
+        return int(np.searchsorted(self.ids, passage_id, side="right"))
 
     def similarities(self, query: Vector, rows: Rows) -> NDArray[np.float64]:
         """The approximate cosine of these rows."""
@@ -72,12 +72,12 @@ class View:
 class Block:
     """Up to `rows_max` vectors. One thread changes it; any number of threads read its view."""
 
-    def __init__(self, dimension: int, rows_max: int) -> None:
+    def __init__(self, dimension: int, rows_max: int, *, with_codes: bool) -> None:
         # The system provides the memory of large arrays as they fill.
         self._ids = np.empty(rows_max, np.int64)
         self._signs = np.empty((words_per_vector(dimension), rows_max), np.uint64)
-        self._codes = np.empty((rows_max, dimension), np.int8)
-        self._scales = np.empty(rows_max, np.float32)
+        self._codes = np.empty((rows_max if with_codes else 0, dimension), np.int8)
+        self._scales = np.empty(len(self._codes), np.float32)
         self._alive = np.empty(rows_max, np.bool_)
         self.live_count = 0
         """The number of rows that were not removed."""
@@ -90,13 +90,25 @@ class Block:
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32], origin: Vector) -> None:
         """Adds up to `room` vectors of shape (n, dimension). The ids ascend, and are larger than those before."""
-        scales = np.maximum(np.abs(vectors).max(axis=1), _TINY) / np.float32(_LEVELS)
-        codes = np.rint(vectors / scales[:, None]).astype(np.int8)
-        self._append(passage_ids, signs_of(vectors, origin), codes, scales)
+        new = self._new(len(passage_ids))
+        self._signs[:, new] = signs_of(vectors, origin)
+        if len(self._codes):
+            # A few at a time, so that the intermediate results stay in a core's cache.
+            for start in range(0, len(vectors), _QUANTIZED_AT_ONCE):
+                part = vectors[start : start + _QUANTIZED_AT_ONCE]
+                scales = np.maximum(np.abs(part).max(axis=1), _TINY) / np.float32(_LEVELS)
+                rows = slice(new.start + start, new.start + start + len(part))
+                self._codes[rows], self._scales[rows] = np.rint(part / scales[:, None]), scales
+        self._append(new, passage_ids)
 
     def take(self, view: View, rows: Rows) -> None:
         """Adds up to `room` rows of another block."""
-        self._append(view.ids[rows], view.signs[:, rows], view.codes[rows], view.scales[rows])
+        new = self._new(len(rows))
+        if view.has_signs:
+            self._signs[:, new] = view.signs[:, rows]
+        if len(self._codes) and view.has_codes:
+            self._codes[new], self._scales[new] = view.codes[rows], view.scales[rows]
+        self._append(new, view.ids[rows])
 
     def remove(self, passage_ids: PassageIds) -> int:
         """Removes vectors, given by ascending ids; unknown ids are ignored. Returns how many there were."""
@@ -109,11 +121,22 @@ class Block:
             self._publish(len(self.view.ids))
         return len(rows)
 
-    def _append(self, ids: PassageIds, signs: SignWords, codes: NDArray[np.int8], scales: NDArray[np.float32]) -> None:
+    def drop_signs(self) -> None:
+        """Releases the memory of the signs. The block must have no room."""
+        self._signs = self._signs[:, :0].copy()
+        self._publish(len(self.view.ids))
+
+    def drop_codes(self) -> None:
+        """Releases the memory of the codes."""
+        self._codes, self._scales = self._codes[:0].copy(), self._scales[:0].copy()
+        self._publish(len(self.view.ids))
+
+    def _new(self, count: int) -> slice:
         start = len(self.view.ids)
-        new = slice(start, start + len(ids))
-        self._ids[new], self._signs[:, new], self._codes[new], self._scales[new] = ids, signs, codes, scales
-        self._alive[new] = True
+        return slice(start, start + count)
+
+    def _append(self, new: slice, ids: PassageIds) -> None:
+        self._ids[new], self._alive[new] = ids, True
         self.live_count += len(ids)
         self._publish(new.stop)
 

@@ -1,5 +1,6 @@
 """The vectors of a collection that are too many to be held in full."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -8,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
-from mnemon_server.engines.quantized.block import Block, View, bytes_per_vector
-from mnemon_server.engines.quantized.proposals import propose
+from mnemon_server.engines.quantized.block import Block, Rows, View
+from mnemon_server.engines.quantized.sign_search import DEAD_SHARE_MAX, LISTS_MIN, SignSearch
+from mnemon_server.engines.quantized.signs import words_per_vector
 
 ScoreStored = Callable[[Vector, PassageIds], Scores]
 """Returns the exact cosine of those passages that are stored, in any order."""
@@ -17,11 +19,8 @@ ScoreStored = Callable[[Vector, PassageIds], Scores]
 BLOCK_ROWS = 131_072
 """Maximum number of vectors in a block."""
 
-DEAD_SHARE_MAX = 0.25
-"""Maximum share of removed rows before their memory is released."""
-
 EXACT_BEST = 256
-"""The number of best candidates whose cosine is computed from the stored vectors."""
+"""The number of best candidates of a scan whose cosine is computed from the stored vectors."""
 
 SPARE = 32
 """How many more vectors than requested are compared exactly, because rounding may have changed their order."""
@@ -29,8 +28,16 @@ SPARE = 32
 PROPOSED_MIN, OVERFETCH = 1_024, 4
 """The minimum number of vectors whose rounded components are compared, and how many for each one requested."""
 
+PROPOSED_BY_SIGNS = 512
+"""The minimum number of vectors that are compared exactly if there are no rounded components."""
+
 ORIGIN_ROWS_MIN, ORIGIN_ROWS_MAX = 256, 4_096
 """How many of the first vectors determine the origin."""
+
+WIDENING = 4
+"""If most of the proposed vectors were removed, this many times as many are proposed."""
+
+_ID_BYTES, _SCALE_BYTES, _ALIVE_BYTES = 8, 4, 1
 
 
 class QuantizedVectors:
@@ -38,28 +45,52 @@ class QuantizedVectors:
 
     A search compares signs, then the rounded components of the vectors that have the most signs in common, and finally
     the stored vectors of the best. Every step reads what is stored at that moment, so every search sees additions and
-    removals at once. There is nothing to build and nothing to save.
+    removals at once.
 
-    One thread adds and removes; any number of threads search.
+    A thread moves the signs into lists of similar vectors, of which a search reads the nearest. The signs of vectors
+    that are not in a list yet are all compared.
+
+    One thread adds, removes and closes; any number of threads search.
     """
 
-    def __init__(self, dimension: int, score: ScoreStored, *, block_rows: int = BLOCK_ROWS) -> None:
-        """Creates it empty. `score` reads the stored vectors."""
+    def __init__(
+        self,
+        dimension: int,
+        score: ScoreStored,
+        *,
+        with_codes: bool = True,
+        block_rows: int = BLOCK_ROWS,
+        lists_min: int = LISTS_MIN,
+    ) -> None:
+        """Creates it empty. `score` reads the stored vectors; `with_codes` holds the rounded components."""
         self._dimension = dimension
+        self._with_codes = with_codes
         self._block_rows = block_rows
         self._score = score
         self._origin: Vector = np.zeros(dimension, np.float32)
-        self._blocks = [Block(dimension, block_rows)]
+        self._changing = threading.Lock()
+        self._blocks = [self._new_block()]
         self._views: tuple[View, ...] = ()
+        self._signs = SignSearch(dimension, lambda: self._views, self._drop_signs, lists_min=lists_min)
 
     @staticmethod
-    def bytes_per_vector(dimension: int) -> int:
+    def bytes_per_vector(dimension: int, *, with_codes: bool = True) -> int:
         """The memory that a vector of `dimension` components takes."""
-        return bytes_per_vector(dimension)
+        listed = 8 * words_per_vector(dimension) + _ID_BYTES
+        return listed + _ID_BYTES + _ALIVE_BYTES + (dimension + _SCALE_BYTES if with_codes else 0)
 
     def __len__(self) -> int:
         """The number of vectors."""
         return sum(block.live_count for block in self._blocks)
+
+    @property
+    def listed_count(self) -> int:
+        """The number of vectors that are in lists, with those that were removed since."""
+        return self._signs.listed_count
+
+    def start(self) -> None:
+        """Starts the thread. Call it once all stored vectors have been added: a sample of them determines the lists."""
+        self._signs.start()
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
         """Adds vectors of shape (n, dimension). The ids ascend, and are larger than all ids added before."""
@@ -67,59 +98,116 @@ class QuantizedVectors:
             # The middle of the vectors. If they all share a direction, its signs would tell nothing.
             self._origin = vectors[:ORIGIN_ROWS_MAX].mean(axis=0)
         done = 0
-        while done < len(passage_ids):
-            block = self._last_with_room()
-            part = slice(done, done + block.room)
-            block.add(passage_ids[part], vectors[part], self._origin)
-            done = part.stop
-        self._publish()
+        with self._changing:
+            while done < len(passage_ids):
+                block = self._last_with_room()
+                part = slice(done, done + block.room)
+                block.add(passage_ids[part], vectors[part], self._origin)
+                done = part.stop
+            self._publish()
+        self._signs.changed()
 
     def remove(self, passage_ids: Sequence[int]) -> None:
         """Removes vectors. Unknown ids are ignored. The memory is released once enough rows are dead."""
         wanted = np.sort(np.fromiter(passage_ids, np.int64))
-        for block in self._blocks:
-            block.remove(wanted)
-        self._publish()
-        rows = sum(len(view.ids) for view in self._views)
-        if rows - len(self) > DEAD_SHARE_MAX * rows:
-            self._compact()
+        with self._changing:
+            for block in self._blocks:
+                block.remove(wanted)
+            self._publish()
+            rows = sum(len(view.ids) for view in self._views)
+            if rows - len(self) > DEAD_SHARE_MAX * rows:
+                self._compact()
+        self._signs.changed()
 
-    def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
+    def drop_codes(self) -> None:
+        """Releases the memory of the rounded components."""
+        with self._changing:
+            self._with_codes = False
+            for block in self._blocks:
+                block.drop_codes()
+            self._publish()
+
+    def scan(self, query: Vector, among: PassageIds | None = None) -> Scores | None:
         """Cosine similarity of every vector, or of those in `among`; unknown ids are left out.
 
-        The best EXACT_BEST are exact. Rounding changes the others, usually by less than 0.001.
+        The best EXACT_BEST are exact. Rounding changes the others, usually by less than 0.001. Returns None if the
+        rounded components are not held.
         """
         views = self._views
+        if not all(view.has_codes for view in views):
+            return None
         wanted = None if among is None else np.unique(among)
         rows = [np.flatnonzero(view.alive) if wanted is None else view.rows_of(wanted) for view in views]
-        return self._with_best_exact(views, rows, query)
+        return self._with_best_exact(views, rows, query, EXACT_BEST)
 
     def nearest(self, query: Vector, limit: int) -> Scores:
-        """Up to `limit` vectors nearest to the query, best first; exact as in `scan`."""
+        """Up to `limit` vectors nearest to the query, best first, with exact scores."""
         views = self._views
-        rows = propose(views, query, self._origin, max(PROPOSED_MIN, OVERFETCH * limit))
-        return _best(self._with_best_exact(views, rows, query, min(EXACT_BEST, limit + SPARE)), limit)
+        with_codes = all(view.has_codes for view in views)
+        wanted = max(PROPOSED_MIN if with_codes else PROPOSED_BY_SIGNS, OVERFETCH * limit)
+        rows = self._propose(views, query, wanted)
+        if with_codes:
+            return _best(self._with_best_exact(views, rows, query, limit + SPARE), limit)
+        return _best(self._score(query, _ids(views, rows)), limit)
 
     def usage(self) -> VectorUsage:
         """How the vectors are held."""
-        rows = sum(len(view.ids) for view in self._views)
-        return VectorUsage(len(self), 0, 0, rows * bytes_per_vector(self._dimension))
+        held = sum(_view_bytes(view) for view in self._views) + self._signs.nbytes
+        return VectorUsage(len(self), 0, 0, held)
 
     def save_snapshot(self) -> datetime | None:
         """None: there is no graph."""
         return None
 
     def close(self, *, save: bool = True) -> None:
-        """Does nothing: there is no background work."""
+        """Stops the thread. Further calls have no effect."""
+        self._signs.close()
+
+    # Proposals
+
+    def _propose(self, views: Sequence[View], query: Vector, wanted: int) -> list[Rows]:
+        """The rows of each view that are probably nearest to the query: at least half of `wanted`, if there are."""
+        enough, proposed = wanted // 2, wanted
+        while True:
+            ids = self._signs.nearest(views, query, self._origin, proposed)
+            rows = [view.rows_of(ids) for view in views]
+            if sum(map(len, rows)) >= enough or len(ids) < proposed:
+                return rows
+            # The lists still have what was removed.
+            proposed *= WIDENING
+
+    def _with_best_exact(self, views: Sequence[View], rows: Sequence[Rows], query: Vector, count: int) -> Scores:
+        """Approximate scores of rows of the views; those of the best `count` are replaced by exact ones."""
+        ids = _ids(views, rows)
+        parts = (view.similarities(query, chosen) for view, chosen in zip(views, rows, strict=True))
+        scores = np.concatenate([np.empty(0), *parts])
+        best = np.argpartition(-scores, count)[:count] if count < len(ids) else np.arange(len(ids))
+        exact = self._score(query, ids[best])
+        others = np.ones(len(ids), np.bool_)
+        others[best] = False
+        return Scores(np.concatenate([exact.passage_ids, ids[others]]), np.concatenate([exact.scores, scores[others]]))
+
+    # Blocks
+
+    def _drop_signs(self, newest: int) -> None:
+        """Releases the signs of full blocks without a passage id larger than `newest`."""
+        with self._changing:
+            for block in self._blocks:
+                if not block.room and block.view.has_signs and block.view.ids[-1] <= newest:
+                    block.drop_signs()
+            self._publish()
+
+    def _new_block(self) -> Block:
+        return Block(self._dimension, self._block_rows, with_codes=self._with_codes)
 
     def _last_with_room(self) -> Block:
         if not self._blocks[-1].room:
-            self._blocks.append(Block(self._dimension, self._block_rows))
+            self._blocks.append(self._new_block())
         return self._blocks[-1]
 
     def _compact(self) -> None:
         """Moves the live rows into new blocks, one old block at a time, so that both are not in memory as a whole."""
-        old, self._blocks = deque(self._views), [Block(self._dimension, self._block_rows)]
+        old, self._blocks = deque(self._views), [self._new_block()]
         while old:
             view = old.popleft()
             rows = np.flatnonzero(view.alive)
@@ -133,18 +221,15 @@ class QuantizedVectors:
         """Shows the blocks, and old views, to readers, all at once."""
         self._views = (*(block.view for block in self._blocks), *old)
 
-    def _with_best_exact(
-        self, views: Sequence[View], rows: Sequence[NDArray[np.intp]], query: Vector, count: int = EXACT_BEST
-    ) -> Scores:
-        """Approximate scores of rows of the views; those of the best `count` are replaced by exact ones."""
-        parts = list(zip(views, rows, strict=True))
-        ids = np.concatenate([np.empty(0, np.int64), *(view.ids[chosen] for view, chosen in parts)])
-        scores = np.concatenate([np.empty(0), *(view.similarities(query, chosen) for view, chosen in parts)])
-        best = np.argpartition(-scores, count)[:count] if count < len(ids) else np.arange(len(ids))
-        exact = self._score(query, ids[best])
-        others = np.ones(len(ids), np.bool_)
-        others[best] = False
-        return Scores(np.concatenate([exact.passage_ids, ids[others]]), np.concatenate([exact.scores, scores[others]]))
+
+def _ids(views: Sequence[View], rows: Sequence[Rows]) -> PassageIds:
+    parts = (view.ids[chosen] for view, chosen in zip(views, rows, strict=True))
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _view_bytes(view: View) -> int:
+    arrays = (view.ids, view.signs, view.codes, view.scales, view.alive)
+    return sum(array.nbytes for array in arrays)
 
 
 def _best(scores: Scores, limit: int) -> Scores:

@@ -57,6 +57,7 @@ class VectorScanners:
         self._limits = MemoryLimits(
             full=min(settings.full_max, bytes_max // LocalVectors.bytes_per_vector(dimension, settings.graph)),
             quantized=bytes_max // QuantizedVectors.bytes_per_vector(dimension),
+            signs=bytes_max // QuantizedVectors.bytes_per_vector(dimension, with_codes=False),
         )
         self._open: dict[Collection, VectorScanner] = {}
 

@@ -1,4 +1,4 @@
-"""The vectors of a collection: in memory, in full or quantized, as far as they fit; otherwise read from the file."""
+"""The vectors of a collection: in memory, in full or in less detail; if they do not fit, read from the file."""
 
 import hashlib
 import logging
@@ -35,6 +35,9 @@ class MemoryLimits:
     full: int
     """As 32-bit numbers, with a graph."""
     quantized: int
+    """As bytes and signs."""
+    signs: int
+    """As signs alone."""
 
 
 class VectorScanner:
@@ -76,10 +79,12 @@ class VectorScanner:
         self._count = int(connection.execute(count).get)
         if self._count <= limits.full:
             self._held = new_vectors(_store_name(connection))
-        elif self._count <= limits.quantized:
-            self._held = self._new_quantized()
+        elif self._count <= limits.signs:
+            self._held = self._new_quantized(self._count)
         if self._held is not None:
             self._load(connection, self._held)
+        if isinstance(self._held, QuantizedVectors):
+            self._held.start()
 
     def start_graph(self, *, warm: bool) -> None:
         """Starts to build or load the graph, if there is to be one. With `warm`, callers do not wait for it."""
@@ -89,8 +94,9 @@ class VectorScanner:
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity of every stored vector, or of those in `among` that are stored."""
         held = self._held
-        if held is not None:
-            return held.scan(query, among)
+        scores = None if held is None else held.scan(query, among)
+        if scores is not None:
+            return scores
         statement, parameters = (self._all, ()) if among is None else (self._among, (id_array(among),))
         with self._connections.lend() as connection:
             return self._scan_file(connection, statement, parameters, query)
@@ -156,22 +162,27 @@ class VectorScanner:
         return _joined(chunks)
 
     def _make_room(self, added: int) -> None:
-        """Quantizes the vectors if too many would be held in full, and releases them if too many would be held."""
-        held = self._held
-        if isinstance(held, LocalVectors) and len(held) + added > self._limits.full:
-            self._held = self._quantize(held) if len(held) + added <= self._limits.quantized else None
+        """Holds less of each vector if too many would be held, and nothing if that would still be too much."""
+        held, limits = self._held, self._limits
+        count = 0 if held is None else len(held) + added
+        if isinstance(held, LocalVectors) and count > limits.full:
+            self._held = self._quantize(held, count) if count <= limits.signs else None
             held.close(save=False)
-        elif held is not None and len(held) + added > self._limits.quantized:
+        elif isinstance(held, QuantizedVectors) and count > limits.signs:
             self._held = None
+            held.close()
+        elif isinstance(held, QuantizedVectors) and count > limits.quantized:
+            held.drop_codes()
 
-    def _quantize(self, full: LocalVectors) -> QuantizedVectors:
-        quantized = self._new_quantized()
+    def _quantize(self, full: LocalVectors, count: int) -> QuantizedVectors:
+        quantized = self._new_quantized(count)
         for ids, vectors in full.chunks(CHUNK_ROWS):
             quantized.add(ids, vectors)
+        quantized.start()
         return quantized
 
-    def _new_quantized(self) -> QuantizedVectors:
-        return QuantizedVectors(self._dimension, self._score_stored)
+    def _new_quantized(self, count: int) -> QuantizedVectors:
+        return QuantizedVectors(self._dimension, self._score_stored, with_codes=count <= self._limits.quantized)
 
     def _score_stored(self, query: Vector, ids: PassageIds) -> Scores:
         with self._connections.lend() as connection:
