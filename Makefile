@@ -168,6 +168,10 @@ bench-recall: $(DEV)/.stamp ## Recall on conversations, and what context and rer
 	$(BIN)/python -m tests.bench.recall $(DATA) $(ARGS)
 	$(BIN)/python -m tests.bench.recall_study $(DATA)
 
+.PHONY: bench-languages
+bench-languages: $(DEV)/.stamp ## Which paragraph answers a question, in several languages: make bench-languages DATA=folder ARGS="--model multilingual"
+	$(BIN)/python -m tests.bench.languages $(DATA) $(ARGS)
+
 .PHONY: bench-conflicts
 bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs; DATA=folder adds those of conversations.
 	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)

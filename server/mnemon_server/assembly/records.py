@@ -39,6 +39,8 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> 
         folder,
         model_identity=model.identity,
         dimension=model.dimension,
-        settings=vault_settings(settings, graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma),
+        settings=vault_settings(
+            settings, batcher.coverage, graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma
+        ),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
     )

@@ -1,6 +1,6 @@
 """Converts the table of settings to the values that services and engines take, one group at a time."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,17 +22,20 @@ from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.timeline.retention import TimelineRetentionSettings
 from mnemon_server.services.timeline.store import EpisodicSettings
 
+Coverage = Callable[[str], float]
+"""How well the vocabulary of the embedding model covers a text."""
 
-def fusion_of(settings: Settings) -> Fusion:
+
+def fusion_of(settings: Settings, coverage: Coverage) -> Fusion:
     """The fusion of meaning and keywords in hybrid searches of all collections and of events."""
-    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k)
+    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k, coverage)
 
 
-def search_settings(settings: Settings) -> SearchSettings:
+def search_settings(settings: Settings, coverage: Coverage) -> SearchSettings:
     """How the passages of all collections are searched."""
     return SearchSettings(
         exact_scan_max=settings.exact_scan_passages_max,
-        fusion=fusion_of(settings),
+        fusion=fusion_of(settings, coverage),
         ranker=default_ranker() if settings.search_reranking else None,
     )
 
@@ -64,14 +67,14 @@ def timeline_settings(settings: Settings) -> TimelineSettings:
     )
 
 
-def vault_settings(settings: Settings, *, graphs_of: Container[Collection]) -> VaultSettings:
+def vault_settings(settings: Settings, coverage: Coverage, *, graphs_of: Container[Collection]) -> VaultSettings:
     """How a vault is kept, with local graphs for the vectors of these collections."""
     return VaultSettings(
         vectors=VectorSettings(
             settings.vector_cache_mib << 20, GraphSettings(graph_min=settings.graph_vectors_min), graphs_of
         ),
         timeline=timeline_settings(settings),
-        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings)),
+        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, coverage)),
         erasure_delay_s=settings.erasure_delay_s,
     )
 

@@ -53,7 +53,7 @@ def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: Embed
         records,
         batcher,
         VectorBackend(settings.knowledge_store_backend, collection, applier),
-        search=search_settings(settings),
+        search=search_settings(settings, batcher.coverage),
     )
 
 
@@ -68,7 +68,7 @@ def open_memories(settings: Settings, tenant: str, vault: Vault, batcher: Embedd
         records,
         batcher,
         VectorBackend(settings.memory_backend, collection, applier),
-        search=search_settings(settings),
+        search=search_settings(settings, batcher.coverage),
         decay=decay_of(settings),
     )
 
@@ -80,13 +80,13 @@ def open_semantic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, r
         batcher,
         resolver=ConflictResolver(rules),
         settings=semantic_settings(settings),
-        search=search_settings(settings),
+        search=search_settings(settings, batcher.coverage),
     )
 
 
 def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -> FactStore:
     """Opens the fact store."""
-    return FactStore(vault, batcher, search=search_settings(settings))
+    return FactStore(vault, batcher, search=search_settings(settings, batcher.coverage))
 
 
 def open_archive(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, rules: RuleStore) -> ArchiveStore:

@@ -65,5 +65,8 @@ class Embedder(Protocol):
     def token_counts(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens that the model reads of each text, which determines the cost of a batch."""
 
+    def coverage(self, text: str) -> float:
+        """How well the model's vocabulary covers a text, 0 to 1; see `embedding/coverage.py`."""
+
     def close(self) -> None:
         """Releases the model's memory. Later calls raise EmbeddingError."""

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +24,8 @@ wait that long.
 CACHE_ENTRIES_MAX = 8192
 WAITING_TEXTS_MAX = 16_384
 RETRY_AFTER_S = 1.0
+COVERAGES_KEPT = 1_024
+"""Number of recent queries whose coverage is cached: a search asks for it several times."""
 
 
 class _Call:
@@ -68,6 +71,7 @@ class EmbeddingBatcher:
         waiting_texts_max: int = WAITING_TEXTS_MAX,
     ) -> None:
         self._embedder = embedder
+        self._coverage = lru_cache(COVERAGES_KEPT)(embedder.coverage)
         self._waiting_texts_max = waiting_texts_max
         # Guards all attributes below.
         self._changed = threading.Condition()
@@ -149,6 +153,14 @@ class EmbeddingBatcher:
             else:
                 self._enqueue(call, [text], urgent=True)
         return self._embed_directly(text) if direct else self._wait_for(call)[0]
+
+    def coverage(self, text: str) -> float:
+        """How well the model's vocabulary covers a text, 0 to 1. Blocks; any thread may call it.
+
+        Raises:
+            EmbeddingError: the tokenizer failed, or the model is closed.
+        """
+        return self._coverage(text)
 
     async def split(self, texts: Sequence[str]) -> list[list[Span]]:
         """The passages of each text, as `Embedder.split` makes them.

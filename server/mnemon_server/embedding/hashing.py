@@ -57,6 +57,11 @@ class HashingEmbedder:
         self._check_open()
         return [min(len(_WORD.findall(text)), self._model.tokens_max) for text in texts]
 
+    def coverage(self, text: str) -> float:
+        """Always 1: words of every language are hashed alike."""
+        self._check_open()
+        return 1.0
+
     def close(self) -> None:
         """Closes the embedder. Later calls raise EmbeddingError."""
         self._closed = True

@@ -12,6 +12,7 @@ from tokenizers import Encoding, Tokenizer
 
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
+from mnemon_server.embedding.coverage import coverage
 from mnemon_server.embedding.graph_cache import Precision
 from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.passages import Token, cut_passages
@@ -25,6 +26,9 @@ BATCH_TOKENS_MAX = 256
 """Maximum tokens, padding included, in one run of the model, so that its values fit a core's cache (1024 is a third
 slower).
 """
+
+UNKNOWN_TOKENS = ("[UNK]", "<unk>")
+"""Names of the token for characters outside the vocabulary, of both kinds of vocabularies."""
 
 TOKENIZED_TEXTS_KEPT = 4096
 """Maximum number of texts whose tokens are cached until they are embedded. At 256 tokens of 4 bytes each: 4 MiB."""
@@ -51,6 +55,7 @@ class OnnxEmbedder:
             self._session: ort.InferenceSession | None = open_session(graph)
         except Exception as error:  # both libraries raise plain exceptions of their own
             raise EmbeddingError(f"The model {name} cannot be loaded from {graph}: {error}") from error
+        self._unknown = {self._tokenizer.token_to_id(name) for name in UNKNOWN_TOKENS}
         self._inputs = {value.name for value in self._session.get_inputs()}
         dimension = int(self._session.get_outputs()[0].shape[-1])
         self._model = EmbeddingModel(name, revision, precision, dimension, SEQUENCE_MAX - SPECIAL_TOKENS)
@@ -100,6 +105,13 @@ class OnnxEmbedder:
         for text, ids in zip(texts, tokens, strict=True):
             self._tokens.put(text, ids)
         return [len(ids) - SPECIAL_TOKENS for ids in tokens]
+
+    def coverage(self, text: str) -> float:
+        """How well the vocabulary covers a text, 0 to 1."""
+        self._open()
+        (encoding,) = self._encode([text], offsets=True)
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        return coverage(text, (offsets for token, offsets in tokens if token not in self._unknown))
 
     def close(self) -> None:
         """Waits for the runs in progress, and releases the model's memory."""

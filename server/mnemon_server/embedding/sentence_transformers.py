@@ -10,6 +10,7 @@ import numpy as np
 
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
+from mnemon_server.embedding.coverage import coverage
 from mnemon_server.embedding.passages import Token, cut_passages
 
 if TYPE_CHECKING:
@@ -92,6 +93,14 @@ class SentenceTransformersEmbedder:
         """The number of tokens that the model reads of each text, without special tokens."""
         self._open()
         return [min(len(encoding.ids), self._model.tokens_max) for encoding in self._tokenize(texts)]
+
+    def coverage(self, text: str) -> float:
+        """How well the vocabulary covers a text, 0 to 1."""
+        self._open()
+        (encoding,) = self._tokenize([text])
+        unknown = self._tokenizer.unk_token_id
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        return coverage(text, (offsets for token, offsets in tokens if token != unknown))
 
     def close(self) -> None:
         """Releases the model's memory."""

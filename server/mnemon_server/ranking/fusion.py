@@ -5,8 +5,12 @@ Both are absolute. The default score is their weighted mean and absolute too: th
 unrelated text near 0, and scores of different queries are comparable. On long conversations, equal weights find as much
 as a sum of scores that are scaled per query, and more than reciprocal rank fusion. Exponents on either part and other
 weights bring no gain that holds across conversations.
+
+A model gives every text a vector, also one in a language that it does not read. Such vectors are hardly related to the
+meaning, and would spoil what the words find. So the less of a query its vocabulary covers, the less the vector counts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -34,6 +38,11 @@ class FusionMethod(StrEnum):
 
 _VECTOR_WEIGHTS = {FusionMethod.ABSOLUTE: 0.5, FusionMethod.WEIGHTED: 0.6, FusionMethod.RRF: 0.5}
 
+_UNREAD_COVERAGE, _READ_COVERAGE = 0.1, 0.7
+"""Coverages of a query from which on its vector counts, and counts in full. The default model covers 0.9 of an English
+question, 0.7 of a German one, and 0.01 of one in Arabic, Chinese or Russian.
+"""
+
 
 class Fused(NamedTuple):
     """Scores, and the two parts whose weighted mean they are: arrays of equal length, values 0 to 1."""
@@ -52,6 +61,8 @@ class Fusion:
     """Weight of the vector part, 0 to 1; the keyword part has the rest. None: the method's default."""
     rrf_k: int = RRF_K
     """At least 1. The larger it is, the less the first ranks stand out."""
+    coverage: Callable[[str], float] | None = None
+    """How well the vocabulary of the model that embeds the query covers it, 0 to 1. None: fully."""
 
     @property
     def is_absolute(self) -> bool:
@@ -59,10 +70,16 @@ class Fusion:
         return self.method is FusionMethod.ABSOLUTE
 
     def weight(self, query: str) -> float:
-        """The weight of the vector part; 1 if the query has no keyword."""
+        """The weight of the vector part; 1 if the query has no keyword. It is less for text that the model cannot
+        read.
+        """
         if not query_terms(query):
             return 1.0
-        return _VECTOR_WEIGHTS[self.method] if self.vector_weight is None else self.vector_weight
+        weight = _VECTOR_WEIGHTS[self.method] if self.vector_weight is None else self.vector_weight
+        if self.coverage is None:
+            return weight
+        share = (self.coverage(query) - _UNREAD_COVERAGE) / (_READ_COVERAGE - _UNREAD_COVERAGE)
+        return weight * min(max(share, 0.0), 1.0)
 
     def fuse(self, query: str, vector: Floats, keyword: Floats) -> Fused:
         """The scores of the candidates. Both parts have equal length, and are 0 for candidates with nothing in

@@ -31,6 +31,15 @@ def test_a_score_does_not_depend_on_the_other_results() -> None:
     assert alone == beside == pytest.approx(0.35)
 
 
+@pytest.mark.parametrize(("coverage", "weight"), [(0.0, 0.0), (0.1, 0.0), (0.4, 0.25), (0.7, 0.5), (1.0, 0.5)])
+def test_meaning_counts_as_far_as_the_model_reads_the_query(coverage: float, weight: float) -> None:
+    fusion = Fusion(coverage=lambda _: coverage)
+    assert fusion.weight("two words") == pytest.approx(weight)
+    assert fusion.weight("?!") == 1.0, "a query without words has only its vector"
+    own_text = fuse("two words", scores({1: 1.0}), scores({1: 1.0}), fusion=fusion)
+    assert own_text.scores.tolist() == [pytest.approx(1.0)]
+
+
 def test_a_passage_found_by_both_halves_beats_one_found_by_one() -> None:
     both, meaning, word = by_id(fused({1: 0.6, 2: 0.7}, {1: 0.6, 3: 0.7})).values()
     assert both > meaning

@@ -8,7 +8,7 @@ graph is not available, or too few of its proposals pass the filter, all candida
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
+from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
@@ -85,6 +86,7 @@ class PassageSearch:
         self._embed_query = embed_query
         self._applier = applier
         self._settings = settings
+        self._fusion_of_own_vectors = replace(settings.fusion, coverage=None)
         self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
 
     def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
@@ -147,8 +149,12 @@ class PassageSearch:
     def _weight(self, query: PassageQuery) -> float:
         """The weight of meaning in the scores."""
         if query.mode is SearchMode.HYBRID:
-            return self._settings.fusion.weight(query.text)
+            return self._fusion(query).weight(query.text)
         return 1.0 if query.mode is SearchMode.VECTOR else 0.0
+
+    def _fusion(self, query: PassageQuery) -> Fusion:
+        """The fusion for a query. A vector that the caller made counts in full, whatever model made it."""
+        return self._settings.fusion if query.vector is None else self._fusion_of_own_vectors
 
     def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
         if vector is None:
@@ -255,7 +261,7 @@ class PassageSearch:
             query.text,
             near,
             plan.keywords,
-            fusion=self._settings.fusion,
+            fusion=self._fusion(query),
             exact=exact,
             degraded=degraded,
             left_out=left_out,
