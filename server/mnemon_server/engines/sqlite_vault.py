@@ -20,9 +20,11 @@ from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
+from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.transactions import Transactions
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
@@ -92,8 +94,11 @@ class SQLiteVault:
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
         records = TimelineRecords(journal, self._connections)
+        indexes = [table.keywords for table in map(Tables, COLLECTIONS) if table.collection.words]
+        self._packing = KeywordPacking(self._connections, indexes)
         # Housekeeping comes first: it checks the model before any vectors are loaded.
-        self._open([_Housekeeping(model_identity, journal), *mutations.values(), *records.followers, journal])
+        housekeeping = _Housekeeping(model_identity, journal)
+        self._open([housekeeping, *mutations.values(), *records.followers, self._packing, journal])
         self._timeline = SQLiteTimeline(
             folder,
             records,
@@ -103,6 +108,7 @@ class SQLiteVault:
             model_identity=model_identity,
             embed=embed_events,
         )
+        self._packing.start()
 
     def _open(self, followers: Sequence[Follower]) -> None:
         """Opens the file. The journal comes last but one, so the log only has changes that reads can see."""
@@ -164,6 +170,7 @@ class SQLiteVault:
         """See Vault."""
         # Stop the background work first, since it uses what is closed below.
         self._timeline.close()
+        self._packing.close()
         self._connections.close()
         # After the last write, so that the snapshots include it.
         self._scanners.close()

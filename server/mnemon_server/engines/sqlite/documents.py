@@ -20,7 +20,6 @@ from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageInput
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows, metadata_types
 from mnemon_server.engines.sqlite.filters.plan import prepare_filter, prepare_positions
-from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.passage_map import PassageRun
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
@@ -273,7 +272,7 @@ class DocumentTable:
         insert_rows(connection, self._insert_passage, rows)
         changes.added += texts
         if texts and self.tables.collection.words:
-            fts.insert(connection, self.tables.keywords, texts)
+            self.tables.keywords.insert(connection, texts)
         return changes
 
     def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> PassageChanges:
@@ -281,7 +280,7 @@ class DocumentTable:
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
         for passage_id, start, end in rows if self.tables.collection.words else ():
-            fts.delete(connection, self.tables.keywords, passage_id, content[start:end])
+            self.tables.keywords.delete(connection, passage_id, content[start:end])
         return PassageChanges(removed=[row[0] for row in rows], runs=[PassageRun(position)])
 
     def _stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:

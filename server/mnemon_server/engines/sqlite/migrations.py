@@ -15,7 +15,13 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import values
 from mnemon_server.engines.sqlite.figure_repair import repair_figures
 from mnemon_server.engines.sqlite.keywords import fts
-from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS, Tables, create_statements, document_indexes
+from mnemon_server.engines.sqlite.tables import (
+    TIMELINE_STATEMENTS,
+    Tables,
+    create_statements,
+    document_indexes,
+    packed_keyword_statements,
+)
 
 EPOCH_BYTES = 16
 
@@ -68,7 +74,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         "CREATE UNIQUE INDEX document_passage_position ON document_passage (position, ordinal)",
         "DROP TABLE passage_terms",
         "ALTER TABLE passage_fts RENAME TO document_fts",
-        fts.create_terms(Tables(DOCUMENTS).keywords),
+        fts.create_terms(Tables(DOCUMENTS).keywords.first),
         "ALTER TABLE deletion RENAME TO document_deletion",
         "ALTER TABLE index_position RENAME TO index_position_1",
         _INDEX_POSITION_2,
@@ -111,6 +117,12 @@ def _to_format_7(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE index_position ADD COLUMN removed INTEGER NOT NULL DEFAULT 1")
 
 
+def _to_format_8(connection: apsw.Connection) -> None:
+    """Adds what packs the keyword indexes."""
+    for statement in packed_keyword_statements():
+        connection.execute(statement)
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_2,
     _to_format_3,
@@ -119,5 +131,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     # Older versions imported archives with numbers that are too large to increment.
     repair_figures,
     _to_format_7,
+    _to_format_8,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -35,7 +35,6 @@ from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.excerpts import read_excerpts
 from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_passages
-from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.ranking.settings import RankingSettings
@@ -200,9 +199,7 @@ class SQLiteCollection:
         if not self._tables.collection.words:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
-            found = fts.search(
-                connection, self._tables.keywords, query, among, context_weight=self._ranking.context_weight
-            )
+            found = self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
         return Scores(*found)
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:

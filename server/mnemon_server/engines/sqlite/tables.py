@@ -6,10 +6,10 @@ Names of tables and columns come from the constants in `domain/collections.py`, 
 from dataclasses import dataclass
 from functools import cached_property
 
-from mnemon_server.domain.collections import Collection, FieldType, RelatedFields
+from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
-from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Tables:
         return f"{self.collection.name}_related_number"
 
     @cached_property
-    def keywords(self) -> fts.KeywordTables:
+    def keywords(self) -> KeywordIndex:
         """The keyword index."""
-        return fts.KeywordTables(self.collection.name)
+        return KeywordIndex(self.collection.name)
 
     @cached_property
     def field_columns(self) -> tuple[str, ...]:
@@ -135,9 +135,15 @@ CREATE TABLE {tables.deletions} (
   sequence INTEGER PRIMARY KEY,
   id TEXT NOT NULL UNIQUE
 ) STRICT""",
-        *(fts.create_statements(tables.keywords) if collection.words else ()),
+        *(tables.keywords.create_statements() if collection.words else ()),
         *(_related_statements(tables, collection.related) if collection.related else ()),
     ]
+
+
+def packed_keyword_statements() -> list[str]:
+    """The statements that create the tables for packing the keyword indexes of all collections, since format 8."""
+    indexes = (Tables(collection).keywords for collection in COLLECTIONS if collection.words)
+    return [statement for index in indexes for statement in index.create_packed_statements()]
 
 
 def document_indexes(collection: Collection) -> list[str]:

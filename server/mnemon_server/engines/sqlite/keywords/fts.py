@@ -13,10 +13,12 @@ The form with texts stores them itself, and adds or removes many passages in one
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import apsw
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.engines.sqlite.keywords.scoring import (
     COUNT_MAX,
@@ -125,6 +127,53 @@ def stored_ids(connection: apsw.Connection, tables: KeywordTables, first: int, l
     return ids
 
 
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """All passages of an index without texts: their rows, ascending, and their numbers of words."""
+
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def extent(self) -> tuple[int, int]:
+        """See `extent`."""
+        return len(self.rows), int(self.rows[-1]) if len(self.rows) else -1
+
+
+def passages(connection: apsw.Connection, tables: KeywordTables) -> Passages:
+    """All passages of an index without texts."""
+    rows = fetch(connection, f"SELECT id, sz FROM {tables.index}_docsize ORDER BY id")
+    lengths = (_varint(size)[0] for _, size in rows)
+    return Passages(np.array([row for row, _ in rows], np.int64), np.fromiter(lengths, np.int64, len(rows)))
+
+
+def extent(connection: apsw.Connection, tables: KeywordTables) -> tuple[int, int]:
+    """The number of passages, and the newest row; -1 if there is none."""
+    [(count, newest)] = fetch(connection, f"SELECT count(*), coalesce(max(id), -1) FROM {tables.index}_docsize")
+    return count, newest
+
+
+def next_words(
+    connection: apsw.Connection, tables: KeywordTables, after: str, *, bytes_max: int, words_max: int
+) -> list[tuple[str, str]]:
+    """The words after `after`, ascending, each with the rows of its occurrences, as `occurrences` takes them. The list
+    ends with the word that makes it as long as one of the limits, or with the last word.
+    """
+    statement = f"SELECT term, group_concat(doc) FROM {tables.terms} WHERE term > ? GROUP BY term"
+    words: list[tuple[str, str]] = []
+    size = 0
+    for word, rows in connection.execute(statement, (after,)):
+        words.append((cast("str", word), cast("str", rows)))
+        size += len(words[-1][1])
+        if size >= bytes_max or len(words) >= words_max:
+            break
+    return words
+
+
+def empty(connection: apsw.Connection, tables: KeywordTables) -> None:
+    """Removes all passages from an index without texts."""
+    connection.execute(f"INSERT INTO {tables.index}({tables.index}) VALUES('delete-all')")
+
+
 def search(
     connection: apsw.Connection,
     tables: KeywordTables,
@@ -151,6 +200,11 @@ def search_parts(
     own_words, terms = words_of_query(connection, query)
     found = [read(connection, tables, terms) for tables in parts]
     return score(own_words, terms, found, among, context_weight=context_weight)
+
+
+def words_of_text(connection: apsw.Connection, text: str) -> list[str]:
+    """All words of a passage, in order."""
+    return tokenizer(connection)(analyze(text))
 
 
 def words_of_query(connection: apsw.Connection, query: str) -> tuple[Counter[str], list[str]]:

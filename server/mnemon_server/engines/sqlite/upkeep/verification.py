@@ -25,9 +25,11 @@ from mnemon_server.domain.errors import ConfigurationError, MnemonError, Storage
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
-from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.engines.sqlite.keywords import blocks, fts
+from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
+from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.wire.events import decode, encode
 
 # ruff: noqa: S608 - table and column names come from the file and are quoted
@@ -145,6 +147,8 @@ class RecordsVerifier:
             with self._snapshot():
                 yield Step(len(positions), tuple(self._checked_documents(table, positions)))
         yield Step(0, tuple(self._orphans(table)))
+        if table.tables.collection.words:
+            yield from self._blocks(table.tables)
 
     def _checked_documents(self, table: DocumentTable, positions: Sequence[int]) -> Iterator[DamagedRow]:
         try:
@@ -188,8 +192,9 @@ class RecordsVerifier:
         statement = f"SELECT id FROM {tables.passages} WHERE position = ?"
         ids = [row[0] for row in fetch(connection, statement, (position,))]
         if tables.collection.words and ids:
-            found = sum(len(fts.stored_ids(connection, tables.keywords, each, each)) for each in ids)
-            if found != (0 if document.hidden else len(ids)):
+            keywords = tables.keywords
+            wanted_count = sum(not document.hidden and not keywords.is_packed(connection, each) for each in ids)
+            if wanted_count != sum(keywords.unpacked_count(connection, each) for each in ids):
                 yield "the keyword index does not match its passages"
 
     def _orphans(self, table: DocumentTable) -> Iterator[DamagedRow]:
@@ -197,10 +202,11 @@ class RecordsVerifier:
         tables = table.tables
         statements = []
         if tables.collection.words:
-            index = f"{tables.keywords.index}_docsize"
-            statements.append(
-                (index, f"SELECT id FROM {index} WHERE id >> 8 NOT IN (SELECT id FROM {tables.passages})")
-            )
+            for part in (tables.keywords.first, tables.keywords.second):
+                index = f"{part.index}_docsize"
+                statements.append(
+                    (index, f"SELECT id FROM {index} WHERE id >> 8 NOT IN (SELECT id FROM {tables.passages})")
+                )
         if table.related is not None:
             there = f"SELECT position FROM {tables.documents} WHERE hidden = 0"
             statements.append(
@@ -212,6 +218,40 @@ class RecordsVerifier:
                     yield DamagedRow(name, f"row {row}", "belongs to a record that does not exist")
             except _UNREADABLE as error:
                 yield DamagedRow(name, "", _describe_error(error))
+
+    def _blocks(self, tables: Tables) -> Iterator[Step]:
+        packed, after = tables.keywords.blocks, -1
+        while True:
+            with self._snapshot():
+                try:
+                    block = blocks.next_served(self._connection, packed, after)
+                except _UNREADABLE:
+                    return  # reported by SQLite's own check
+                if block is None:
+                    return
+                yield Step(0, tuple(self._packed_words(tables, block)))
+            after = block.first
+
+    def _packed_words(self, tables: Tables, block: Block) -> Iterator[DamagedRow]:
+        """Compares the words of a block with the texts of its passages. A block is read as a whole, in seconds."""
+        statement = (
+            f"SELECT p.id, d.content, p.start, p.stop FROM {tables.passages} AS p JOIN {tables.documents} AS d"
+            " ON d.position = p.position WHERE p.id >= ? AND p.id < ? AND d.hidden = 0 ORDER BY p.id"
+        )
+        packed = tables.keywords.blocks
+        try:
+            texts = fetch(self._connection, statement, (block.first, block.stop))
+            words = {row[0]: fts.words_of_text(self._connection, row[1][row[2] : row[3]]) for row in texts}
+            wanted = blocks.pack_texts(block.first, words)
+            found = blocks.words_of_block(self._connection, packed, block.first)
+            if wanted != found:
+                differing = sum(wanted.get(word) != found.get(word) for word in wanted.keys() | found.keys())
+                problem = f"{differing} of its words do not match the passages {block.first} to {block.stop - 1}"
+                yield DamagedRow(packed.words, f"block {block.first}", problem)
+            if (block.passage_count, block.word_count) != (len(words), sum(map(len, words.values()))):
+                yield DamagedRow(packed.blocks, f"block {block.first}", "its counts do not match its passages")
+        except _UNREADABLE as error:
+            yield DamagedRow(packed.words, f"block {block.first}", _describe_error(error))
 
     def _name(self, table: DocumentTable, position: int) -> str:
         try:

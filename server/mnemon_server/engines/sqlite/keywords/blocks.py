@@ -1,0 +1,216 @@
+"""Packed occurrences: one row for each block of passages and each of its words.
+
+A block covers up to 65,536 passage ids. The row of a word lists the block's passages that contain it, ascending, in 4
+bytes each: the id relative to the block, how often the passage contains the word, and the passage's length. That is
+`scoring.Occurrences` with a shorter id, so reading a row takes no more than copying it. The row of the empty word lists
+all passages of the block.
+
+Nothing is added to a block that is served. Removing a passage rewrites the rows of its words.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.engines.sqlite.keywords.scoring import (
+    COUNT_MAX,
+    ID_SHIFT,
+    LENGTH_BITS,
+    Found,
+    Occurrences,
+    length_code,
+)
+from mnemon_server.engines.sqlite.query import fetch, insert_rows
+
+# ruff: noqa: S608 - table and column names are constants; all input is bound
+
+BLOCK_IDS = 1 << 16
+EVERY_PASSAGE = ""
+"""The word whose row lists all passages of a block."""
+
+_PACKED = np.dtype("<u4")
+
+
+class BlockTables:
+    """The tables of one collection's blocks, and their statements."""
+
+    def __init__(self, collection: str) -> None:
+        """`collection` is the name of a collection, a constant of the program."""
+        self.blocks = f"{collection}_keyword_block"
+        self.words = f"{collection}_keyword"
+        self.insert_words = f"INSERT INTO {self.words} (block, word, passages) VALUES"
+        self.read = (
+            f"SELECT word.key, b.first, w.passages FROM json_each(?) AS word CROSS JOIN {self.blocks} AS b"
+            f" CROSS JOIN {self.words} AS w ON w.block = b.first AND w.word = word.value WHERE b.served = 1"
+            " ORDER BY word.key, b.first"
+        )
+        self.totals = (
+            f"SELECT coalesce(sum(passage_count), 0), coalesce(sum(word_count), 0) FROM {self.blocks} WHERE served = 1"
+        )
+        self.of_passage = f"SELECT first FROM {self.blocks} WHERE first <= ?1 AND stop > ?1 ORDER BY first DESC LIMIT 1"
+        self.of_words = (
+            f"SELECT word, passages FROM {self.words} WHERE block = ? AND word IN (SELECT value FROM carray(?))"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of passages: its first id, and the first id after it."""
+
+    first: int
+    stop: int
+    passage_count: int
+    word_count: int
+
+
+def create_statements(tables: BlockTables) -> list[str]:
+    """The statements that create the tables."""
+    return [
+        # first, stop: the ids of passages that a block covers, without `stop`. word_count: of all passages together.
+        # served: 0 while the block is being filled.
+        f"""
+CREATE TABLE {tables.blocks} (
+  first INTEGER PRIMARY KEY,
+  stop INTEGER NOT NULL,
+  passage_count INTEGER NOT NULL,
+  word_count INTEGER NOT NULL,
+  served INTEGER NOT NULL
+) STRICT""",
+        f"""
+CREATE TABLE {tables.words} (
+  block INTEGER NOT NULL,
+  word TEXT NOT NULL,
+  passages BLOB NOT NULL,
+  PRIMARY KEY (block, word)
+) STRICT, WITHOUT ROWID""",
+    ]
+
+
+def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str], terms_json: str) -> Found:
+    """What the served blocks contain of these words, which `terms_json` lists, too."""
+    [(passage_count, word_count)] = fetch(connection, tables.totals)
+    packed: list[list[bytes]] = [[] for _ in terms]
+    firsts: list[list[int]] = [[] for _ in terms]
+    for number, first, passages in fetch(connection, tables.read, (terms_json,)) if passage_count else ():
+        packed[number].append(passages)
+        firsts[number].append(first)
+    occurrences = [_unpack(blobs, starts) for blobs, starts in zip(packed, firsts, strict=True)]
+    return Found(passage_count, word_count, occurrences)
+
+
+def pack(first: int, occurrences: Occurrences) -> NDArray[np.uint32]:
+    """Occurrences of a block's passages, in the form in which a row contains them."""
+    return (occurrences - (first << ID_SHIFT)).astype(_PACKED)
+
+
+def remove(connection: apsw.Connection, tables: BlockTables, passage_id: int, words: Sequence[str]) -> None:
+    """Removes a passage, if a block contains it. `words` are all words of its text."""
+    for (first,) in fetch(connection, tables.of_passage, (passage_id,)):
+        rows = fetch(connection, tables.of_words, (first, apsw.carray((EVERY_PASSAGE, *set(words)))))
+        without = ((word, _without(passages, passage_id - first), passages) for word, passages in rows)
+        changed = {word: left for word, left, passages in without if len(left) < len(passages)}
+        connection.executemany(
+            f"UPDATE {tables.words} SET passages = ? WHERE block = ? AND word = ?",
+            [(left, first, word) for word, left in changed.items() if left],
+        )
+        connection.executemany(
+            f"DELETE FROM {tables.words} WHERE block = ? AND word = ?",
+            [(first, word) for word, left in changed.items() if not left],
+        )
+        if EVERY_PASSAGE in changed:
+            connection.execute(
+                f"UPDATE {tables.blocks} SET passage_count = passage_count - 1, word_count = word_count - ?"
+                " WHERE first = ?",
+                (len(words), first),
+            )
+            connection.execute(
+                f"DELETE FROM {tables.blocks} WHERE first = ? AND passage_count = 0 AND served = 1", (first,)
+            )
+
+
+def add_block(connection: apsw.Connection, tables: BlockTables, block: Block, passages: bytes) -> None:
+    """Adds a block that is not served, so far without words."""
+    row = block.first, block.stop, block.passage_count, block.word_count
+    connection.execute(f"INSERT INTO {tables.blocks} VALUES (?, ?, ?, ?, 0)", row)
+    add_words(connection, tables, [(block.first, EVERY_PASSAGE, passages)])
+
+
+def add_words(connection: apsw.Connection, tables: BlockTables, rows: Sequence[tuple[int, str, bytes]]) -> None:
+    """Adds rows of words: the first id of the block, the word, and its packed occurrences."""
+    insert_rows(connection, tables.insert_words, rows)
+
+
+def unfinished(connection: apsw.Connection, tables: BlockTables) -> list[Block]:
+    """The blocks that are not served."""
+    statement = f"SELECT first, stop, passage_count, word_count FROM {tables.blocks} WHERE served = 0 ORDER BY first"
+    return [Block(*row) for row in fetch(connection, statement)]
+
+
+def next_served(connection: apsw.Connection, tables: BlockTables, after: int) -> Block | None:
+    """The block after the one that starts with `after`, among those that are served."""
+    statement = (
+        f"SELECT first, stop, passage_count, word_count FROM {tables.blocks} WHERE served = 1 AND first > ?"
+        " ORDER BY first LIMIT 1"
+    )
+    rows = fetch(connection, statement, (after,))
+    return Block(*rows[0]) if rows else None
+
+
+def serve(connection: apsw.Connection, tables: BlockTables) -> None:
+    """Serves all blocks."""
+    connection.execute(f"UPDATE {tables.blocks} SET served = 1 WHERE served = 0")
+
+
+def drop_block(connection: apsw.Connection, tables: BlockTables, first: int) -> None:
+    """Drops a block."""
+    connection.execute(f"DELETE FROM {tables.words} WHERE block = ?", (first,))
+    connection.execute(f"DELETE FROM {tables.blocks} WHERE first = ?", (first,))
+
+
+def words_of_block(connection: apsw.Connection, tables: BlockTables, first: int) -> dict[str, bytes]:
+    """All rows of a block: the packed occurrences of each word."""
+    statement = f"SELECT word, passages FROM {tables.words} WHERE block = ?"
+    return cast("dict[str, bytes]", dict(fetch(connection, statement, (first,))))
+
+
+def word_of_block(connection: apsw.Connection, tables: BlockTables, first: int, word: str) -> bytes:
+    """The packed occurrences of a word in a block; empty if it has none."""
+    statement = f"SELECT passages FROM {tables.words} WHERE block = ? AND word = ?"
+    return b"".join(row[0] for row in fetch(connection, statement, (first, word)))
+
+
+def present(passages: bytes, of_all: bytes) -> bytes:
+    """Those of a word's packed occurrences whose passage is among all passages of the block."""
+    entries = np.frombuffer(passages, _PACKED)
+    kept: NDArray[np.uint32] = entries[np.isin(entries >> ID_SHIFT, np.frombuffer(of_all, _PACKED) >> ID_SHIFT)]
+    return kept.tobytes()
+
+
+def pack_texts(first: int, words_of_passages: Mapping[int, Collection[str]]) -> dict[str, bytes]:
+    """The rows that a block with these passages should have, given all words of each, by ascending id."""
+    found: dict[str, list[int]] = {}
+    for passage_id, words in words_of_passages.items():
+        row, code = passage_id - first << ID_SHIFT, length_code(len(words))
+        found.setdefault(EVERY_PASSAGE, []).append(row | code)
+        for word, count in Counter(words).items():
+            found.setdefault(word, []).append(row | min(count, COUNT_MAX) << LENGTH_BITS | code)
+    return {word: np.array(entries, _PACKED).tobytes() for word, entries in found.items()}
+
+
+def _unpack(packed: Sequence[bytes], firsts: Sequence[int]) -> Occurrences:
+    entries = np.frombuffer(b"".join(packed), _PACKED)
+    starts = np.array(firsts, np.int64) << ID_SHIFT
+    return entries.astype(np.int64) + np.repeat(starts, [len(passages) // _PACKED.itemsize for passages in packed])
+
+
+def _without(passages: bytes, offset: int) -> bytes:
+    """The packed occurrences without those of one passage."""
+    entries = np.frombuffer(passages, _PACKED)
+    low, high = np.searchsorted(entries >> ID_SHIFT, (offset, offset + 1)).tolist()
+    size = _PACKED.itemsize
+    return passages[: low * size] + passages[high * size :]

@@ -1,0 +1,111 @@
+"""The keyword index of one collection's passages: packed blocks, and two FTS5 tables for passages not packed yet.
+
+New passages go to one of the tables. Once it holds `PACKED_MIN` passages, the other one takes over, and `packing` packs
+the first into blocks, and empties it. So a search reads few rows of FTS5, which cost a hundred times as much as packed
+ones, and no table is emptied row by row. Ids of passages only grow, so each table and each block covers its own range.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import apsw
+
+from mnemon_server.engines.sqlite.keywords import blocks, fts
+from mnemon_server.engines.sqlite.keywords.blocks import BlockTables
+from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
+from mnemon_server.engines.sqlite.keywords.scoring import Floats, PassageIds, score
+from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
+
+# ruff: noqa: S608 - table and column names are constants; all input is bound
+
+PACKED_MIN = 1 << 14
+"""Number of passages from which on a table is packed."""
+
+
+class _Level(NamedTuple):
+    tables: KeywordTables
+    newest: int
+    """The newest row; -1 if the table is empty."""
+    passage_count: int
+
+
+class KeywordIndex:
+    """The names of the tables, and what is done with them. Every method works within the caller's transaction."""
+
+    def __init__(self, collection: str) -> None:
+        """`collection` is the name of a collection, a constant of the program."""
+        self.first = KeywordTables(collection)
+        """The only table of vaults that were made by older programs."""
+        self.second = KeywordTables(f"{collection}_next")
+        self.blocks = BlockTables(collection)
+        self._levels = "SELECT " + ", ".join(
+            f"(SELECT coalesce(max(id), -1) FROM {tables.index}_docsize),"
+            f" (SELECT block FROM {tables.index}_data WHERE id = 1)"
+            for tables in (self.first, self.second)
+        )
+
+    def create_statements(self) -> list[str]:
+        """The statements that create the first table, which was once the whole index."""
+        return fts.create_statements(self.first)
+
+    def create_packed_statements(self) -> list[str]:
+        """The statements that create everything else."""
+        return [*fts.create_statements(self.second), *blocks.create_statements(self.blocks)]
+
+    def insert(self, connection: apsw.Connection, texts: Mapping[int, str]) -> None:
+        """Adds passages, whose ids are greater than all before."""
+        _, current = self._closed_and_open(connection)
+        fts.insert(connection, current, texts)
+
+    def delete(self, connection: apsw.Connection, passage_id: int, text: str) -> None:
+        """Removes a passage. The text must be the one that was inserted; otherwise the index is damaged."""
+        for tables in (self.first, self.second):
+            if len(fts.stored_ids(connection, tables, passage_id, passage_id)):
+                fts.delete(connection, tables, passage_id, text)
+        # Also while its block is being filled from one of the tables.
+        blocks.remove(connection, self.blocks, passage_id, fts.words_of_text(connection, text))
+
+    def search(
+        self,
+        connection: apsw.Connection,
+        query: str,
+        among: PassageIds | None = None,
+        *,
+        context_weight: float = CONTEXT_WEIGHT,
+    ) -> tuple[PassageIds, Floats]:
+        """The passages that share a word with the query, and their scores; see `scoring.score`."""
+        own_words, terms = fts.words_of_query(connection, query)
+        parts = [
+            blocks.read(connection, self.blocks, terms, json.dumps(terms, ensure_ascii=False)),
+            *(fts.read(connection, tables, terms) for tables in (self.first, self.second)),
+        ]
+        return score(own_words, terms, parts, among, context_weight=context_weight)
+
+    def closed(self, connection: apsw.Connection) -> KeywordTables | None:
+        """The table to pack, to which no passage is added before it was emptied; None if there is none to pack."""
+        return self._closed_and_open(connection)[0]
+
+    def is_packed(self, connection: apsw.Connection, passage_id: int) -> bool:
+        """Whether a block that is served covers this id."""
+        statement = f"SELECT count(*) FROM {self.blocks.blocks} WHERE first <= ?1 AND stop > ?1 AND served = 1"
+        return bool(fetch(connection, statement, (passage_id,))[0][0])
+
+    def unpacked_count(self, connection: apsw.Connection, passage_id: int) -> int:
+        """How often a passage is in the FTS5 tables."""
+        parts = (fts.stored_ids(connection, tables, passage_id, passage_id) for tables in (self.first, self.second))
+        return sum(map(len, parts))
+
+    def _closed_and_open(self, connection: apsw.Connection) -> tuple[KeywordTables | None, KeywordTables]:
+        """The table to pack, and the one to which passages are added."""
+        [(newest, averages, other_newest, other_averages)] = fetch(connection, self._levels)
+        older = _Level(self.first, newest, fts.parse_totals(averages)[0])
+        younger = _Level(self.second, other_newest, fts.parse_totals(other_averages)[0])
+        if older.newest >= younger.newest:
+            older, younger = younger, older
+        if older.newest >= 0:
+            return older.tables, younger.tables
+        if younger.passage_count >= PACKED_MIN:
+            return younger.tables, older.tables
+        return None, younger.tables

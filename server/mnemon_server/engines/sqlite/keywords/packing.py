@@ -1,0 +1,218 @@
+"""The thread that packs a keyword index: it copies a full FTS5 table to blocks in steps, and then empties the table.
+
+Searches use the table until the last step, a short transaction that serves the blocks and empties the table. A kill in
+between leaves blocks that are not served. The next round drops them.
+
+Passages may be deleted meanwhile. A deletion removes the passage from the table and from its block. Words that were
+read from the table before it, and are written after it, are compared with the passages that the block still has.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Protocol, TypeVar
+
+import apsw
+import numpy as np
+
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.keywords import blocks, fts
+from mnemon_server.engines.sqlite.keywords.blocks import BLOCK_IDS, EVERY_PASSAGE, Block
+from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
+from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
+from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS
+
+READ_BYTES = 1 << 20
+READ_WORDS = 4_096
+"""How much of the table one step reads at most: about 100,000 occurrences, or this many words."""
+WRITTEN_ROWS = 2_048
+"""The number of rows that one transaction writes, so that other writes do not wait for long."""
+CHECK_ROWS = 4_096
+"""The number of changed rows in the file after which tables are checked again for whether they are full."""
+
+T = TypeVar("T")
+Rows = Sequence[tuple[int, str, bytes]]
+
+log = logging.getLogger(__name__)
+
+
+class Transactions(Protocol):
+    """How the packing reads and writes; see Connections."""
+
+    def lend(self) -> AbstractContextManager[apsw.Connection]:
+        """A reading connection, within a transaction."""
+
+    def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
+        """Runs `operation` in the next transaction."""
+
+
+class KeywordPacking:
+    """Packs the keyword indexes of a vault, and follows its transactions. The thread runs only while there is work."""
+
+    def __init__(self, transactions: Transactions, indexes: Sequence[KeywordIndex]) -> None:
+        """Starts no thread yet."""
+        self._transactions = transactions
+        self._indexes = indexes
+        self._checked_at = 0
+        self._due = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread()
+
+    def start(self) -> None:
+        """Starts the thread if a table is full. Call it once the vault is open; later commits do."""
+        if self._due and not self._thread.is_alive() and not self._closing.is_set():
+            self._due = False
+            self._thread = threading.Thread(target=self._run, name="keyword-packing", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stops after the current step, and waits for it."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # With the transactions; see Follower
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Checks the tables."""
+        self._checked_at = connection.total_changes()
+        self._due = self._is_due(connection)
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Checks the tables if much was written since the last check."""
+        if connection.total_changes() - self._checked_at >= CHECK_ROWS:
+            self._checked_at = connection.total_changes()
+            self._due = self._is_due(connection)
+
+    def after_commit(self) -> None:
+        """Starts the thread if a table is full."""
+        self.start()
+
+    def after_rollback(self) -> None:
+        """Does nothing: the thread checks for itself whether a table is full."""
+
+    def _is_due(self, connection: apsw.Connection) -> bool:
+        return any(index.closed(connection) is not None for index in self._indexes)
+
+    def _run(self) -> None:
+        try:
+            for index in self._indexes:
+                while PackingRound(self._transactions, index, self._closing.is_set).run():
+                    pass
+        except StorageFailedError:
+            log.warning("the keyword index was not packed, because the records cannot be written", exc_info=True)
+        except Exception:  # any error: searches use the table until it is packed
+            log.exception("the keyword index was not packed")
+
+
+class PackingRound:
+    """Packs one table."""
+
+    def __init__(self, transactions: Transactions, index: KeywordIndex, is_stopped: Callable[[], bool]) -> None:
+        """`is_stopped` is asked before each write; if it is true, the round ends and leaves what it has written."""
+        self._transactions = transactions
+        self._index = index
+        self._tables = index.blocks
+        self._is_stopped = is_stopped
+        self._blocks: list[Block] = []
+
+    def run(self) -> bool:
+        """Packs it; returns whether another round makes sense."""
+        self._drop_unfinished()
+        with self._transactions.lend() as connection:
+            table = self._index.closed(connection)
+            passages = fts.passages(connection, table) if table is not None else None
+        if table is None or passages is None:
+            return False
+        begun = self._do(lambda connection: self._begin(connection, table, passages))
+        if begun is None:
+            return not self._is_stopped()
+        self._blocks = begun
+        for rows in self._words(table):
+            for i in range(0, len(rows), WRITTEN_ROWS):
+                if self._is_stopped():
+                    return False
+                part = rows[i : i + WRITTEN_ROWS]
+                self._do(partial(self._add, rows=part))
+        return self._do(lambda connection: self._finish(connection, table))
+
+    def _do(self, operation: Callable[[apsw.Connection], T]) -> T:
+        return self._transactions.submit(operation).result()
+
+    def _drop_unfinished(self) -> None:
+        with self._transactions.lend() as connection:
+            left = blocks.unfinished(connection, self._tables)
+        for block in left:
+            self._do(partial(blocks.drop_block, tables=self._tables, first=block.first))
+
+    def _begin(self, connection: apsw.Connection, table: KeywordTables, passages: fts.Passages) -> list[Block] | None:
+        """Adds the blocks, with the ids of all passages; None if the table has changed since `passages` was read."""
+        if fts.extent(connection, table) != passages.extent():
+            return None
+        ids = passages.rows >> LENGTH_BITS
+        begun, start = [], 0
+        while start < len(ids):
+            first = int(ids[start])
+            end = int(np.searchsorted(ids, first + BLOCK_IDS))
+            rows, lengths = passages.rows[start:end], passages.lengths[start:end]
+            codes = rows & ((1 << LENGTH_BITS) - 1)
+            packed = blocks.pack(first, rows >> LENGTH_BITS << ID_SHIFT | codes)
+            block = Block(first, int(ids[end - 1]) + 1, len(rows), int(lengths.sum()))
+            blocks.add_block(connection, self._tables, block, packed.tobytes())
+            begun.append(block)
+            start = end
+        return begun
+
+    def _words(self, table: KeywordTables) -> Iterator[Rows]:
+        """The rows of the blocks, word by word, in lists for which one read transaction each is used."""
+        after = ""
+        while True:
+            with self._transactions.lend() as connection:
+                words = fts.next_words(connection, table, after, bytes_max=READ_BYTES, words_max=READ_WORDS)
+            if not words:
+                return
+            yield self._packed(words)
+            after = words[-1][0]
+
+    def _packed(self, words: Sequence[tuple[str, str]]) -> Rows:
+        firsts = np.array([block.first for block in self._blocks], np.int64)
+        stops = np.array([block.stop for block in self._blocks], np.int64)
+        of_words = [fts.occurrences(rows) for _, rows in words]
+        joined = np.concatenate(of_words)
+        ids = joined >> ID_SHIFT
+        places = np.maximum(np.searchsorted(firsts, ids, side="right") - 1, 0)
+        numbers = np.repeat(np.arange(len(words)), [len(each) for each in of_words])
+        kept = (firsts[places] <= ids) & (ids < stops[places])
+        joined, places, numbers = joined[kept], places[kept], numbers[kept]
+        packed = blocks.pack(0, joined - (firsts[places] << ID_SHIFT))
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1) | np.diff(places, prepend=-1))
+        ends = np.append(starts[1:], len(packed)).tolist()
+        named = zip(firsts[places[starts]].tolist(), numbers[starts].tolist(), starts.tolist(), ends, strict=True)
+        return [(first, words[number][0], packed[start:end].tobytes()) for first, number, start, end in named]
+
+    def _add(self, connection: apsw.Connection, rows: Rows) -> None:
+        counts = {block.first: block.passage_count for block in blocks.unfinished(connection, self._tables)}
+        changed = {block.first for block in self._blocks if counts.get(block.first) != block.passage_count}
+        if changed:
+            # Passages were deleted, perhaps after the rows were read.
+            of_all = {first: blocks.word_of_block(connection, self._tables, first, EVERY_PASSAGE) for first in changed}
+            rows = [
+                (first, word, blocks.present(passages, of_all[first]) if first in changed else passages)
+                for first, word, passages in rows
+            ]
+            rows = [row for row in rows if row[2]]
+        blocks.add_words(connection, self._tables, rows)
+
+    def _finish(self, connection: apsw.Connection, table: KeywordTables) -> bool:
+        """Serves the blocks instead of the table, unless the table has other passages; returns whether it does."""
+        count = sum(block.passage_count for block in blocks.unfinished(connection, self._tables))
+        stop = self._blocks[-1].stop if self._blocks else 0
+        stored, newest = fts.extent(connection, table)
+        is_same = stored == count and newest >> LENGTH_BITS < stop
+        if is_same:
+            blocks.serve(connection, self._tables)
+            fts.empty(connection, table)
+        return is_same

@@ -1,0 +1,186 @@
+"""Packed words: the same results as without packing, whatever happens meanwhile, and nothing of what was deleted."""
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import numpy as np
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.sqlite.keywords import fts, index, packing
+from mnemon_server.engines.sqlite.keywords.packing import PackingRound
+from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+
+from tests.contract.vault_suite import DIMENSION, write
+from tests.support.server import wait_until
+
+WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
+QUERIES = ("amber birter", "cednel dogrim elder missing", "what is the amter")
+TABLES = fts.KeywordTables("reference")
+
+
+@pytest.fixture(autouse=True)
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "PACKED_MIN", 40)
+    monkeypatch.setattr(packing, "CHECK_ROWS", 1)
+    monkeypatch.setattr(packing, "READ_WORDS", 3)
+    monkeypatch.setattr(packing, "WRITTEN_ROWS", 2)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
+    opened = open_vault(tmp_path / "d")
+    yield opened
+    opened.close()
+
+
+def open_vault(folder: Path) -> SQLiteVault:
+    return SQLiteVault(
+        folder, model_identity=f"test/{DIMENSION}", dimension=DIMENSION, settings=VaultSettings(erasure_delay_s=0.05)
+    )
+
+
+def put(records: RecordEngine, texts: dict[str, str], rng: random.Random) -> None:
+    """Puts random texts under ids that are new or not."""
+    for _ in range(30):
+        doc_id = f"d{rng.randrange(200)}"
+        texts[doc_id] = " ".join(rng.choices(WORDS, k=rng.randint(1, 12)))
+        records.put_document(write(doc_id, texts[doc_id], scope=Scope(user=f"u{rng.randrange(3)}"))).result()
+
+
+def delete(records: RecordEngine, texts: dict[str, str], rng: random.Random, count: int) -> None:
+    for doc_id in rng.sample(sorted(texts), min(count, len(texts))):
+        records.delete_document(doc_id).result()
+        del texts[doc_id]
+
+
+def check_searches(records: RecordEngine, texts: dict[str, str]) -> None:
+    """Searches find what a single table with the same passages finds, with the same scores."""
+    places = records.locate_passages(records.match_passages(RecordFilter()).tolist())
+    stored = {place.passage_id: texts[place.doc_id] for place in places}
+    assert len(stored) == len(texts)
+    reference = apsw.Connection(":memory:")
+    for statement in fts.create_statements(TABLES):
+        reference.execute(statement)
+    fts.insert(reference, TABLES, stored)
+    for query in QUERIES:
+        for among in (None, np.array(sorted(stored)[::3], np.int64)):
+            ids, scores = fts.search(reference, TABLES, query, among)
+            found = records.search_keywords(query, among)
+            assert found.passage_ids.tolist() == ids.tolist()
+            assert found.scores.tolist() == pytest.approx(scores.tolist(), rel=1e-9)
+    reference.close()
+
+
+def blocks(folder: Path, *, served: int = 1) -> int:
+    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    [(count,)] = connection.execute(
+        "SELECT count(*) FROM document_keyword_block WHERE served = ?", (served,)
+    ).fetchall()
+    connection.close()
+    return int(count)
+
+
+def problems(folder: Path) -> list[str]:
+    with RecordsVerifier(folder / "records.db") as verifier:
+        return [str(damage) for step in verifier.run() for damage in step.damages]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_searches_are_the_same_while_words_are_packed(tmp_path: Path, vault: SQLiteVault, seed: int) -> None:
+    records, rng, texts = vault.collection(DOCUMENTS), random.Random(seed), dict[str, str]()
+    for _ in range(12):
+        put(records, texts, rng)
+        delete(records, texts, rng, rng.randrange(12))
+        check_searches(records, texts)
+    wait_until(lambda: blocks(tmp_path / "d") > 1)
+    check_searches(records, texts)
+    delete(records, texts, rng, 500)
+    check_searches(records, {})
+    vault.close()
+    assert problems(tmp_path / "d") == []
+    assert blocks(tmp_path / "d") == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_deleted_during_a_round_is_not_packed(
+    tmp_path: Path, vault: SQLiteVault, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reading words and writing them, too."""
+    monkeypatch.setattr(packing, "CHECK_ROWS", 1 << 40)  # the vault's own thread stays away
+    records, rng, texts = vault.collection(DOCUMENTS), random.Random(seed), dict[str, str]()
+    put(records, texts, rng)
+    put(records, texts, rng)
+
+    def between_steps() -> bool:
+        delete(records, texts, rng, 1)
+        check_searches(records, texts)
+        return False
+
+    run_round(vault, between_steps)
+    check_searches(records, texts)
+    assert blocks(tmp_path / "d") == 1
+    vault.close()
+    assert problems(tmp_path / "d") == []
+
+
+def test_a_round_that_was_interrupted_leaves_nothing_behind(
+    tmp_path: Path, vault: SQLiteVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "CHECK_ROWS", 1 << 40)
+    records, rng, texts = vault.collection(DOCUMENTS), random.Random(5), dict[str, str]()
+    put(records, texts, rng)
+    put(records, texts, rng)
+    for steps in range(1, 6):
+        left = iter(range(steps))
+        run_round(vault, lambda left=left: next(left, None) is None)  # type: ignore[misc]
+        assert (blocks(tmp_path / "d"), blocks(tmp_path / "d", served=0)) == (0, 1)
+        delete(records, texts, rng, 1)
+        check_searches(records, texts)
+    vault.close()
+    assert problems(tmp_path / "d") == []
+    reopened = open_vault(tmp_path / "d")
+    wait_until(lambda: (blocks(tmp_path / "d"), blocks(tmp_path / "d", served=0)) == (1, 0))
+    check_searches(reopened.collection(DOCUMENTS), texts)
+    reopened.close()
+    assert problems(tmp_path / "d") == []
+
+
+def run_round(vault: SQLiteVault, is_stopped: Callable[[], bool]) -> None:
+    PackingRound(vault._connections, vault.collection(DOCUMENTS)._tables.keywords, is_stopped).run()
+
+
+def test_words_that_were_packed_and_deleted_leave_the_files(tmp_path: Path, vault: SQLiteVault) -> None:
+    records = vault.collection(DOCUMENTS)
+    secrets = {f"d{i}": hashlib.sha256(str(i).encode()).hexdigest()[:20] for i in range(100)}
+    for doc_id, secret in secrets.items():
+        records.put_document(write(doc_id, f"common words {secret}")).result()
+    wait_until(lambda: blocks(tmp_path / "d") > 0)
+    gone = [secrets[doc_id] for doc_id in sorted(secrets)[::2]]
+    for doc_id in sorted(secrets)[::2]:
+        records.delete_document(doc_id).result()
+    wait_until(lambda: records.removals_pending() == 0)
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file())
+    assert [secret for secret in gone if secret.encode() in stored] == []
+    assert any(secret.encode() in stored for secret in secrets.values())
+
+
+def test_damaged_packed_words_are_reported(tmp_path: Path, vault: SQLiteVault) -> None:
+    records = vault.collection(DOCUMENTS)
+    put(records, {}, random.Random(1))
+    put(records, {}, random.Random(2))
+    wait_until(lambda: blocks(tmp_path / "d") > 0)
+    vault.close()
+    assert problems(tmp_path / "d") == []
+    connection = apsw.Connection(str(tmp_path / "d" / "records.db"))
+    connection.execute("UPDATE document_keyword SET passages = substr(passages, 5) WHERE word = 'amber'")
+    connection.close()
+    [problem] = problems(tmp_path / "d")
+    assert problem.startswith("document_keyword block")
+    assert "1 of its words" in problem
