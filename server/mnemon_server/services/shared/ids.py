@@ -6,7 +6,7 @@ one of them lets it continue, which takes as long as the rest of a small write.
 
 import os
 
-_MADE_AT_ONCE = 64
+_MADE_AT_ONCE = 1_024
 _DIGITS = 32
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 

@@ -39,6 +39,9 @@ from mnemon_server.ranking.keywords import analyze, query_terms
 
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 
+_BLANKED = bytes(byte if byte < 0x80 and chr(byte).isalnum() else ord(" ") for byte in range(256))
+"""Turns ASCII characters other than letters and digits into spaces."""
+
 
 class KeywordTables:
     """The table names of one keyword index, and its statements."""
@@ -253,7 +256,9 @@ def occurrences(rows: str | None) -> Occurrences:
 
 def _row(words_of: Callable[[str], list[str]], passage_id: int, text: str) -> tuple[int, str]:
     analyzed = analyze(text)
-    return _row_id(passage_id, len(words_of(analyzed))), analyzed
+    # In ASCII, words are runs of letters and digits. Counting those takes half the time of the tokenizer.
+    count = len(text.encode().translate(_BLANKED).split()) if text.isascii() else len(words_of(analyzed))
+    return _row_id(passage_id, count), analyzed
 
 
 def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:

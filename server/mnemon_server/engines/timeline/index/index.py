@@ -143,12 +143,12 @@ class TimelineIndex:
         refs: list[list[EventRef]] = [[] for _ in keys]
         if not keys:
             return refs
-        views = self._blocks.overlapping(min(key.time_us for key in keys), max(key.time_us for key in keys))
-        known = [self.interners.scopes.find_user(key.user) for key in keys]
+        of_users, of_times, of_hashes = zip(*keys, strict=True)
+        views = self._blocks.overlapping(min(of_times), max(of_times))
+        known = list(map(self.interners.scopes.find_user, of_users))
         asked = np.array([index for index, user in enumerate(known) if user is not None], np.intp)
         users = np.array([user for user in known if user is not None], np.uint32)
-        times = np.array([key.time_us for key in keys], np.int64)[asked]
-        hashes = np.array([key.key_hash for key in keys], np.uint64)[asked]
+        times, hashes = np.array(of_times, np.int64)[asked], np.array(of_hashes, np.uint64)[asked]
         for view in views:
             near = np.flatnonzero((times >= view.min_time) & (times <= view.max_time))
             if len(near):

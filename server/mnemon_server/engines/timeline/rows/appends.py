@@ -17,7 +17,8 @@ from mnemon_server.engines.sqlite import requests
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.requests import StoredAnswer
 from mnemon_server.engines.timeline.format.frames import FRAME_OVERHEAD
-from mnemon_server.engines.timeline.index.rows import EventRow
+from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRow
+from mnemon_server.engines.timeline.named_tuples import maker
 from mnemon_server.engines.timeline.rows import segments as timeline_segments
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
 from mnemon_server.engines.timeline.rows.duplicates import Duplicates
@@ -27,6 +28,7 @@ from mnemon_server.engines.timeline.rows.tables import signed
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentState
 
+_new_receipt, _new_index_row = maker(EventReceipt), maker(EventRow)
 _SAVED = ChangeType.EPISODIC_SAVED.value
 _IMPORTED = ', "imported": true'
 
@@ -72,6 +74,7 @@ class _Call:
         self._byte_count = 0
         self._by_id: dict[str, EventReceipt] = {}
         self._by_key: dict[KeyTexts, EventReceipt] = {}
+        self._staged_keys = ledger.by_key
         if opened is not None:
             self._resume(opened)
 
@@ -80,7 +83,9 @@ class _Call:
         request = event.request
         if request is not None and request.request_id in self.answers:
             return _replay(request, self.answers[request.request_id])
-        known = self._with_id(event) or stored or self._with_key(event)
+        known = stored if event.id_is_new else self._with_id(event) or stored
+        if known is None:
+            known = self._by_key.get(event.key) or self._staged_keys.get(event.key)
         if known is None:
             receipt = self._store(event)
         else:
@@ -106,17 +111,11 @@ class _Call:
         """The effects of the call after its commit."""
         opened = self._segments[-1].as_row(SegmentState.OPEN) if self._segments else None
         counts = Counts(self._sequence, opened, self._segment_count)
-        return Addition(counts, self._index_rows, self._by_id, self._by_key, self._byte_count)
+        return Addition(counts, self._index_rows, self._by_id, self._by_key, self._rows, self._byte_count)
 
     def _with_id(self, event: PreparedEvent) -> EventReceipt | None:
         """An event with the same id in the running transaction."""
-        if event.id_is_new:
-            return None
         return self._by_id.get(event.event_id) or self._ledger.by_id.get(event.event_id)
-
-    def _with_key(self, event: PreparedEvent) -> EventReceipt | None:
-        """An event with the same key, but another id, in the running transaction."""
-        return self._by_key.get(event.key) or self._ledger.by_key.get(event.key)
 
     def _store(self, event: PreparedEvent) -> EventReceipt:
         self._sequence = sequence = self._sequence + 1
@@ -128,29 +127,26 @@ class _Call:
         self._rows.append(
             (sequence, segment_id, time_us, signed(id_hash), signed(key_hash), *texts, event_type, importance, body)
         )
-        segment.index_rows.append(EventRow(sequence, time_us, id_hash, key_hash, scope, event_type, importance))
-        receipt = EventReceipt(event_id, sequence, segment_id, self._time)
+        segment.index_rows.append(
+            _new_index_row((sequence, time_us, id_hash, key_hash, scope, event_type, importance, NO_OFFSET))
+        )
+        receipt = _new_receipt((event_id, sequence, segment_id, self._time, False, False))
         self._by_id[event_id] = self._by_key[key] = receipt
+        operation = self._operation
         number = "null" if importance is None else repr(float(importance))
-        lag = max(0, self._operation.now - time_us)
-        self._note(
-            event_id,
-            texts,
-            request,
+        lag = max(0, operation.now - time_us)
+        details = (
             f'{{"event_type": {_json_text(event_type)}, "event_time": {time_us}, "importance": {number}, '
             f'"segment_id": {segment_id}, "lag_us": {lag}, "segment_count": {self._segment_count}, '
-            f'"content_hash": "{digest.hex()}"{_IMPORTED if is_imported else ""}}}',
+            f'"content_hash": "{digest.hex()}"{_IMPORTED if is_imported else ""}}}'
         )
-        return receipt
-
-    def _note(self, event_id: str, texts: tuple[str, ...], request: RequestKey | None, details: str) -> None:
-        """Adds to the feed. Each event is a commit of its own there, because the events may come from many calls."""
-        operation, position = self._operation, self._journal.next_sequence()
+        # Each event is a commit of its own in the feed, because the events may come from many calls.
+        operation.sequence = position = self._journal.next_sequence()
         request_id = "" if request is None else request.request_id
         operation.rows.append(
             (position, position, operation.time, _SAVED, event_id, 1, *texts, request_id, "", details)
         )
-        operation.sequence = position
+        return receipt
 
     def _segment(self, size: int) -> "_Segment":
         """The segment of the next event, which takes `size` bytes. Its counts include that event."""

@@ -87,8 +87,12 @@ class BodyReader:
     def _read_all(self, refs: Sequence[EventRef], bodies: Bodies, bytes_max: int | None) -> None:
         """Adds the bodies that are where the references say."""
         if unsealed := _unsealed(refs):
-            with self._connections.lend() as connection:
-                bodies.update(event_bodies(connection, unsealed, bytes_max))
+            recent = self._ledger.recent.get(unsealed)
+            bodies.update(recent)
+            rest = [sequence for sequence in unsealed if sequence not in recent]
+            if rest and not is_full(bodies, bytes_max):
+                with self._connections.lend() as connection:
+                    bodies.update(event_bodies(connection, rest, bytes_max))
         if len(unsealed) < len(refs):
             self._read_sealed(refs, bodies, bytes_max)
 

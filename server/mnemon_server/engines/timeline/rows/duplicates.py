@@ -6,9 +6,12 @@ import apsw
 
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import EventKey, EventRef
+from mnemon_server.engines.timeline.named_tuples import maker
 from mnemon_server.engines.timeline.rows.bodies import BodyReader
 from mnemon_server.engines.timeline.rows.incoming import KnownEvent, PreparedEvent, key_texts
 from mnemon_server.wire.events import decode
+
+_new_key = maker(EventKey)
 
 
 class Duplicates:
@@ -62,7 +65,7 @@ class Duplicates:
         return [(position, ref) for position, refs in zip(asked, found, strict=True) for ref in refs]
 
     def _with_key(self, events: Sequence[PreparedEvent]) -> list[tuple[int, EventRef]]:
-        found = self._index.find_keys([EventKey(event.key[0], event.key[3], event.key_hash) for event in events])
+        found = self._index.find_keys([_new_key((event.key[0], event.key[3], event.key_hash)) for event in events])
         return [(position, ref) for position, refs in enumerate(found) for ref in refs]
 
 

@@ -7,6 +7,7 @@ from mnemon_server.domain.episodic import EpisodicEvent, content_digest
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.promises.timeline import EventWrite
 from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
+from mnemon_server.engines.timeline.named_tuples import maker
 from mnemon_server.wire.events import encode
 
 KeyTexts: TypeAlias = tuple[str, str, str, int, bytes]
@@ -36,21 +37,26 @@ class PreparedEvent(NamedTuple):
     is_imported: bool
 
 
+_new_event = maker(PreparedEvent)
+
+
 def prepare(write: EventWrite) -> PreparedEvent:
     """Encodes an event and computes its hashes."""
     event = write.event
     key = key_texts(event)
-    return PreparedEvent(
-        event.event_id,
-        write.id_is_new,
-        id_hash(event.event_id),
-        key,
-        key_hash(*key),
-        event.scope,
-        event.importance,
-        encode(event),
-        write.request,
-        write.is_imported,
+    return _new_event(
+        (
+            event.event_id,
+            write.id_is_new,
+            id_hash(event.event_id),
+            key,
+            key_hash(*key),
+            event.scope,
+            event.importance,
+            encode(event),
+            write.request,
+            write.is_imported,
+        )
     )
 
 

@@ -12,6 +12,8 @@ from mnemon_server.engines.timeline.index.rows import EventRow
 from mnemon_server.engines.timeline.rows import segments as timeline_segments
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
 from mnemon_server.engines.timeline.rows.incoming import KeyTexts
+from mnemon_server.engines.timeline.rows.recent import RecentBodies
+from mnemon_server.engines.timeline.rows.tables import EventValues
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentState
 
 ROWS_AT_ONCE = 5_000
@@ -39,6 +41,8 @@ class Addition(NamedTuple):
     """By segment, ascending."""
     by_id: dict[str, EventReceipt]
     by_key: dict[KeyTexts, EventReceipt]
+    stored: list[EventValues]
+    """As they are in the table, ascending."""
     byte_count: int
     """Total size of the frames in bytes."""
 
@@ -64,7 +68,10 @@ class Ledger:
         self.by_key: dict[KeyTexts, EventReceipt] = {}
         self.removed: set[int] = set()
         """Events that the running transaction has removed."""
+        self.recent = RecentBodies()
+        """Any thread may read from it."""
         self._rows: list[tuple[int, Sequence[EventRow]]] = []
+        self._stored: list[EventValues] = []
         self._byte_count = 0
         self._files: tuple[FileNames, FileNames] = {}, {}
         self._new_files: FileNames | None = None
@@ -93,6 +100,7 @@ class Ledger:
         self.by_id.update(addition.by_id)
         self.by_key.update(addition.by_key)
         self._rows += addition.rows.items()
+        self._stored += addition.stored
         self._byte_count += addition.byte_count
 
     def remove(self, sequences: Iterable[int]) -> None:
@@ -120,6 +128,7 @@ class Ledger:
         if before is not None:
             self._catch_up(connection, before)
         self._is_loaded = True
+        self.recent.start(self.counts.sequence)
         self._settle()
 
     def before_commit(self, connection: apsw.Connection) -> None:
@@ -135,6 +144,10 @@ class Ledger:
     def after_commit(self) -> None:
         """Updates the index: stored events become visible, removed ones are hidden."""
         byte_count, removed = self._byte_count, self.removed
+        if removed:
+            self.recent.start(self.counts.sequence)
+        elif self._stored:
+            self.recent.add(self._stored, byte_count)
         for segment_id, rows in self._rows:
             self._publish(segment_id, rows)
         if removed:
@@ -179,5 +192,6 @@ class Ledger:
         self._forget()
 
     def _forget(self) -> None:
-        self.by_id, self.by_key, self.removed, self._rows, self._byte_count = {}, {}, set(), [], 0
+        self.by_id, self.by_key, self.removed, self._rows, self._stored = {}, {}, set(), [], []
+        self._byte_count = 0
         self._is_listed = True

@@ -53,7 +53,8 @@ class SQLiteManifest:
 
     def bodies(self, segment_id: int, after: int) -> list[tuple[int, bytes]]:
         """See Manifest."""
-        return [(row.sequence, row.body) for row in self._rows(segment_id, after)]
+        recent = self._ledger.recent.after(segment_id, after)
+        return [(row.sequence, row.body) for row in self._rows(segment_id, after)] if recent is None else recent
 
     def index_rows(self, segment_id: int) -> Iterator[Sequence[EventRow]]:
         """See Manifest."""

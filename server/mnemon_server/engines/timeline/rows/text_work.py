@@ -17,12 +17,12 @@ from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, PART_SEQUEN
 
 log = logging.getLogger(__name__)
 
-WORDS_AT_ONCE = 512
+WORDS_AT_ONCE = 2_048
 VECTORS_AT_ONCE = 16
 TEXT_LENGTH_MAX = 4 << 20
 """Maximum number of characters in a batch, apart from the rest of the last read."""
 
-_SPAN = 4 * WORDS_AT_ONCE
+_SPAN = 2 * WORDS_AT_ONCE
 """Number of sequences that are searched for the next events at a time."""
 
 EmbedTexts: TypeAlias = Callable[[Sequence[str]], Vector]
