@@ -273,6 +273,19 @@ class RecordChangesContract(VaultSuite):
         assert engine.delete_documents(RecordFilter(hidden=True)).result().deleted_count == 0
         assert listed(engine, RecordFilter(hidden=None)) == ["d1", "d3"]
 
+    def test_few_matching_passages_are_told_from_many(self, engine: RecordEngine) -> None:
+        for i in range(6):
+            owner, metadata = Scope(user="me" if i < 4 else "you"), {"even": i % 2 == 0}
+            engine.put_document(write(f"d{i}", seed=i, metadata=metadata, scope=owner, fields=FIELDS)).result()
+        for where in (RecordFilter(scope=Scope(user="me")), RecordFilter({"even": True}, scope=Scope(user="me"))):
+            found = engine.match_few_passages(where, limit=4)
+            assert found is not None
+            assert found.tolist() == engine.match_passages(where).tolist()
+            assert engine.match_few_passages(where, limit=1) is None
+        nothing = engine.match_few_passages(RecordFilter({"even": "no"}), limit=0)
+        assert nothing is not None
+        assert nothing.size == 0
+
     def test_filtered_passages_keep_the_given_order(self, engine: RecordEngine) -> None:
         for i in range(6):
             engine.put_document(write(f"d{i}", seed=i, metadata={"even": i % 2 == 0}, fields=FIELDS)).result()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES, SEMANTIC, Collection, FieldType
+from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES, SEMANTIC, Collection, Field, FieldType
 from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import (
@@ -98,9 +98,16 @@ def random_document(rng: random.Random, number: int, collection: Collection) -> 
         content=rng.choice(TEXTS[1:21]),
         metadata={key: rng.choice(VALUES) for key in [*KEYS[:3], *HOSTILE_KEYS] if rng.random() < 0.7},
         scope=Scope(*(rng.choice(["", "", *TEXTS[:12]]) for _ in range(5))),
-        fields={field.name: rng.choice(FIELD_VALUES[field.type]) for field in collection.fields},
+        fields={field.name: _field_value(rng, field, collection) for field in collection.fields},
         hidden=rng.random() < 0.1,
     )
+
+
+def _field_value(rng: random.Random, field: Field, collection: Collection) -> Any:
+    usual = collection.usual
+    if usual and field.name == usual.field and rng.random() < 0.5:
+        return usual.value
+    return rng.choice(FIELD_VALUES[field.type])
 
 
 @pytest.fixture(
@@ -195,6 +202,28 @@ def expressions() -> st.SearchStrategy[Expression]:
     )
 
 
+def usual_expressions() -> st.SearchStrategy[Expression]:
+    """Expressions of the fields that an index has for documents without the usual text, as confidence is one."""
+    policies = st.sampled_from(["stable", "stable", "a", "ab", ""])
+    spans = st.builds(
+        Condition,
+        st.sampled_from(["create_time", "reinforce_time"]),
+        st.sampled_from([Operator.GTE, Operator.LT, Operator.EQ, Operator.NE]),
+        st.tuples(st.sampled_from(TIMES)),
+    )
+    texts = st.builds(
+        Condition, st.just("decay_policy"), st.sampled_from([Operator.IN, Operator.NIN]), st.tuples(policies, policies)
+    )
+    missing = st.builds(Condition, st.just("reinforce_time"), st.just(Operator.EXISTS), st.tuples(st.booleans()))
+    return st.recursive(
+        st.one_of(texts, spans, missing),
+        lambda parts: st.builds(
+            lambda join, some: join(tuple(some)), st.sampled_from([AllOf, AnyOf, NoneOf]), st.lists(parts, max_size=3)
+        ),
+        max_leaves=6,
+    )
+
+
 def filters() -> st.SearchStrategy[RecordFilter]:
     scopes = st.builds(Scope, user=st.sampled_from(TEXTS[:12]), agent=st.sampled_from(["", "", "", "a"]))
     equal = st.dictionaries(
@@ -204,7 +233,7 @@ def filters() -> st.SearchStrategy[RecordFilter]:
         RecordFilter,
         equal=st.one_of(st.just({}), equal),
         scope=st.one_of(st.just(Scope()), scopes),
-        expression=st.one_of(st.none(), expressions()),
+        expression=st.one_of(st.none(), expressions(), usual_expressions()),
         hidden=st.sampled_from([False, False, True, None]),
     )
 

@@ -111,6 +111,7 @@ def test_a_file_of_format_4_gets_the_tables_of_a_new_one(tmp_path: Path, folder:
         "document_next",
         "memory_keyword",
         "memory_next",
+        "memory_unusual",
     )
     added = {name for name in new.keys() - before.keys() if not name.startswith(later)}
     assert added == TABLES | INDEXES

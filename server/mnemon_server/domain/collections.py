@@ -36,6 +36,19 @@ class RelatedFields:
 
 
 @dataclass(frozen=True, slots=True)
+class UsualText:
+    """The value of a text field in most documents. The others have an index with `compared`.
+
+    A filter on these fields that holds for the usual value, whatever the compared fields are, reads no documents.
+    """
+
+    field: str
+    value: str
+    compared: tuple[str, ...]
+    """Fields that filters combine with this one; names of COMMON_FIELDS are allowed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """A kind of document, with its own ids, keyword index, vectors and order of changes."""
 
@@ -51,6 +64,7 @@ class Collection:
     """
     index_folder: str = ""
     """The folder of its graph snapshots, relative to the vault's folder. If empty: the collection's name in index/."""
+    usual: UsualText | None = None
 
     def __hash__(self) -> int:
         # Every write looks up collections by hash. Their names are unique.
@@ -68,6 +82,8 @@ MEMORIES = Collection(
         Field("reinforce_time", FieldType.TIME),
         Field("delete_time", FieldType.TIME),
     ),
+    # Nearly every search leaves out memories that have faded, and most memories never fade.
+    usual=UsualText("decay_policy", "stable", ("create_time", "reinforce_time")),
 )
 SEMANTIC = Collection(
     "semantic",

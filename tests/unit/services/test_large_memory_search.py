@@ -156,6 +156,9 @@ async def test_a_selective_filter_is_answered_by_comparing_its_matches(large: La
     answer = await large.store.search(query)
     assert answer.diagnostics.exact
     assert (len(answer.results), answer.diagnostics.scanned, answer.diagnostics.total_candidates) == (4, 4, 4)
+    answer = await large.store.search(replace(query, where=MemoryFilter(metadata={"rare": True})))
+    assert answer.diagnostics.exact
+    assert (len(answer.results), answer.diagnostics.total_candidates) == (2, 2), "two of them have faded"
 
 
 async def test_faded_memories_are_never_found_and_always_replaced(large: Large) -> None:

@@ -165,6 +165,11 @@ class InMemoryCollection:
             ids = (passage_id for stored in self.state.matching(where) for passage_id in stored.passage_ids)
             return np.sort(np.fromiter(ids, np.int64))
 
+    def match_few_passages(self, where: RecordFilter, *, limit: int) -> PassageIds | None:
+        """See RecordEngine."""
+        with self._commits.lock:
+            return self.match_passages(where) if self.count_documents(where) <= limit else None
+
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
         matching = set(self.match_passages(where).tolist())

@@ -137,6 +137,9 @@ class RecordEngine(Protocol):
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """The passages of the matching documents, ascending. Hidden documents have no passages."""
 
+    def match_few_passages(self, where: RecordFilter, *, limit: int) -> PassageIds | None:
+        """Like `match_passages`; None if an index cannot tell that at most `limit` documents match."""
+
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """The given passages that match, in the given order."""
 

@@ -21,6 +21,7 @@ from mnemon_server.engines.sqlite.tables import (
     create_statements,
     document_indexes,
     packed_keyword_statements,
+    unusual_indexes,
 )
 
 EPOCH_BYTES = 16
@@ -123,6 +124,12 @@ def _to_format_8(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
+def _to_format_9(connection: apsw.Connection) -> None:
+    """Adds the index of memories that fade."""
+    for statement in unusual_indexes(MEMORIES):
+        connection.execute(statement)
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_2,
     _to_format_3,
@@ -132,5 +139,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     repair_figures,
     _to_format_7,
     _to_format_8,
+    _to_format_9,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -34,7 +34,7 @@ from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.excerpts import read_excerpts
-from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_passages
+from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_few_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.ranking.settings import RankingSettings
@@ -172,6 +172,11 @@ class SQLiteCollection:
         """See RecordEngine."""
         with self._connections.lend() as connection:
             return matching_passages(connection, self._tables, self._mutations.passages, where)
+
+    def match_few_passages(self, where: RecordFilter, *, limit: int) -> PassageIds | None:
+        """See RecordEngine."""
+        with self._connections.lend() as connection:
+            return matching_few_passages(connection, self._tables, self._mutations.passages, where, limit)
 
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""

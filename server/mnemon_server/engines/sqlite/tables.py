@@ -6,7 +6,7 @@ Names of tables and columns come from the constants in `domain/collections.py`, 
 from dataclasses import dataclass
 from functools import cached_property
 
-from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields
+from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields, UsualText
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
@@ -42,6 +42,11 @@ class Tables:
     def hidden_index(self) -> str:
         """The index of hidden documents."""
         return f"{self.collection.name}_hidden"
+
+    @property
+    def unusual_index(self) -> str:
+        """The index of the documents without the usual text, if the collection has one."""
+        return f"{self.collection.name}_unusual"
 
     @property
     def sequence_key(self) -> str:
@@ -161,7 +166,25 @@ def document_indexes(collection: Collection) -> list[str]:
             for end in (collection.expires,)
             if end
         ),
+        *unusual_indexes(collection),
     ]
+
+
+def unusual_indexes(collection: Collection) -> list[str]:
+    """The index of the documents that lack the usual text, in the order of their positions, if there is a usual text.
+
+    It may exist, because older formats come to it through this list, too.
+    """
+    if collection.usual is None:
+        return []
+    columns = ", ".join(f'"{name}"' for name in ("position", collection.usual.field, *collection.usual.compared))
+    index = f"{Tables(collection).unusual_index} ON {collection.name} ({columns})"
+    return [f"CREATE INDEX IF NOT EXISTS {index} WHERE {unusual(collection.usual)}"]
+
+
+def unusual(usual: UsualText) -> str:
+    """The condition of that index, as SQLite must find it in a statement that uses the index."""
+    return f"\"{usual.field}\" <> '{usual.value}'"
 
 
 def _related_statements(tables: Tables, fields: RelatedFields) -> list[str]:

@@ -29,7 +29,7 @@ from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSetting
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
 GRAPH_WIDENING = 8
-"""If too few of the graph's proposals pass the filter, it is asked once more for this many times as many."""
+"""If too few of the graph's proposals pass the filter, it is asked again, twice, for this many times as many."""
 
 GRAPH_HITS_MAX = 8_192
 """If more proposals are needed, comparing all candidates is cheaper."""
@@ -119,14 +119,17 @@ class PassageSearch:
         self._plan_threads.shutdown()
 
     def _plan(self, query: PassageQuery) -> _Plan:
-        stored = self._records.stats().passage_count
-        is_checked = bool(query.where) and stored > self._settings.exact_scan_max and self._may_check(query)
-        among = self._records.match_passages(query.where) if query.where and not is_checked else None
+        stored, few = self._records.stats().passage_count, self._settings.exact_scan_max
+        among = None
+        if query.where and (stored <= few or not self._may_check(query)):
+            among = self._records.match_passages(query.where)
+        elif query.where and not query.broad:
+            among = self._records.match_few_passages(query.where, limit=few)
         by_words = query.mode is not SearchMode.VECTOR
         return _Plan(
             candidates=stored if among is None else len(among),
             among=among,
-            check=query.where if is_checked else None,
+            check=query.where if query.where and among is None else None,
             keywords=self._records.search_keywords(query.text, among) if by_words else None,
         )
 
@@ -179,14 +182,14 @@ class PassageSearch:
 
     def _propose_from_records(self, query: PassageQuery, plan: _Plan, vector: Vector) -> _Choice | None:
         """The choice from the graph's proposals; None if there is no graph, or if they are not enough."""
-        for widening in (1, GRAPH_WIDENING):
+        for widening in (1, GRAPH_WIDENING, GRAPH_WIDENING**2):
             ranking = self._rank_nearest(query, plan, vector, widening)
             if ranking is None:
                 return None
             choice = self._choose(query, plan, ranking)
             if _is_enough(query, choice, is_last=widening > 1):
                 return choice
-            if GRAPH_WIDENING * len(choice.places) < query.limit:
+            if widening > 1 and GRAPH_WIDENING * len(choice.places) < query.limit:
                 return None
         return None
 

@@ -1,7 +1,7 @@
 """Compiles filters to SQL conditions with the semantics of `domain/filters.py`. Keys and values are always bound."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -29,7 +29,8 @@ from mnemon_server.engines.sqlite.filters.metadata_index import (
     metadata_row,
     metadata_rows,
 )
-from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.filters.usual import holds_usually
+from mnemon_server.engines.sqlite.tables import Tables, unusual
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -52,9 +53,17 @@ def compile_filter(
         if value:
             conditions.append(compiler.text_among(name, [value]))
     conditions += [compiler.metadata_equal(key, value) for key, value in where.equal.items()]
-    if where.expression is not None:
-        conditions.append(compiler.expression(where.expression))
+    conditions += [compiler.required(part) for part in required_parts(where.expression)]
     return " AND ".join(conditions) or _ALWAYS, compiler.parameters
+
+
+def required_parts(expression: Expression | None) -> Iterator[Expression]:
+    """The parts that must all match."""
+    if isinstance(expression, AllOf):
+        for part in expression.parts:
+            yield from required_parts(part)
+    elif expression is not None:
+        yield expression
 
 
 def _visibility(hidden: bool) -> str:  # noqa: FBT001 - the condition is named by its value
@@ -69,11 +78,24 @@ class _Compiler:
     each: bool
     chosen: str | None
     ranges: bool
+    row: str = "d"
+    """The name of the row whose columns are compared."""
     parameters: list[Any] = field(default_factory=list)
 
     def bind(self, condition: str, *values: Any) -> str:
         self.parameters += values
         return condition
+
+    def required(self, part: Expression) -> str:
+        """A part of the filter that must hold."""
+        usual, tables = self.tables.collection.usual, self.tables
+        if usual is None or not holds_usually(part, usual):
+            return self.expression(part)
+        # Only documents without the usual text can fail to match, and their index has all that is compared.
+        compiler = replace(self, each=True, chosen="", row="u", parameters=[])
+        failing = f"u.{unusual(usual)} AND u.position = d.position AND NOT {compiler.expression(part)}"
+        index = f"{tables.documents} AS u INDEXED BY {tables.unusual_index}"
+        return self.bind(f"NOT EXISTS (SELECT 1 FROM {index} WHERE {failing})", *compiler.parameters)
 
     def expression(self, expression: Expression) -> str:
         match expression:
@@ -105,10 +127,10 @@ class _Compiler:
         if kind is FieldType.TEXT:
             return self._text(name, operator, values)
         if kind is FieldType.TEXTS:
-            return self._texts(f'd."{name}"', operator, values)
+            return self._texts(f'{self.row}."{name}"', operator, values)
         if name == self.tables.collection.expires and operator in (Operator.LT, Operator.LTE) and not self.each:
             return self._ended(f'"{name}"', operator, values[0])
-        return self._nullable(f'd."{name}"', kind, operator, values)
+        return self._nullable(f'{self.row}."{name}"', kind, operator, values)
 
     def _absent(self, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
         return _ALWAYS if operator is Operator.EXISTS and values[0] is False else _NEVER
@@ -116,7 +138,7 @@ class _Compiler:
     # Columns
 
     def _text(self, name: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
-        column = f'd."{name}"'
+        column = f'{self.row}."{name}"'
         if operator is Operator.EXISTS:
             return f"{column} <> ''" if values[0] else f"{column} = ''"
         texts = [value for value in values if isinstance(value, str)]
@@ -131,11 +153,11 @@ class _Compiler:
     def _text_ordered(self, name: str, operator: Operator, text: str) -> str:
         ordered = self.bind(f"{self._indexed(name, self.ranges)} {ORDERINGS[operator]} ?", text)
         # A text above a lower bound is not empty. SQLite uses the index only if the condition says so.
-        return f"({ordered} AND d.\"{name}\" <> '')" if operator in _LOWER_BOUNDS and text else ordered
+        return f"({ordered} AND {self.row}.\"{name}\" <> '')" if operator in _LOWER_BOUNDS and text else ordered
 
     def _indexed(self, name: str, may_choose: bool) -> str:  # noqa: FBT001 - what it says is what it takes
         """A text column. A unary plus prevents the use of its index."""
-        return f'{"" if may_choose and self.chosen in (None, name) else "+"}d."{name}"'
+        return f'{"" if may_choose and self.chosen in (None, name) else "+"}{self.row}."{name}"'
 
     def text_among(self, name: str, texts: list[str]) -> str:
         """The indexes exclude empty texts, so SQLite uses them only if the condition excludes them too."""

@@ -20,12 +20,11 @@ from mnemon_server.domain.filters import (
     METADATA_PREFIX,
     AllOf,
     Condition,
-    Expression,
     Operator,
     RecordFilter,
 )
 from mnemon_server.engines.promises.values import PassageIds
-from mnemon_server.engines.sqlite.filters.compiler import compile_filter
+from mnemon_server.engines.sqlite.filters.compiler import compile_filter, required_parts
 from mnemon_server.engines.sqlite.filters.metadata_index import ORDERINGS, metadata_ranges, metadata_row
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
@@ -113,6 +112,15 @@ def matching_passages(
     return passages.of(ids_from_text(positions))
 
 
+def matching_few_passages(
+    connection: apsw.Connection, tables: Tables, passages: PassageMap, where: RecordFilter, limit: int
+) -> PassageIds | None:
+    """Like `matching_passages`; None if no index range has at most `limit` documents."""
+    if all(_count(connection, each, limit) > limit for each in _ranges(tables, where)):
+        return None
+    return matching_passages(connection, tables, passages, where)
+
+
 def filter_passages(
     connection: apsw.Connection, tables: Tables, passage_ids: PassageIds, where: RecordFilter
 ) -> PassageIds:
@@ -162,7 +170,7 @@ def _ranges(tables: Tables, where: RecordFilter) -> Iterator[_Range]:
     for key, exact in where.equal.items():
         rest = replace(where, equal={other: each for other, each in where.equal.items() if other != key})
         yield _Range(tables.metadata, "key = ? AND type = ? AND value = ?", (key, *metadata_row(exact)), rest)
-    parts = [*_required(where.expression)]
+    parts = [*required_parts(where.expression)]
     spans: dict[str, dict[str, str]] = {}
     for number, part in enumerate(parts):
         match part:
@@ -189,12 +197,3 @@ def _metadata_range(tables: Tables, rest: RecordFilter, part: Condition) -> Iter
         if ranges is not None and len(ranges) == 1:
             [(condition, parameters)] = ranges
             yield _Range(tables.metadata, condition, parameters, rest)
-
-
-def _required(expression: Expression | None) -> Iterator[Expression]:
-    """The parts that must all match."""
-    if isinstance(expression, AllOf):
-        for part in expression.parts:
-            yield from _required(part)
-    elif expression is not None:
-        yield expression
