@@ -21,10 +21,10 @@ from grpc import aio
 from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 from tests.bench import loads
-from tests.bench.episodic import FLAGS
 from tests.bench.processes import EchoServer, MnemonServer
 from tests.bench.speed import Row, markdown
 from tests.bench.timeline_events import TimelineEvents
+from tests.bench.timelines import FLAGS
 from tests.bench.vectors import topical_vectors
 from tests.support.timeline_messages import bulk
 
