@@ -1,9 +1,11 @@
 """What every record engine returns of documents that it does not read in full. Subclass it and open a vault."""
 
+from dataclasses import replace
+
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX
+from mnemon_server.engines.promises.values import EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX, SMALL_BYTES
 
 from tests.contract.vault_suite import VaultSuite, unit_vector, write
 
@@ -30,6 +32,40 @@ class RecordPartsContract(VaultSuite):
         assert [document.doc_id for _, document in reverse] == ["d3", "d2"]
         engine.get_documents(["d0"], vectors=True, fits=fits)
         assert sizes["d0"] >= 2_500 + 4 * len(unit_vector(0))
+
+    def test_a_small_document_is_read_whole_except_for_its_passages(self, engine: RecordEngine) -> None:
+        engine.put_document(write("d", "é" * 1_000, metadata={"k": ("v", "w")}, scope=Scope(user="ada"))).result()
+        sizes: list[tuple[str, int]] = []
+
+        def fits(doc_id: str, size: int) -> bool:
+            sizes.append((doc_id, size))
+            return len(sizes) == 1
+
+        [whole] = engine.get_documents(["d"])
+        [fields] = engine.get_documents(["d"], fields_only=True)
+        assert whole is not None
+        assert engine.get_small_document("d", fits) == replace(whole, passages=())
+        assert engine.get_small_document("d", fits) is None
+        assert engine.get_small_document("d", fields_only=True) == fields
+        assert engine.get_documents(["d"], fits=fits) == [None]
+        assert len({*sizes}) == 1
+
+    def test_a_small_document_is_read_as_soon_as_it_is_written(self, engine: RecordEngine) -> None:
+        for content in ("one", "two"):
+            engine.put_document(write("d", content)).result()
+            document = engine.get_small_document("d")
+            assert document is not None and document.content == content
+        engine.delete_document("d").result()
+        assert engine.get_small_document("d") is None
+
+    def test_a_large_document_is_not_a_small_one(self, engine: RecordEngine) -> None:
+        engine.put_document(write("large", "x" * SMALL_BYTES)).result()
+        engine.put_document(write("metadata", "x", metadata={"k": "x" * SMALL_BYTES})).result()
+        asked: list[str] = []
+        for doc_id in ("large", "metadata", "missing"):
+            assert engine.get_small_document(doc_id, lambda doc_id, _: not asked.append(doc_id)) is None
+        assert asked == []
+        assert engine.get_small_document("large", fields_only=True) is not None
 
     def test_fields_come_without_the_texts_that_they_repeat(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "a text", metadata={"k": "v"}, scope=Scope(user="ada"))).result()

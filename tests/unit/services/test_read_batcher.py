@@ -8,7 +8,7 @@ import pytest
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.answers import AnswerMemory, Room
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.read_batcher import TOGETHER_MAX, ReadBatcher
+from mnemon_server.services.shared.read_batcher import QUICK_S, THREADS_S, TOGETHER_MAX, ReadBatcher
 
 TIMEOUT_S = 60.0
 
@@ -166,3 +166,27 @@ async def test_a_read_without_memory_for_its_answer_waits_alone(reads: ReadBatch
     assert not large.done()
     memory.give(1 << 20)
     assert await asyncio.wait_for(large, TIMEOUT_S) == "LARGE" * 20
+
+
+async def test_a_small_record_is_read_without_a_thread(shelf: Shelf, offload: Offload) -> None:
+    reads = ReadBatcher(shelf.read_many, offload, lambda record_id, _: "small" if record_id == "s" else None)
+
+    assert await reads.get("s") == "small"
+    assert shelf.asked == []
+    assert await asyncio.wait_for(reads.get("large"), TIMEOUT_S) == "LARGE"
+    assert shelf.asked == [["large"]]
+
+
+async def test_after_a_slow_read_of_a_small_record_threads_read_for_a_while(shelf: Shelf, offload: Offload) -> None:
+    now = 0.0
+
+    def read_small(record_id: str, _: Fits) -> str:
+        nonlocal now
+        now += 2 * QUICK_S if record_id == "slow" else 0.0
+        return "small"
+
+    reads = ReadBatcher(shelf.read_many, offload, read_small, monotonic=lambda: now)
+
+    assert [await reads.get("quick"), await reads.get("slow"), await reads.get("next")] == ["small", "small", "NEXT"]
+    now += THREADS_S
+    assert await reads.get("later") == "small"

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
@@ -22,6 +23,7 @@ from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.in_memory.stored import Stored, View, change, excerpt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
+    SMALL_BYTES,
     DocumentChange,
     DocumentUpdate,
     DocumentWrite,
@@ -116,6 +118,17 @@ class InMemoryCollection:
             if fits is not None:
                 found = {doc_id: stored for doc_id, stored in found.items() if fits(doc_id, view.size_of(stored))}
             return [view.shown(found[doc_id]) if doc_id in found else None for doc_id in doc_ids]
+
+    def get_small_document(
+        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
+    ) -> Document | None:
+        """See RecordEngine."""
+
+        def is_small(doc_id: str, size: int) -> bool:
+            return size <= SMALL_BYTES and (fits is None or fits(doc_id, size))
+
+        [document] = self.get_documents([doc_id], fields_only=fields_only, fits=is_small)
+        return document and replace(document, passages=())
 
     def list_documents(
         self,

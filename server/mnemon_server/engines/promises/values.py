@@ -18,6 +18,8 @@ Fits = Callable[[str, int], bool]
 """Decides by a document's id and size in bytes whether it is read. Called before any of its text is read."""
 FieldsOnly = bool | frozenset[str]
 """True returns documents with their collection's own fields only. A set of names leaves all other text fields empty."""
+SMALL_BYTES = 4_096
+"""Documents up to this size are small; see RecordEngine.get_small_document."""
 EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX = 16_384, 256
 
 

@@ -120,6 +120,10 @@ class Connections:
         """A reading connection, within a transaction."""
         return self._readers.lend()
 
+    def fetch_at_once(self, statement: str, parameters: Sequence[Any]) -> list[Any] | None:
+        """See ReaderPool.fetch_at_once."""
+        return self._readers.fetch_at_once(statement, parameters)
+
     def failure(self) -> str | None:
         """Why writes are refused; None if they are accepted."""
         return self._writer.failure

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS, decode_metadata, encode_
 from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import INT64_MAX, FilterValue, Scope
-from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageInput, RecordStamps, Vector
+from mnemon_server.engines.promises.values import SMALL_BYTES, FieldsOnly, Fits, PassageInput, RecordStamps, Vector
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows, metadata_types
 from mnemon_server.engines.sqlite.filters.plan import prepare_filter, prepare_positions
@@ -104,19 +105,14 @@ class DocumentTable:
         self._stamp = f"UPDATE {tables.documents} SET create_time = ?, update_time = ?, revision = ? WHERE id = ?"
         self._insert_passage = f"INSERT INTO {tables.passages} (id, position, ordinal, start, stop, vector) VALUES"
         self._insert_metadata = f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES"
-        self._selects: dict[FieldsOnly, tuple[str, str]] = {}
+        self._select, self.small = cache(self._new_select), cache(self._new_small)
         self._vectors_size = (
             "(SELECT coalesce(sum(octet_length(p.vector)), 0)"
             f" FROM {tables.passages} AS p WHERE p.position = d.position)"
         )
 
-    def _select(self, fields_only: FieldsOnly) -> tuple[str, str]:
-        """The columns to select for these parts of a document, and the expression for their size."""
-        if fields_only not in self._selects:
-            self._selects[fields_only] = self._new_select(fields_only)
-        return self._selects[fields_only]
-
     def _new_select(self, fields_only: FieldsOnly) -> tuple[str, str]:
+        """The columns to select for these parts of a document, and the expression for their size."""
         left_out = {
             item.name: _EMPTY[item.type]
             for item in self._fields
@@ -129,6 +125,12 @@ class DocumentTable:
         own = (f'"{item.name}"' for item in self._fields if item.type in _EMPTY and item.name not in left_out)
         texts = ("id", *SCOPE_FIELDS, *own, *(() if fields_only else ("content", "metadata")))
         return f"SELECT {columns}", " + ".join(f"octet_length(d.{column})" for column in texts)
+
+    def _new_small(self, fields_only: FieldsOnly) -> str:
+        """The statement that selects a document by its id, and its size in the last column, unless it is large."""
+        select, size = self._select(fields_only)
+        condition = f"d.id = ? AND {size} <= {SMALL_BYTES}"
+        return f"{select}, {size} FROM {self.tables.documents} AS d WHERE {condition}"
 
     # Writing
 
@@ -423,7 +425,7 @@ class DocumentTable:
         rows = fetch(connection, f"{select} FROM {self.tables.documents} AS d WHERE {condition}", parameters)
         read_passages = rows and (vectors or not fields_only)
         passages = self._passages(connection, [row[0] for row in rows], vectors=vectors) if read_passages else {}
-        return [(row[0], row[1], self._document(row, passages.get(row[0], []))) for row in rows]
+        return [(row[0], row[1], self.document(row, passages.get(row[0], []))) for row in rows]
 
     def _damage(
         self, connection: apsw.Connection, condition: str, parameters: Sequence[Any], *, vectors: bool
@@ -454,7 +456,8 @@ class DocumentTable:
             found.setdefault(position, []).append(Passage(ordinal, start, end, embedding))
         return found
 
-    def _document(self, row: Sequence[Any], passages: list[Passage]) -> Document:
+    def document(self, row: Sequence[Any], passages: Sequence[Passage] = ()) -> Document:
+        """The document of a selected row."""
         return Document(
             doc_id=row[2],
             content=row[3],

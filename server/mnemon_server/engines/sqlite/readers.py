@@ -2,8 +2,9 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 
@@ -21,6 +22,25 @@ class ReaderPool:
         self._idle: deque[apsw.Connection] = deque()
         self._slots = threading.BoundedSemaphore(READERS_MAX)
         self._closed = False
+        self._at_once: apsw.Connection | None = None
+        self._one_at_once = threading.Lock()
+
+    def fetch_at_once(self, statement: str, parameters: Sequence[Any]) -> list[Any] | None:
+        """The rows of one short statement, without waiting for other reads; None if SQLite fails or would wait.
+
+        It has a connection of its own. As a single statement, it needs no transaction.
+        """
+        with self._one_at_once:
+            if self._closed:
+                return None
+            try:
+                if self._at_once is None:
+                    self._at_once = self._connect()
+                    self._at_once.set_busy_timeout(0)
+                return self._at_once.execute(statement, parameters).fetchall()
+            except (apsw.Error, UnicodeDecodeError):
+                self._close_at_once()
+                return None
 
     @contextmanager
     def lend(self) -> Iterator[apsw.Connection]:
@@ -48,9 +68,16 @@ class ReaderPool:
     def close(self) -> None:
         """Waits until all loans have ended, and closes the connections."""
         self._closed = True
+        with self._one_at_once:
+            self._close_at_once()
         for _ in range(READERS_MAX):
             self._slots.acquire()
         while self._idle:
             close_quietly(self._idle.pop())
         for _ in range(READERS_MAX):
             self._slots.release()
+
+    def _close_at_once(self) -> None:
+        connection, self._at_once = self._at_once, None
+        if connection is not None:
+            close_quietly(connection)

@@ -9,6 +9,7 @@ import apsw
 import numpy as np
 
 from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.filters import RecordFilter
@@ -126,6 +127,21 @@ class SQLiteCollection:
         """See RecordEngine."""
         with self._connections.lend() as connection:
             return self._table.by_ids(connection, doc_ids, vectors=vectors, fields_only=fields_only, fits=fits)
+
+    def get_small_document(
+        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
+    ) -> Document | None:
+        """See RecordEngine."""
+        rows = self._connections.fetch_at_once(self._table.small(fields_only), (doc_id,))
+        if not rows:
+            return None
+        *row, size = rows[0]
+        if fits is not None and not fits(doc_id, size):
+            return None
+        try:
+            return self._table.document(row)
+        except UNREADABLE:
+            return None
 
     def list_documents(
         self,

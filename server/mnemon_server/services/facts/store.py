@@ -8,9 +8,11 @@ import asyncio
 import builtins
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import FACTS
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, RevisionMismatchError
 from mnemon_server.domain.facts import (
     Fact,
@@ -83,8 +85,10 @@ class FactStore:
         self._records = vault.collection(FACTS)
         self._clock = clock
         self._offload = Offload(search.threads, "fact-reader")
-        self._reads = ReadBatcher(self._read, self._offload)
-        self._reads_with_versions = ReadBatcher(self._read_with_versions, self._offload)
+        self._reads = ReadBatcher(self._read, self._offload, self._read_small)
+        self._reads_with_versions = ReadBatcher(
+            self._read_with_versions, self._offload, partial(self._read_small, versions=True)
+        )
         passages = PassageSearch(self._records, embedder.embed_query, settings=search)
         self._search = FactSearch(self._records, passages, dimension=embedder.model.dimension, clock=clock)
         self._putting = FactPutting(vault, embedder, dimension=embedder.model.dimension)
@@ -273,12 +277,12 @@ class FactStore:
     ) -> builtins.list[Fact | None]:
         """The facts of these records, in their order; None for each that does not exist or has expired. Blocks."""
         now = self._clock()
-        return [
-            None
-            if document is None or has_expired(document, now)
-            else to_fact(document, versions=versions, as_text=True)
-            for document in self._records.get_documents(record_ids, fields_only=True, fits=fits)
-        ]
+        documents = self._records.get_documents(record_ids, fields_only=True, fits=fits)
+        return [_shown(document, now, versions=versions) for document in documents]
+
+    def _read_small(self, record_id: str, fits: Fits, *, versions: bool = False) -> Fact | None:
+        document = self._records.get_small_document(record_id, fits, fields_only=True)
+        return _shown(document, self._clock(), versions=versions)
 
     def _read_with_versions(self, record_ids: Sequence[str], *, fits: Fits | None) -> builtins.list[Fact | None]:
         return self._read(record_ids, versions=True, fits=fits)
@@ -295,3 +299,10 @@ class FactStore:
             raise result
         fact = await self._get(namespace, result.receipt.id) if result.fact is None else result.fact
         return FactReceipt(result.receipt, fact)
+
+
+def _shown(document: Document | None, now: datetime, *, versions: bool) -> Fact | None:
+    """The fact of a stored document; None if it has expired."""
+    if document is None or has_expired(document, now):
+        return None
+    return to_fact(document, versions=versions, as_text=True)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.memories import (
     MIN_CONFIDENCE_DEFAULT,
@@ -87,7 +88,7 @@ class MemoryStore:
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
         self._offload = Offload(search.threads, "memory-reader")
-        self._reads = ReadBatcher(self.read_many, self._offload)
+        self._reads = ReadBatcher(self.read_many, self._offload, self._read_small)
         passages = PassageSearch(records, embedder.embed_query, applier=applier, settings=search)
         dimension = embedder.model.dimension
         self._creation = MemoryCreation(records, embedder, dimension=dimension, applier=applier)
@@ -280,11 +281,13 @@ class MemoryStore:
         Calls `fits` before it reads a memory; one that does not fit is None, too.
         """
         now = self._clock()
-        documents = self._records.get_documents(memory_ids, fits=fits)
-        return [
-            None if document is None or document.hidden else to_memory(document, self._confidence, now)
-            for document in documents
-        ]
+        return [self._shown(document, now) for document in self._records.get_documents(memory_ids, fits=fits)]
+
+    def _read_small(self, memory_id: str, fits: Fits) -> Memory | None:
+        return self._shown(self._records.get_small_document(memory_id, fits), self._clock())
+
+    def _shown(self, document: Document | None, now: datetime) -> Memory | None:
+        return None if document is None or document.hidden else to_memory(document, self._confidence, now)
 
     def _forecast(self, memory: Memory, bound: float, by: datetime) -> MemoryForecast:
         fade_time = self._confidence.fade_time(memory, bound)

@@ -91,7 +91,9 @@ class SemanticStore:
         self._records = vault.collection(SEMANTIC)
         dimension = embedder.model.dimension
         self._offload = Offload(search.threads, "semantic-reader")
-        self._reads: ReadBatcher[Document | None] = ReadBatcher(self._records.get_documents, self._offload)
+        self._reads: ReadBatcher[Document | None] = ReadBatcher(
+            self._records.get_documents, self._offload, self._records.get_small_document
+        )
         self._pressure = WritePressure(settings.write_latency)
         self._capacity = Capacity(settings.capacity, lambda: self._records.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)

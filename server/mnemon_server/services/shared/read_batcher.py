@@ -1,9 +1,11 @@
 """Batches reads by id: requests that come while a read is under way are read together, in one hop to a thread."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from time import monotonic
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.answers import Room
@@ -13,12 +15,18 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 TOGETHER_MAX = 64
+QUICK_S, THREADS_S = 0.01, 1.0
+"""A small read that takes longer has waited for the disk. For a second after it, threads read instead."""
 
 
 class ReadMany(Protocol[T_co]):
     """Returns one result for each id, in their order. Blocks."""
 
     def __call__(self, record_ids: Sequence[str], /, *, fits: Fits) -> Sequence[T_co]: ...
+
+
+ReadSmall: TypeAlias = Callable[[str, Fits], T | None]
+"""Returns the result for an id; None if `read_many` is to find it out. Does not wait for other reads."""
 
 
 class _Wanted(NamedTuple, Generic[T]):
@@ -30,13 +38,31 @@ class _Wanted(NamedTuple, Generic[T]):
 class ReadBatcher(Generic[T]):
     """Batches reads by id. Belongs to one event loop.
 
-    A hop to a thread and back costs several times as much as a small read. An idle batcher reads at once; the more
-    requests come during a read, the larger the next batch.
+    A hop to a thread and back costs several times as much as a small read. So small records are read on the event loop,
+    as long as that is quick: if the disk is slow, threads read for a while. Their batches begin at once if no other is
+    being read; the more requests come during a read, the larger the next batch.
     """
 
-    def __init__(self, read_many: ReadMany[T], offload: Offload) -> None:
-        """Reads nothing yet."""
+    def __init__(
+        self,
+        read_many: ReadMany[T],
+        offload: Offload,
+        read_small: ReadSmall[T] | None = None,
+        *,
+        monotonic: Callable[[], float] = monotonic,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            read_many: reads records of any size.
+            offload: the threads that call `read_many`.
+            read_small: reads a small record; None leaves all to the threads.
+            monotonic: the time, in seconds.
+        """
         self._read_many = read_many
+        self._read_small = read_small
+        self._monotonic = monotonic
+        self._threads_until = -math.inf
         self._offload = offload
         self._waiting: list[_Wanted[T]] = []
         self._reading: asyncio.Task[None] | None = None
@@ -54,12 +80,23 @@ class ReadBatcher(Generic[T]):
         return result
 
     async def _get(self, record_id: str, fits: Fits) -> T:
+        if (result := self._at_once(record_id, fits)) is not None:
+            return result
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Wanted(record_id, fits, waiter))
         if self._reading is None:
             # In a context of its own, since the read belongs to all callers, and not only to the first.
             self._reading = asyncio.create_task(self._read_all(), context=Context())
         return await waiter
+
+    def _at_once(self, record_id: str, fits: Fits) -> T | None:
+        """The result, if the record is small and the disk is quick."""
+        if self._read_small is None or (began := self._monotonic()) < self._threads_until:
+            return None
+        result = self._read_small(record_id, fits)
+        if (end := self._monotonic()) - began > QUICK_S:
+            self._threads_until = end + THREADS_S
+        return result
 
     async def _read_all(self) -> None:
         together: list[_Wanted[T]] = []
