@@ -97,8 +97,9 @@ class VectorCache:
     def after(self, passage_id: int, limit: int) -> tuple[PassageIds, NDArray[np.float32]]:
         """Up to `limit` ids larger than the given one, ascending, and their vectors, of shape (n, dimension)."""
         snapshot = self._snapshot
-        rows = _held_after(snapshot, passage_id)[:limit]
-        return snapshot.ids[rows], snapshot.matrix[rows]
+        newer = _after(snapshot, passage_id)
+        rows = np.flatnonzero(newer.alive)[:limit]
+        return newer.ids[rows], newer.matrix[rows]
 
     def sample(self, limit: int) -> NDArray[np.float32]:
         """Up to `limit` vectors of shape (n, dimension), selected at random with a fixed seed."""
@@ -110,18 +111,12 @@ class VectorCache:
 
     def count_after(self, passage_id: int) -> int:
         """The number of ids larger than the given one."""
-        return len(_held_after(self._snapshot, passage_id))
+        return int(np.count_nonzero(_after(self._snapshot, passage_id).alive))
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity of every vector, or of those in `among`; unknown ids are left out."""
         snapshot = self._snapshot
-        if among is not None:
-            return _scores(snapshot, _held(snapshot, among), query)
-        similarities = cosine(snapshot.matrix, query)
-        rows = np.flatnonzero(snapshot.alive)
-        if len(rows) == len(similarities):
-            return Scores(snapshot.ids, similarities)
-        return Scores(snapshot.ids[rows], similarities[rows])
+        return _all_scores(snapshot, query) if among is None else _scores(snapshot, _held(snapshot, among), query)
 
     def scan_with_newer(self, query: Vector, among: PassageIds, newest: int) -> Scores:
         """Cosine similarity of the vectors in `among`, and of all vectors with an id larger than `newest`.
@@ -129,8 +124,11 @@ class VectorCache:
         No id in `among` may exceed `newest`. Both parts come from one snapshot.
         """
         snapshot = self._snapshot
-        rows = np.concatenate([_held(snapshot, among), _held_after(snapshot, newest)])
-        return _scores(snapshot, rows, query)
+        # While many vectors are added, the newer ones are so many that to copy them would take most of the time.
+        parts = _scores(snapshot, _held(snapshot, among), query), _all_scores(_after(snapshot, newest), query)
+        return Scores(
+            np.concatenate([part.passage_ids for part in parts]), np.concatenate([part.scores for part in parts])
+        )
 
     def _grow(self, needed: int) -> None:
         """Copies the live rows into new arrays with room for `needed` rows and half as many again."""
@@ -164,11 +162,18 @@ def _held(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
     return rows[snapshot.alive[rows]]
 
 
-def _held_after(snapshot: _Snapshot, passage_id: int) -> NDArray[np.intp]:
-    """The live rows whose ids are larger than the given one."""
+def _after(snapshot: _Snapshot, passage_id: int) -> _Snapshot:
+    """The rows whose ids are larger than the given one, without copying them."""
     start = np.searchsorted(snapshot.ids, passage_id, side="right")
-    rows: NDArray[np.intp] = start + np.flatnonzero(snapshot.alive[start:])
-    return rows
+    return _Snapshot(snapshot.ids[start:], snapshot.matrix[start:], snapshot.alive[start:])
+
+
+def _all_scores(snapshot: _Snapshot, query: Vector) -> Scores:
+    similarities = cosine(snapshot.matrix, query)
+    rows = np.flatnonzero(snapshot.alive)
+    if len(rows) == len(similarities):
+        return Scores(snapshot.ids, similarities)
+    return Scores(snapshot.ids[rows], similarities[rows])
 
 
 def _scores(snapshot: _Snapshot, rows: NDArray[np.intp], query: Vector) -> Scores:

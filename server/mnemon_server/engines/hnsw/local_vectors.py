@@ -116,5 +116,10 @@ class LocalVectors:
 
 
 def _best(scores: Scores, limit: int) -> Scores:
-    order = np.argsort(-scores.scores, kind="stable")[:limit]
-    return Scores(scores.passage_ids[order], scores.scores[order])
+    ids, values = scores.passage_ids, scores.scores
+    if len(values) > limit:
+        # Selecting the best first: sorting all would take longer than comparing them.
+        rows = np.flatnonzero(values >= -np.partition(-values, limit - 1)[limit - 1])
+        ids, values = ids[rows], values[rows]
+    order = np.argsort(-values, kind="stable")[:limit]
+    return Scores(ids[order], values[order])

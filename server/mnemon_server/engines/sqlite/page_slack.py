@@ -7,7 +7,7 @@ leaves such a copy.
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mnemon_server.engines.file_errors import translated
@@ -15,6 +15,7 @@ from mnemon_server.engines.file_errors import translated
 _TREE_PAGES = {2: 12, 5: 12, 10: 8, 13: 8}
 """The length of a tree page's header, by the first byte of the page."""
 _FILE_HEADER_BYTES = 100
+_PAGES_AT_ONCE = 64
 _PAGES_MAX = 1 << 25
 """A page without cells starts with a page number. Below this number of pages, its first byte is not a tree page's."""
 
@@ -42,7 +43,8 @@ class PageSlack:
             if self._descriptor < 0:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             size = _page_size(os.pread(self._descriptor, _FILE_HEADER_BYTES, 0))
-            cleared = sum([self._clear(number, size) for number in sorted(numbers) if number < _PAGES_MAX])
+            runs = _runs(sorted(number for number in numbers if number < _PAGES_MAX))
+            cleared = sum([self._clear(first, count, size) for first, count in runs])
             if cleared:
                 os.fdatasync(self._descriptor)
         return bool(cleared)
@@ -53,14 +55,34 @@ class PageSlack:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _clear(self, number: int, size: int) -> bool:
-        offset = (number - 1) * size
-        page = os.pread(self._descriptor, size, offset)
-        start, end = _slack(page, _FILE_HEADER_BYTES if number == 1 else 0) if len(page) == size else (0, 0)
-        if start >= end or page.count(0, start, end) == end - start:
-            return False
-        os.pwrite(self._descriptor, bytes(end - start), offset + start)
-        return True
+    def _clear(self, first: int, count: int, size: int) -> int:
+        """Overwrites the unused space of `count` pages; returns in how many it was not empty."""
+        start = (first - 1) * size
+        data = os.pread(self._descriptor, count * size, start)
+        cleared = 0
+        for offset in range(0, len(data) - size + 1, size):
+            page = data[offset : offset + size]
+            middle, end = _slack(page, _FILE_HEADER_BYTES if start + offset == 0 else 0)
+            if middle < end and page.count(0, middle, end) < end - middle:
+                os.pwrite(self._descriptor, bytes(end - middle), start + offset + middle)
+                cleared += 1
+        return cleared
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The first of adjacent pages, and how many there are, up to `_PAGES_AT_ONCE`, for ascending numbers.
+
+    Each read releases the interpreter lock, so reading page by page would be a wait for other threads each time.
+    """
+    first = count = 0
+    for number in numbers:
+        if number != first + count or count == _PAGES_AT_ONCE:
+            if count:
+                yield first, count
+            first, count = number, 0
+        count += 1
+    if count:
+        yield first, count
 
 
 def _page_size(file_header: bytes) -> int:

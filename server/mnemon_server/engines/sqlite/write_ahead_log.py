@@ -25,6 +25,7 @@ PATIENCE_FULL_MS = 5_000
 
 _HEADER_BYTES = 32
 _FRAME = np.dtype([("page", ">u4"), ("rest", "V20")])
+_FRAMES_AT_ONCE = 256
 
 
 class WriteAheadLog:
@@ -122,10 +123,10 @@ class WriteAheadLog:
             connection.release_memory()
         return True
 
-    def _written(self, pages: int) -> list[int]:
+    def _written(self, pages: int) -> set[int]:
         """The pages that were written since the last call."""
         if pages <= 0:
-            return []
+            return set()
         with self._log_path.open("rb") as log:
             header = log.read(_HEADER_BYTES)
             page_bytes, salt = int.from_bytes(header[8:12], "big"), header[16:24]
@@ -133,7 +134,10 @@ class WriteAheadLog:
             first = count if known == salt else 0
             frame_bytes = _FRAME.itemsize + page_bytes
             log.seek(_HEADER_BYTES + first * frame_bytes, os.SEEK_SET)
-            frames = np.frombuffer(log.read((pages - first) * frame_bytes), np.uint8).reshape(-1, frame_bytes)
+            numbers = set[int]()
+            for start in range(first, pages, _FRAMES_AT_ONCE):
+                data = log.read(min(_FRAMES_AT_ONCE, pages - start) * frame_bytes)
+                frames = np.frombuffer(data, np.uint8).reshape(-1, frame_bytes)
+                numbers.update(frames[:, : _FRAME.itemsize].copy().view(_FRAME)["page"].ravel().tolist())
         self._cleared = salt, pages
-        numbers = frames[:, : _FRAME.itemsize].copy().view(_FRAME)["page"]
-        return [int(number) for number in np.unique(numbers)]
+        return numbers
