@@ -68,15 +68,12 @@ class SQLiteCollection:
 
     def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
         """See RecordEngine."""
-        digest = document_digest(write.document)
-        return self._connections.submit(lambda connection: self._mutations.put(connection, write, digest))
+        return self._connections.submit(partial(self._put, write=write))
 
     def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
         """See RecordEngine."""
-        put, digests = self._mutations.put, [document_digest(write.document) for write in writes]
         return self._connections.submit(
-            lambda connection: self._mutations.put_each(connection, writes, digests),
-            [partial(put, write=write, digest=digest) for write, digest in zip(writes, digests, strict=True)],
+            partial(self._put_each, writes=writes), [partial(self._put, write=write) for write in writes]
         )
 
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
@@ -113,6 +110,14 @@ class SQLiteCollection:
         return self._connections.submit(
             lambda connection: self._mutations.set_index_position(connection, index, position, emptied=emptied)
         )
+
+    # The digests are computed on the writer's thread, while the caller's event loop serves other calls.
+
+    def _put(self, connection: apsw.Connection, write: DocumentWrite) -> WriteReceipt:
+        return self._mutations.put(connection, write, document_digest(write.document))
+
+    def _put_each(self, connection: apsw.Connection, writes: Sequence[DocumentWrite]) -> list[WriteReceipt | Exception]:
+        return self._mutations.put_each(connection, writes, [document_digest(write.document) for write in writes])
 
     # Reads
 

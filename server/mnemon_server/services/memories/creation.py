@@ -23,6 +23,7 @@ from mnemon_server.services.search.embedded_passages import embed_passages, whol
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import Puts, put_all, take_in
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.write_batcher import WriteBatcher
 from mnemon_server.services.shared.writes import acknowledge_each, request_key
@@ -45,10 +46,10 @@ class MemoryCreation:
 
     async def _store(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
         passages = await self._passages(requests)
-        writes = [
-            parts if isinstance(parts, MnemonError) else _write(request, parts)
-            for request, parts in zip(requests, passages, strict=True)
-        ]
+        writes, pause = [], Pause()
+        for request, parts in zip(requests, passages, strict=True):
+            writes.append(parts if isinstance(parts, MnemonError) else _write(request, parts))
+            await pause.where_due()
         results = [_as_exists(result) for result in await put_all(self._puts, writes, "memory")]
         return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 

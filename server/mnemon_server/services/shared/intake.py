@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar
 from mnemon_server.domain.errors import FieldViolation, IndexingError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.engines.promises.values import DocumentWrite
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.write_batcher import WriteBatcher
 
 T = TypeVar("T")
@@ -25,7 +26,11 @@ async def take_in(
         violations: what is wrong with a request.
         store: stores the valid requests, with one result each; not called if no request is valid.
     """
-    return await take_in_checked(requests, [problem(violations(request)) for request in requests], store)
+    problems, pause = [], Pause()
+    for request in requests:
+        problems.append(problem(violations(request)))
+        await pause.where_due()
+    return await take_in_checked(requests, problems, store)
 
 
 async def take_in_checked(

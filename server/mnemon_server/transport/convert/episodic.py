@@ -27,7 +27,7 @@ from mnemon_server.domain.episodic import (
     WindowPage,
 )
 from mnemon_server.domain.records import View
-from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import SEARCH_MODES_TO_PB, duration_to_pb, fill_score, fill_time, time_to_pb

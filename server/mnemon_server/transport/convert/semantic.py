@@ -20,8 +20,8 @@ from mnemon_server.domain.semantic import (
     Snapshot,
 )
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
-from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     duration_to_pb,

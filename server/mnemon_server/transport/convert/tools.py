@@ -23,10 +23,10 @@ from mnemon_server.domain.tools import (
     ToolOutput,
     UnofferedTool,
 )
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.tools.definitions import MemoryAction
 from mnemon_server.transport.convert.facts import match_to_bytes
 from mnemon_server.transport.convert.shared.json_values import fill_object
-from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.convert.shared.wire import field_start, joined
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report

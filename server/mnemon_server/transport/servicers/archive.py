@@ -8,9 +8,9 @@ from mnemon.v1 import archive_pb2_grpc
 
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.services.archive.importing import Import, ImportItem
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert import archive as convert
 from mnemon_server.transport.convert import archive_requests as requests
-from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.tenancy import TenantServicer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import request_bytes
 from mnemon_server.transport.status import Failure

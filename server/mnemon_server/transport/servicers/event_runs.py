@@ -8,8 +8,8 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.episodic import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.episodic_requests import read_record
-from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.servicers.bulk import read_item, write_taken
 from mnemon_server.transport.status import Failure
 

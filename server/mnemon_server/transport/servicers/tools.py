@@ -4,9 +4,9 @@ from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1 import tools_pb2_grpc
 
 from mnemon_server.services.shared.answers import Room
+from mnemon_server.services.shared.pause import converted
 from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
-from mnemon_server.transport.convert.shared.pause import converted
 from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.tenancy import TenantServicer
