@@ -252,3 +252,24 @@ def test_the_texts_of_some_passages_say_the_same_as_the_index(texts: list[list[s
     assert (few.passage_count, few.word_count) == (whole.passage_count, whole.word_count)
     expected = [rows[np.isin(rows >> ID_SHIFT, among)].tolist() for rows in whole.occurrences]
     assert [rows.tolist() for rows in few.occurrences] == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_the_file_holds_no_word_of_passages_that_were_removed_from_many(tmp_path: Path, count: int) -> None:
+    tables, file = fts.KeywordTables("part"), tmp_path / "words.db"
+    with closing(apsw.Connection(str(file))) as connection:
+        connection.pragma("secure_delete", True)
+        for statement in fts.create_with_texts(tables):
+            connection.execute(statement)
+        rare = [f"{hashlib.sha256(bytes([number])).hexdigest()[:12]}" for number in range(count)]
+        texts = {number: f"{WORDS[number % 10]} boat" for number in range(2_000)}
+        for first in range(0, 2_000, 500):
+            fts.insert(connection, tables, {number: texts[number] for number in range(first, first + 500)})
+        fts.insert(connection, tables, {3_000 + number: f"cedar {word}" for number, word in enumerate(rare)})
+        assert all(word.encode() in file.read_bytes() for word in rare)
+
+        fts.remove_many(connection, tables, np.arange(3_000, 3_000 + count))
+
+        assert not any(word.encode()[2:] in file.read_bytes() for word in rare)
+        assert fts.read(connection, tables, ["cedar", *rare]).passage_count == 2_000
+        assert [len(rows) for rows in fts.read(connection, tables, ["cedar", *rare]).occurrences] == [200, *[0] * count]

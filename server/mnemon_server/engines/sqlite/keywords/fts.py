@@ -37,6 +37,8 @@ from mnemon_server.ranking.keywords import analyze, query_terms
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
+_REWRITTEN_PER_REMOVAL = 700
+"""So many passages are rewritten in the time in which one is removed word by word."""
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 _BLANKED = bytes(byte if byte < 0x80 and chr(byte).isalnum() else ord(" ") for byte in range(256))
@@ -54,6 +56,12 @@ class KeywordTables:
         self.delete = f"INSERT INTO {self.index}({self.index}, rowid, text) VALUES('delete', ?, ?)"
         self.delete_many = f"DELETE FROM {self.index} WHERE rowid IN (SELECT value FROM carray(?))"
         self.optimize = f"INSERT INTO {self.index}({self.index}) VALUES('optimize')"
+        self.erase_at_once = f"INSERT INTO {self.index}({self.index}, rank) VALUES('secure-delete', ?)"
+        self.averages = f"SELECT block FROM {self.index}_data WHERE id = 1"
+        self.rows_of = f"""
+            SELECT id FROM carray(?) AS wanted CROSS JOIN {self.index}_docsize
+            ON id BETWEEN wanted.value << {LENGTH_BITS} AND (wanted.value + 1 << {LENGTH_BITS}) - 1
+        """
         self.rows = f"SELECT id FROM {self.index}_docsize WHERE id BETWEEN ? AND ?"
         # One statement, so that totals and rows are consistent.
         self.read = f"""
@@ -110,17 +118,21 @@ def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, 
 
 
 def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
-    """Removes the given passages, as far as they exist, from an index with texts, and rewrites the index.
+    """Removes the given passages, as far as they exist, from an index with texts.
 
-    No row of the index contains removed text afterwards. Removing the words one by one would take about 3 ms per
-    passage; rewriting takes about 5 us per remaining passage.
+    No row of the index contains removed text afterwards. A few passages are removed word by word, which takes about
+    1.2 ms for each. For many, the index is rewritten, which takes about 1.6 us for each remaining passage.
     """
     if not len(passage_ids):
         return
-    rows = _stored_rows(connection, tables, int(passage_ids.min()), int(passage_ids.max()))
-    removed = rows[np.isin(rows >> LENGTH_BITS, passage_ids)]
-    if len(removed):
-        connection.execute(tables.delete_many, (id_array(removed),))
+    removed = np.array([row for (row,) in fetch(connection, tables.rows_of, (id_array(passage_ids),))], np.int64)
+    if not len(removed):
+        return
+    stored, _ = parse_totals(cast("bytes", connection.execute(tables.averages).get or b""))
+    is_few = len(removed) * _REWRITTEN_PER_REMOVAL < stored
+    connection.execute(tables.erase_at_once, (int(is_few),))
+    connection.execute(tables.delete_many, (id_array(removed),))
+    if not is_few:
         connection.execute(tables.optimize)
 
 
