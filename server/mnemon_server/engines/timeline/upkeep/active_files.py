@@ -171,12 +171,17 @@ class ActiveFiles:
         """The size up to which the file matches the rows, and the offsets of the frames within it."""
         offsets = array("Q")
         end = HEADER_BYTES
-        rows = self._rows(row)
-        dead = set(self._store.manifest.dead(row.segment_id))
+        rows, dead = self._rows(row), set[int]()
+        event = next(rows, None)
         with contextlib.suppress(SegmentDamagedError):
             for frame in reader.frames():
-                if frame.sequence not in dead and next(rows, None) != (frame.sequence, frame.body):
-                    break
+                if event == (frame.sequence, frame.body):
+                    event = next(rows, None)
+                elif frame.sequence not in dead:
+                    # Read again each time, because events may be removed meanwhile.
+                    dead = set(self._store.manifest.dead(row.segment_id))
+                    if frame.sequence not in dead:
+                        break
                 offsets.append(frame.offset)
                 end = frame.end
         return end, offsets
