@@ -1,9 +1,8 @@
 """Packed occurrences: one row for each block of passages and each of its words.
 
-A block covers up to 65,536 passage ids. The row of a word lists the block's passages that contain it, ascending, in 4
+A block covers up to 16,384 passage ids. The row of a word lists the block's passages that contain it, ascending, in 4
 bytes each: the id relative to the block, how often the passage contains the word, and the passage's length. That is
-`scoring.Occurrences` with a shorter id, so reading a row takes no more than copying it. The row of the empty word lists
-all passages of the block.
+`scoring.Occurrences` with a shorter id, so reading a row takes no more than copying it.
 
 Nothing is added to a block that is served. Removing a passage rewrites the rows of its words.
 """
@@ -23,17 +22,18 @@ from mnemon_server.engines.sqlite.keywords.scoring import (
     LENGTH_BITS,
     Found,
     Occurrences,
+    PassageIds,
     length_code,
 )
 from mnemon_server.engines.sqlite.query import fetch, insert_rows
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
-BLOCK_IDS = 1 << 16
-EVERY_PASSAGE = ""
-"""The word whose row lists all passages of a block."""
+BLOCK_IDS = 1 << 14
+"""A deletion rewrites the rows of its words, so these should be small: 64 KiB for a word that is in every passage."""
 
 _PACKED = np.dtype("<u4")
+PACKED_BYTES = _PACKED.itemsize
 
 
 class BlockTables:
@@ -103,17 +103,16 @@ def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str],
     return Found(passage_count, word_count, occurrences)
 
 
-def pack(first: int, occurrences: Occurrences) -> NDArray[np.uint32]:
-    """Occurrences of a block's passages, in the form in which a row contains them."""
-    return (occurrences - (first << ID_SHIFT)).astype(_PACKED)
+def pack(occurrences: Occurrences, firsts: PassageIds) -> NDArray[np.uint32]:
+    """Occurrences in the form in which rows contain them. `firsts` are the first ids of their blocks."""
+    return (occurrences - (firsts << ID_SHIFT)).astype(_PACKED)
 
 
 def remove(connection: apsw.Connection, tables: BlockTables, passage_id: int, words: Sequence[str]) -> None:
-    """Removes a passage, if a block contains it. `words` are all words of its text."""
+    """Removes a passage of the index, if a block covers it. `words` are all words of its text."""
     for (first,) in fetch(connection, tables.of_passage, (passage_id,)):
-        rows = fetch(connection, tables.of_words, (first, apsw.carray((EVERY_PASSAGE, *set(words)))))
-        without = ((word, _without(passages, passage_id - first), passages) for word, passages in rows)
-        changed = {word: left for word, left, passages in without if len(left) < len(passages)}
+        rows = fetch(connection, tables.of_words, (first, apsw.carray(tuple(set(words) or ("",)))))
+        changed = {word: _without(passages, passage_id - first) for word, passages in rows}
         connection.executemany(
             f"UPDATE {tables.words} SET passages = ? WHERE block = ? AND word = ?",
             [(left, first, word) for word, left in changed.items() if left],
@@ -122,22 +121,20 @@ def remove(connection: apsw.Connection, tables: BlockTables, passage_id: int, wo
             f"DELETE FROM {tables.words} WHERE block = ? AND word = ?",
             [(first, word) for word, left in changed.items() if not left],
         )
-        if EVERY_PASSAGE in changed:
-            connection.execute(
-                f"UPDATE {tables.blocks} SET passage_count = passage_count - 1, word_count = word_count - ?"
-                " WHERE first = ?",
-                (len(words), first),
-            )
-            connection.execute(
-                f"DELETE FROM {tables.blocks} WHERE first = ? AND passage_count = 0 AND served = 1", (first,)
-            )
+        connection.execute(
+            f"UPDATE {tables.blocks} SET passage_count = passage_count - 1, word_count = word_count - ?"
+            " WHERE first = ?",
+            (len(words), first),
+        )
+        connection.execute(
+            f"DELETE FROM {tables.blocks} WHERE first = ? AND passage_count = 0 AND served = 1", (first,)
+        )
 
 
-def add_block(connection: apsw.Connection, tables: BlockTables, block: Block, passages: bytes) -> None:
-    """Adds a block that is not served, so far without words."""
-    row = block.first, block.stop, block.passage_count, block.word_count
-    connection.execute(f"INSERT INTO {tables.blocks} VALUES (?, ?, ?, ?, 0)", row)
-    add_words(connection, tables, [(block.first, EVERY_PASSAGE, passages)])
+def add_blocks(connection: apsw.Connection, tables: BlockTables, added: Sequence[Block]) -> None:
+    """Adds blocks that are not served, so far without words."""
+    rows = [(block.first, block.stop, block.passage_count, block.word_count) for block in added]
+    connection.executemany(f"INSERT INTO {tables.blocks} VALUES (?, ?, ?, ?, 0)", rows)
 
 
 def add_words(connection: apsw.Connection, tables: BlockTables, rows: Sequence[tuple[int, str, bytes]]) -> None:
@@ -162,7 +159,8 @@ def next_served(connection: apsw.Connection, tables: BlockTables, after: int) ->
 
 
 def serve(connection: apsw.Connection, tables: BlockTables) -> None:
-    """Serves all blocks."""
+    """Serves all blocks that have passages."""
+    connection.execute(f"DELETE FROM {tables.blocks} WHERE passage_count = 0")
     connection.execute(f"UPDATE {tables.blocks} SET served = 1 WHERE served = 0")
 
 
@@ -178,16 +176,10 @@ def words_of_block(connection: apsw.Connection, tables: BlockTables, first: int)
     return cast("dict[str, bytes]", dict(fetch(connection, statement, (first,))))
 
 
-def word_of_block(connection: apsw.Connection, tables: BlockTables, first: int, word: str) -> bytes:
-    """The packed occurrences of a word in a block; empty if it has none."""
-    statement = f"SELECT passages FROM {tables.words} WHERE block = ? AND word = ?"
-    return b"".join(row[0] for row in fetch(connection, statement, (first, word)))
-
-
-def present(passages: bytes, of_all: bytes) -> bytes:
-    """Those of a word's packed occurrences whose passage is among all passages of the block."""
+def present(first: int, passages: bytes, passage_ids: PassageIds) -> bytes:
+    """Those of a word's packed occurrences whose passage is among the given ones."""
     entries = np.frombuffer(passages, _PACKED)
-    kept: NDArray[np.uint32] = entries[np.isin(entries >> ID_SHIFT, np.frombuffer(of_all, _PACKED) >> ID_SHIFT)]
+    kept: NDArray[np.uint32] = entries[np.isin((entries >> ID_SHIFT) + first, passage_ids)]
     return kept.tobytes()
 
 
@@ -196,7 +188,6 @@ def pack_texts(first: int, words_of_passages: Mapping[int, Collection[str]]) -> 
     found: dict[str, list[int]] = {}
     for passage_id, words in words_of_passages.items():
         row, code = passage_id - first << ID_SHIFT, length_code(len(words))
-        found.setdefault(EVERY_PASSAGE, []).append(row | code)
         for word, count in Counter(words).items():
             found.setdefault(word, []).append(row | min(count, COUNT_MAX) << LENGTH_BITS | code)
     return {word: np.array(entries, _PACKED).tobytes() for word, entries in found.items()}
@@ -205,12 +196,11 @@ def pack_texts(first: int, words_of_passages: Mapping[int, Collection[str]]) -> 
 def _unpack(packed: Sequence[bytes], firsts: Sequence[int]) -> Occurrences:
     entries = np.frombuffer(b"".join(packed), _PACKED)
     starts = np.array(firsts, np.int64) << ID_SHIFT
-    return entries.astype(np.int64) + np.repeat(starts, [len(passages) // _PACKED.itemsize for passages in packed])
+    return entries.astype(np.int64) + np.repeat(starts, [len(passages) // PACKED_BYTES for passages in packed])
 
 
 def _without(passages: bytes, offset: int) -> bytes:
     """The packed occurrences without those of one passage."""
     entries = np.frombuffer(passages, _PACKED)
     low, high = np.searchsorted(entries >> ID_SHIFT, (offset, offset + 1)).tolist()
-    size = _PACKED.itemsize
-    return passages[: low * size] + passages[high * size :]
+    return passages[: low * PACKED_BYTES] + passages[high * PACKED_BYTES :]

@@ -232,7 +232,8 @@ def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str
     """What the tables contain of these words."""
     found = connection.execute(tables.read, (json.dumps(terms, ensure_ascii=False),)).fetchall()
     totals = parse_totals(cast("bytes", found[0][0])) if found else (0, 0)
-    return Found(*totals, [occurrences(cast("str | None", rows)) for _, rows in found])
+    joined, numbers = occurrences([cast("str", rows or "") for _, rows in found])
+    return Found(*totals, np.split(joined, np.searchsorted(numbers, np.arange(1, len(found))))[: len(found)])
 
 
 def read_few(
@@ -254,16 +255,21 @@ def read_few(
     return Found(*totals, [np.array(rows, np.int64) for rows in of_terms.values()])
 
 
-def occurrences(rows: str | None) -> Occurrences:
-    """The occurrences of a word from the row of each, ascending, separated by commas."""
-    listed = np.fromstring(rows or "", np.int64, sep=",")
-    starts = np.flatnonzero(np.diff(listed, prepend=-1))
+def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]]:
+    """The occurrences of several words, and the number of the word of each.
+
+    Args:
+        of_words: for each word, the row of each occurrence, ascending, separated by commas.
+    """
+    listed = np.fromstring(",".join(filter(None, of_words)), np.int64, sep=",")
+    numbers = np.repeat(np.arange(len(of_words)), [rows.count(",") + 1 if rows else 0 for rows in of_words])
+    starts = np.flatnonzero((np.diff(listed, prepend=-1) != 0) | (np.diff(numbers, prepend=-1) != 0))
     counts = np.minimum(np.diff(starts, append=len(listed)), COUNT_MAX)
     distinct = listed[starts]
     found: Occurrences = distinct >> LENGTH_BITS << ID_SHIFT
     found |= counts << LENGTH_BITS
     found |= distinct & ((1 << LENGTH_BITS) - 1)
-    return found
+    return found, numbers[starts]
 
 
 def _row(words_of: Callable[[str], list[str]], passage_id: int, text: str) -> tuple[int, str]:

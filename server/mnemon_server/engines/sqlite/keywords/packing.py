@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import apsw
@@ -20,10 +21,10 @@ import numpy as np
 
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.sqlite.keywords import blocks, fts
-from mnemon_server.engines.sqlite.keywords.blocks import BLOCK_IDS, EVERY_PASSAGE, Block
+from mnemon_server.engines.sqlite.keywords.blocks import BLOCK_IDS, Block
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
-from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS
+from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS, PassageIds
 
 READ_BYTES = 1 << 20
 READ_WORDS = 4_096
@@ -136,7 +137,7 @@ class PackingRound:
                 if self._is_stopped():
                     return False
                 part = rows[i : i + WRITTEN_ROWS]
-                self._do(partial(self._add, rows=part))
+                self._do(partial(self._add, table=table, rows=part))
         return self._do(lambda connection: self._finish(connection, table))
 
     def _do(self, operation: Callable[[apsw.Connection], T]) -> T:
@@ -155,15 +156,11 @@ class PackingRound:
         ids = passages.rows >> LENGTH_BITS
         begun, start = [], 0
         while start < len(ids):
-            first = int(ids[start])
-            end = int(np.searchsorted(ids, first + BLOCK_IDS))
-            rows, lengths = passages.rows[start:end], passages.lengths[start:end]
-            codes = rows & ((1 << LENGTH_BITS) - 1)
-            packed = blocks.pack(first, rows >> LENGTH_BITS << ID_SHIFT | codes)
-            block = Block(first, int(ids[end - 1]) + 1, len(rows), int(lengths.sum()))
-            blocks.add_block(connection, self._tables, block, packed.tobytes())
-            begun.append(block)
+            end = int(np.searchsorted(ids, ids[start] + BLOCK_IDS))
+            word_count = int(passages.lengths[start:end].sum())
+            begun.append(Block(int(ids[start]), int(ids[end - 1]) + 1, end - start, word_count))
             start = end
+        blocks.add_blocks(connection, self._tables, begun)
         return begun
 
     def _words(self, table: KeywordTables) -> Iterator[Rows]:
@@ -180,31 +177,29 @@ class PackingRound:
     def _packed(self, words: Sequence[tuple[str, str]]) -> Rows:
         firsts = np.array([block.first for block in self._blocks], np.int64)
         stops = np.array([block.stop for block in self._blocks], np.int64)
-        of_words = [fts.occurrences(rows) for _, rows in words]
-        joined = np.concatenate(of_words)
+        joined, numbers = fts.occurrences([rows for _, rows in words])
         ids = joined >> ID_SHIFT
         places = np.maximum(np.searchsorted(firsts, ids, side="right") - 1, 0)
-        numbers = np.repeat(np.arange(len(words)), [len(each) for each in of_words])
         kept = (firsts[places] <= ids) & (ids < stops[places])
         joined, places, numbers = joined[kept], places[kept], numbers[kept]
-        packed = blocks.pack(0, joined - (firsts[places] << ID_SHIFT))
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1) | np.diff(places, prepend=-1))
-        ends = np.append(starts[1:], len(packed)).tolist()
-        named = zip(firsts[places[starts]].tolist(), numbers[starts].tolist(), starts.tolist(), ends, strict=True)
-        return [(first, words[number][0], packed[start:end].tobytes()) for first, number, start, end in named]
+        packed = blocks.pack(joined, firsts[places]).tobytes()
+        starts = np.flatnonzero((np.diff(numbers, prepend=-1) != 0) | (np.diff(places, prepend=-1) != 0))
+        bounds = (blocks.PACKED_BYTES * np.append(starts, len(joined))).tolist()
+        named = zip(firsts[places[starts]].tolist(), numbers[starts].tolist(), pairwise(bounds), strict=True)
+        return [(first, words[number][0], packed[start:end]) for first, number, (start, end) in named]
 
-    def _add(self, connection: apsw.Connection, rows: Rows) -> None:
+    def _add(self, connection: apsw.Connection, table: KeywordTables, rows: Rows) -> None:
         counts = {block.first: block.passage_count for block in blocks.unfinished(connection, self._tables)}
-        changed = {block.first for block in self._blocks if counts.get(block.first) != block.passage_count}
+        changed = any(counts.get(block.first) != block.passage_count for block in self._blocks)
         if changed:
             # Passages were deleted, perhaps after the rows were read.
-            of_all = {first: blocks.word_of_block(connection, self._tables, first, EVERY_PASSAGE) for first in changed}
-            rows = [
-                (first, word, blocks.present(passages, of_all[first]) if first in changed else passages)
-                for first, word, passages in rows
-            ]
+            present = {block.first: self._present(connection, table, block) for block in self._blocks}
+            rows = [(first, word, blocks.present(first, passages, present[first])) for first, word, passages in rows]
             rows = [row for row in rows if row[2]]
         blocks.add_words(connection, self._tables, rows)
+
+    def _present(self, connection: apsw.Connection, table: KeywordTables, block: Block) -> PassageIds:
+        return fts.stored_ids(connection, table, block.first, block.stop - 1)
 
     def _finish(self, connection: apsw.Connection, table: KeywordTables) -> bool:
         """Serves the blocks instead of the table, unless the table has other passages; returns whether it does."""
