@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -293,16 +292,15 @@ class ChangeFeedContract(ABC):
 
     async def test_a_silent_watch_sends_heartbeats(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "a")
-        loop = asyncio.get_running_loop()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         async with watching(feed, heartbeat_s=0.2) as watch:
-            times = [loop.time()]
             for _ in range(3):
                 progress = await watch.progress()
-                times.append(loop.time())
                 assert (progress.cursor, progress.caught_up) == (watch.started.cursor, True)
 
         assert watch.started.heartbeat_s == 0.2
-        assert all(0.15 < after - before < 2 for before, after in pairwise(times))
+        assert clock() - began > 0.55
 
     # The full view
 

@@ -14,9 +14,10 @@ from mnemon import AsyncClient, Document, Scope
 from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
-from tests.support.server import reason, server_process, stream_end, until
+from tests.support.server import reason, server_process, until
 
 DOCUMENTS = 20
+LARGE_DOCUMENTS = 8
 SCOPE = Scope(*(["x" * 250] * 5))
 """Makes a change nearly two kilobytes, so that a reader that stalls has soon left much unread."""
 STALL_S = 2.5
@@ -24,6 +25,7 @@ OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 SMALL_WINDOW = [*OWN_CONNECTION, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
 """Left to itself, gRPC takes in megabytes for a reader that does not read."""
 SLOW_READER = (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
+CAUGHT_UP = (grpc.StatusCode.OK, "")
 GROWTH_KIB_MAX = 48 << 10
 
 
@@ -117,14 +119,14 @@ async def test_watchers_of_large_records_that_read_nothing_cost_less_than_a_mebi
                 assert first.HasField("started")
             most = await most_resident(server.process.pid, 8 * write_timeout_s)
             assert most - before < watchers * 1024, f"{most - before} KiB"
-            # By now all are cut off. One that was read before that would go on forever.
-            ends = [(await stream_end(watch))[1] for watch in watches]
-            assert {(error.code(), reason(error)) for error in ends} == {SLOW_READER}
+            ends = {await end_or_last_change(watch) for watch in watches}
+            assert SLOW_READER in ends
+            assert ends <= {SLOW_READER, CAUGHT_UP}
             await until(lambda: resident_kib(server.process.pid) - before < watchers * 512)
 
 
 def large_documents() -> Iterator[Document]:
-    for i in range(8):
+    for i in range(LARGE_DOCUMENTS):
         yield Document(f"large-{i}", f"large {i} " + "z" * 700_000, scope=SCOPE)
 
 
@@ -136,6 +138,18 @@ async def most_resident(pid: int, seconds: float) -> int:
         most = max(most, resident_kib(pid))
         await asyncio.sleep(0.02)
     return most
+
+
+async def end_or_last_change(watch: Any) -> tuple[grpc.StatusCode, str]:
+    """How the watch ended. On a busy machine, one that is read before it is cut off gets every change instead."""
+    left = LARGE_DOCUMENTS
+    try:
+        while left:
+            left -= len((await watch.read()).batch.changes)
+    except aio.AioRpcError as error:
+        return error.code(), reason(error)
+    watch.cancel()
+    return CAUGHT_UP
 
 
 async def write(client: AsyncClient, count: int) -> None:
