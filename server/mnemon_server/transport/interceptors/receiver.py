@@ -8,6 +8,7 @@ from grpc import aio
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, current_call
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
+from mnemon_server.transport.interceptors.turns import Turns
 
 LATE_MAX, LATE_S = 64, 1.0
 """How many requests at once may take longer than a second to arrive: each can take as much memory as a message may."""
@@ -22,6 +23,7 @@ class Receiver(MethodInterceptor):
     def __init__(self, *, seconds: float) -> None:
         super().__init__()
         self._limit = TimeLimit(seconds, crowd=LATE_MAX, crowded_s=LATE_S)
+        self._turns = Turns()
         self._late = f"the request did not arrive within {seconds:g} s"
 
     def _wrap(self, method: Method) -> Any:
@@ -43,6 +45,7 @@ class Receiver(MethodInterceptor):
     async def _request(self, context: Context) -> bytes:
         call = current_call.get()
         call.awaits_request = True
+        await self._turns.take(str(context.peer()))
         with self._limit.watch(self._late):
             request = await context.read()
         if request is aio.EOF:
