@@ -154,6 +154,10 @@ bench-scale: $(DEV)/.stamp ## How the cost of calls, memory and disk grow with t
 bench-calls: $(DEV)/.stamp ## Processor time of single calls, beside bare gRPC; ARGS="--before FOLDER" compares with another checkout; takes minutes.
 	$(BIN)/python -m tests.bench.calls $(ARGS)
 
+.PHONY: bench-compare
+bench-compare: $(DEV)/.stamp ## A measurement before and after a change, in turn: make bench-compare BEFORE=checkout BENCH=semantic ARGS="-- --rounds 1"
+	$(BIN)/python -m tests.bench.compare $(BEFORE) $(BENCH) $(ARGS)
+
 .PHONY: bench-semantic
 bench-semantic: $(DEV)/.stamp ## Speed of searches and resolving saves of semantic memory, as ratios to an exact scan and to plain saves; takes minutes.
 	$(BIN)/python -m tests.bench.semantic $(ARGS)

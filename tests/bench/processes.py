@@ -15,6 +15,7 @@ START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
 IDLE_TIMEOUT_S = 300.0
 IDLE_SHARE_MAX = 0.05
+CHECKOUT_VARIABLE = "BENCH_CHECKOUT"
 
 
 class Process:
@@ -22,9 +23,7 @@ class Process:
 
     def __init__(self, log: Path, *arguments: str, checkout: Path | None = None) -> None:
         """Starts it, with the code of another checkout if one is given."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")}
-        if checkout is not None:
-            environment["PYTHONPATH"] = os.pathsep.join(map(str, (checkout / "server", checkout / "clients/python")))
+        environment = clean_environment(checkout)
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments], stdout=output, stderr=output, env=environment, cwd=checkout
@@ -74,6 +73,7 @@ class MnemonServer(Process):
     """Our server, on a folder that outlives it."""
 
     def __init__(self, folder: Path, *flags: str, checkout: Path | None = None) -> None:
+        checkout = checkout or other_checkout()
         self.address = free_address()
         data = ["--data-dir", str(folder / "data"), "--knowledge-store-backend", "local"]
         super().__init__(
@@ -98,6 +98,20 @@ class EchoServer(Process):
     def __init__(self, folder: Path) -> None:
         self.address = free_address()
         super().__init__(folder / "echo.log", "tests.bench.echo", self.address)
+
+
+def other_checkout() -> Path | None:
+    """The checkout whose server is measured, if it is not this one; see `tests.bench.compare`."""
+    named = os.environ.get(CHECKOUT_VARIABLE)
+    return Path(named) if named else None
+
+
+def clean_environment(checkout: Path | None) -> dict[str, str]:
+    """The environment of a program: without settings of a server, and with the code of a checkout if one is given."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")}
+    if checkout is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, (checkout / "server", checkout / "clients/python")))
+    return environment
 
 
 def free_address() -> str:

@@ -1,6 +1,5 @@
 """A server for a measurement: a real process on a free port of loopback, with default settings."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnemon import Client
+
+from tests.bench.processes import clean_environment, other_checkout
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
@@ -46,7 +47,7 @@ def _process(folder: Path, settings: Mapping[str, str]) -> Iterator[str]:
     address = f"127.0.0.1:{_free_port()}"
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", address, "--data-dir", str(folder / "data")]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")} | settings
+    environment = clean_environment(other_checkout()) | settings
     with (folder / "server.log").open("w+b") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
