@@ -59,7 +59,7 @@ def test_a_wheel_holds_the_files_of_its_package_and_no_others(built: Built) -> N
 
 def test_a_source_archive_holds_the_package_and_what_describes_it(built: Built) -> None:
     beside = {file for file in built.sources if not file.startswith(f"{built.package}/")}
-    documents = {"ARCHIVES.md"} if built.package == "mnemon" else {"CONFIGURATION.md"}
+    documents = {"ARCHIVES.md"} if built.package == "mnemon" else {"CONFIGURATION.md", "EMBEDDING.md"}
     assert beside == {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"} | documents
 
 
