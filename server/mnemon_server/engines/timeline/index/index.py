@@ -85,10 +85,11 @@ class TimelineIndex:
         self, selection: Selection, *, before: tuple[int, str] | None = None, limit: int
     ) -> tuple[Counts, list[EventRef]]:
         """The `counts` of a selection and its newest `page`, from the same state of the index."""
-        views = self._blocks.views()
+        blocks = self._blocks
+        views = blocks.views()
         query = Query.of(selection, self.interners)
         refs = [] if query is None else _page(views, query, before, limit, oldest_first=False)
-        return _counts(views, query), refs
+        return _counts(blocks, views, query), refs
 
     def iterate(
         self,
@@ -111,8 +112,8 @@ class TimelineIndex:
 
     def counts(self, selection: Selection) -> Counts:
         """The number of all events, of those matching the selection apart from time, and of those within its window."""
-        views = self._blocks.views()
-        return _counts(views, Query.of(selection, self.interners))
+        blocks = self._blocks
+        return _counts(blocks, blocks.views(), Query.of(selection, self.interners))
 
     def summarize(self, selection: Selection) -> Summary:
         """A summary of the events in a selection."""
@@ -287,12 +288,27 @@ def _page(
     return refs + references(found, oldest_first=oldest_first, limit=limit)
 
 
-def _counts(views: Sequence[BlockView], query: Query | None) -> Counts:
+def _counts(blocks: BlockSet, views: Sequence[BlockView], query: Query | None) -> Counts:
     total = sum([view.alive_count for view in views])
     if query is None:
         return Counts(total, 0, 0)
-    tallies = [view.tally(query) for view in views]
-    return Counts(total, sum([context for context, _ in tallies]), sum([window for _, window in tallies]))
+    in_context = in_window = 0
+    if query.user is not None and query.is_of_user_alone:
+        # The sealed blocks outside of the window are not visited: their number grows with all events.
+        views = [view for view in views if not _is_counted(view, query)]
+        in_context = blocks.sealed_count(query.user)
+        in_context -= sum([view.size_of_user(query) for view in views if isinstance(view, SealedBlock)])
+    for view in views:
+        context, window = view.tally(query)
+        in_context += context
+        in_window += window
+    return Counts(total, in_context, in_window)
+
+
+def _is_counted(view: BlockView, query: Query) -> bool:
+    """Whether the block's rows of a user match in context, but not in the window."""
+    is_outside = view.max_time < query.start_us or view.min_time > query.end_us
+    return is_outside and isinstance(view, SealedBlock) and not view.has_dead
 
 
 def _within(views: Sequence[BlockView], start_us: int, end_us: int) -> list[BlockView]:

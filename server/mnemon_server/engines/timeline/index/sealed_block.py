@@ -94,6 +94,20 @@ class SealedBlock:
         return self.count if dead is None else self.count - int(np.count_nonzero(dead))
 
     @property
+    def has_dead(self) -> bool:
+        """Whether any events are dead."""
+        return self._dead is not None
+
+    def user_sizes(self) -> tuple[Codes, Times]:
+        """The numbers of its users, and how many rows each has, including dead events."""
+        return self._users, (self._ends - self._starts).astype(np.int64)
+
+    def size_of_user(self, query: Query) -> int:
+        """The number of rows of the query's user, including dead events."""
+        start, end = self._user_range(query)
+        return end - start
+
+    @property
     def nbytes(self) -> int:
         """Bytes allocated."""
         users = self._users.nbytes + self._starts.nbytes + self._ends.nbytes

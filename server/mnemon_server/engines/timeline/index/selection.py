@@ -106,6 +106,12 @@ class Query:
             min_importance=None if importance is None else np.float32(importance),
         )
 
+    @property
+    def is_of_user_alone(self) -> bool:
+        """Whether it selects all events of one user, apart from the time."""
+        plain = self.types is None and self.min_importance is None and not self.beyond_user
+        return plain and self.user is not None
+
     def between(self, start_us: int, end_us: int) -> "Query":
         """The same query within a smaller window."""
         return replace(self, start_us=max(start_us, self.start_us), end_us=min(end_us, self.end_us))
