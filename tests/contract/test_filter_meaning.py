@@ -27,9 +27,9 @@ from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite.filters import plan
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 
-from tests.contract.vault_suite import DIMENSION, START, ManualClock, unit_vector
+from tests.contract.sqlite_vaults import open_scanning_the_file
+from tests.contract.vault_suite import START, ManualClock, unit_vector
 
 DOCUMENT_COUNT = 100
 MANY = 200_000
@@ -145,7 +145,8 @@ def few_stored(collection: Collection, tmp_path: Path) -> Iterator[tuple[RecordE
 def stored_documents(folder: Path, collection: Collection, count: int) -> Iterator[tuple[RecordEngine, list[Document]]]:
     """Random documents and where they are stored. They stay until the next set is asked for."""
     rng, clock = random.Random(11), ManualClock()
-    vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
+    # No filter reads a vector, and a graph of as many equal ones takes minutes.
+    vault = open_scanning_the_file(folder, clock)
     engine = vault.collection(collection)
     step = 1 + count // 200
     for start in range(0, count, step):
@@ -301,6 +302,7 @@ def test_deleted_passages_match_no_filter(stored: tuple[RecordEngine, list[Docum
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(where=filters())
 def test_sql_and_the_reference_choose_the_same_of_many_documents(
