@@ -91,12 +91,21 @@ def tables(rows: Sequence[Row], *, command: str, note: str) -> str:
     for name in names:
         cells = [figure.shown() if (figure := row.figures.get(name)) else "" for row in rows]
         lines.append(_line(name, *cells, _goal(name, rows[-1])))
-    lines += ["", f"What twice the memories cost, from size to size; the goal is {GROWTH_MAX:g} at most.", ""]
+    return "\n".join([*lines, *(_growth(rows, names, sizes) if len(rows) > 1 else ()), ""])
+
+
+def _growth(rows: Sequence[Row], names: Sequence[str], sizes: Sequence[str]) -> list[str]:
+    lines = [
+        "",
+        f"What twice the memories cost, from size to size; the goal is {GROWTH_MAX:g} at most. It is the",
+        "server's processor time, where known.",
+        "",
+    ]
     lines += _heading("cost", *(f"{one} to {other}" for one, other in pairwise(sizes)))
     for name in names:
         if all(name in row.figures and row.figures[name].unit != "recall" for row in rows):
             lines.append(_line(name, *(f"{factor:.2f}" for factor in doubling_factors(rows, name))))
-    return "\n".join([*lines, ""])
+    return lines
 
 
 def doubling_factors(rows: Sequence[Row], name: str) -> list[float]:
