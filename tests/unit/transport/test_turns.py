@@ -6,7 +6,8 @@ from mnemon_server.transport.interceptors.turns import Turns
 
 
 async def begin(turns: Turns, connection: str, begun: list[str]) -> None:
-    await turns.take(connection)
+    if (turn := turns.take(connection)) is not None:
+        await turn
     begun.append(connection)
 
 

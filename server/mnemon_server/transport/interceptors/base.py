@@ -29,6 +29,8 @@ class Call:
     """What is known about the call in progress."""
 
     request_id: str
+    connection: str = ""
+    """The address of the client. The runtime makes it anew each time that it is asked for it."""
     reason: str = ""
     incident_id: str = ""
     awaits_request: bool = False

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single
+from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, current_call
 
 
 class Limiter(MethodInterceptor):
@@ -38,7 +38,8 @@ class Limiter(MethodInterceptor):
 
 def _counted(budget: SharedBudget, inner: Single) -> Single:
     async def call(request: Any, context: Context) -> Any:
-        holder = _holder(context)
+        # The share of a connection, since callers have no names.
+        holder = current_call.get().connection
         budget.take(holder)
         try:
             return await inner(request, context)
@@ -46,8 +47,3 @@ def _counted(budget: SharedBudget, inner: Single) -> Single:
             budget.give_back(holder)
 
     return call
-
-
-def _holder(context: Context) -> str:
-    """Whose share a call counts towards: the connection's, since callers have no names."""
-    return str(context.peer())

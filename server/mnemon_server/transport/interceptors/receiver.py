@@ -45,7 +45,8 @@ class Receiver(MethodInterceptor):
     async def _request(self, context: Context) -> bytes:
         call = current_call.get()
         call.awaits_request = True
-        await self._turns.take(str(context.peer()))
+        if (turn := self._turns.take(call.connection)) is not None:
+            await turn
         with self._limit.watch(self._late):
             request = await context.read()
         if request is aio.EOF:

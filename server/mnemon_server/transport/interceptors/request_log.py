@@ -47,6 +47,7 @@ class RequestLog(MethodInterceptor):
         async def call(request: Any, context: Context) -> Any:
             started = time.perf_counter()
             record = current_call.get()
+            record.connection = str(context.peer())
             structlog.contextvars.bind_contextvars(request_id=record.request_id)
             context.set_trailing_metadata(((REQUEST_ID_KEY, record.request_id),))
             code = "UNKNOWN"
@@ -67,7 +68,7 @@ class RequestLog(MethodInterceptor):
                         "method": path,
                         "code": code,
                         "duration_ms": round((time.perf_counter() - started) * 1000, 3),
-                        "peer": context.peer(),
+                        "peer": record.connection,
                         **{key: value for key in ("reason", "incident_id") if (value := getattr(record, key))},
                     }
                     # Once the answer is on its way: a line costs as much as the rest of a small call.

@@ -16,17 +16,17 @@ class Turns:
         """How many calls of each connection began in this turn."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def take(self, connection: str) -> None:
-        """Returns at once, or in one of the next turns if many calls of the connection begin in this one."""
+    def take(self, connection: str) -> "asyncio.Future[None] | None":
+        """None: the call may begin. Otherwise many of the connection begin in this turn, and it awaits a later one."""
         begun = self._begun.get(connection, 0)
         if begun < self._per_turn:
             if not self._begun:
                 asyncio.get_running_loop().call_soon(self._next)
             self._begun[connection] = begun + 1
-            return
-        turn = asyncio.get_running_loop().create_future()
+            return None
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(connection, deque()).append(turn)
-        await turn
+        return turn
 
     def _next(self) -> None:
         """Begins a turn with those that have waited longest."""
