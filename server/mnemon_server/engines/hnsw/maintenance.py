@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.engines.hnsw.allocator import release_free_memory
+from mnemon_server.engines.allocator import release_free_memory
 from mnemon_server.engines.hnsw.graph import Graph
 from mnemon_server.engines.hnsw.links import LinksError
 from mnemon_server.engines.hnsw.projection import SAMPLE_MAX, fit_projection

@@ -8,6 +8,7 @@ from functools import partial
 from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.engines.allocator import release_free_memory
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, parse_segment_name
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.active_files import ActiveFiles
@@ -307,6 +308,8 @@ class MaintenanceTasks:
     def _scrub(self) -> Steps:
         started = self._clock()
         yield from read_all(self._store, self.repair)
+        # The C library would keep what was read for this, and at a start for the index: half as much as the index.
+        release_free_memory()
         # Do not write to a vault that has no timeline.
         if not self._damaged and self._store.manifest.segments():
             self._store.manifest.commit(Change(scrub_time=started))
