@@ -67,7 +67,7 @@ def test_backend_is_unreachable(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         path = tmp_path / "data"
         with ChromaVectorStore(path, host="127.0.0.1", port=chroma.port, embedding_model="hashing") as store:
-            assert store.heartbeat()
+            until_heartbeat(store, is_there=True)
             store.store("cats", PETS["cats"])
             chroma.stop()
             until_heartbeat(store, is_there=False)
