@@ -44,6 +44,10 @@ from mnemon_server.services.timeline.retention import RETENTION
 from mnemon_server.services.timeline.selections import EVERYTHING
 
 READER_THREADS = 4
+BULK_PARTS = 2
+"""Parts of bulk streams that are being stored at once: one is written, and one waits. An event that is recorded alone
+waits for both.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +97,8 @@ class EpisodicStore:
         self._pages = OneByOne(READER_THREADS, "timeline-pages")
         self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(timeline.get, self._offload)
         self._appends = WriteBatcher(timeline.append)
+        self.bulk_slots = asyncio.Semaphore(BULK_PARTS)
+        """To be held by each part of a bulk stream while it is stored."""
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
         self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)

@@ -40,11 +40,16 @@ class EventRuns:
             raise InvalidArgumentError.of("requests", f"must be 1 to {EVENTS_PER_MESSAGE_MAX:,}; send several messages")
         # The next run is read while this one is stored, and a short one does not get ahead of a long one.
         async with self._turn:
-            begun = [self._begin(part) async for part in _parts(request.requests)]
+            begun = [await self._begin(part) async for part in _parts(request.requests)]
         return [outcome for part in await asyncio.gather(*begun) for outcome in part]
 
-    def _begin(self, taken: Sequence[RecordEvent | Failure]) -> "asyncio.Task[list[EventReceipt | Failure]]":
-        return asyncio.create_task(write_taken(taken, write=self._store.record))
+    async def _begin(self, taken: Sequence[RecordEvent | Failure]) -> "asyncio.Task[list[EventReceipt | Failure]]":
+        """Starts to store a part, once few enough parts of all streams are being stored."""
+        slots = self._store.bulk_slots
+        await slots.acquire()
+        task = asyncio.create_task(write_taken(taken, write=self._store.record))
+        task.add_done_callback(lambda _: slots.release())
+        return task
 
 
 async def _parts(messages: Sequence[pb.RecordEventRequest]) -> AsyncIterator[list[RecordEvent | Failure]]:
