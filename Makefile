@@ -13,6 +13,7 @@ DEV := .venv/dev
 GENERATE := .venv/generate
 FUZZ := .venv/fuzz
 REFERENCE := .venv/reference
+VECTORS := .venv/vectors
 LOCK := .venv/lock
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
@@ -150,6 +151,10 @@ bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as rat
 bench-scale: $(DEV)/.stamp ## How the cost of calls, memory and disk grow with the number of memories, up to a million; ARGS="--sizes 10000,100000" measures less.
 	$(BIN)/python -m tests.bench.scale $(ARGS)
 
+.PHONY: bench-vectors
+bench-vectors: $(DEV)/.stamp $(VECTORS)/.stamp ## Searches by vector beside hnswlib, LanceDB and sqlite-vec with the same vectors; takes minutes.
+	$(BIN)/python -m tests.bench.vector_stores --python $(VECTORS)/bin/python $(ARGS)
+
 .PHONY: bench-calls
 bench-calls: $(DEV)/.stamp ## Processor time of single calls, beside bare gRPC; ARGS="--before FOLDER" compares with another checkout; takes minutes.
 	$(BIN)/python -m tests.bench.calls $(ARGS)
@@ -281,6 +286,11 @@ $(FUZZ)/.stamp: requirements/fuzz.txt
 	$(call pins,fuzz,fuzz)
 	@touch $@
 
+$(VECTORS)/.stamp: requirements/vectors.txt
+	$(call environment,vectors)
+	$(call pins,vectors,vectors)
+	@touch $@
+
 $(LOCK)/.stamp: requirements/lock.txt
 	$(call environment,lock)
 	$(call pins,lock,lock)
@@ -315,6 +325,7 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,neighbours,--extra cli --extra langgraph --extra mcp --group neighbours $(PROJECTS))
 	$(call resolve,generate,--group generate)
 	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)
+	$(call resolve,vectors,--group vectors --constraints requirements/server.txt)
 	$(call resolve,weights,--group weights --no-deps)
 
 .PHONY: clean
