@@ -23,6 +23,7 @@ from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.in_memory.stored import Stored, View, change, excerpt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
+    EXACT_BEST,
     SMALL_BYTES,
     DocumentChange,
     DocumentUpdate,
@@ -188,7 +189,7 @@ class InMemoryCollection:
         matching = set(self.match_passages(where).tolist())
         return np.fromiter((passage_id for passage_id in passage_ids.tolist() if passage_id in matching), np.int64)
 
-    def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
+    def scan_vectors(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores:
         """See RecordEngine."""
         wanted = None if among is None else set(among.tolist())
         with self._commits.lock:

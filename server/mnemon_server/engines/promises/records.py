@@ -11,6 +11,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
+    EXACT_BEST,
     DocumentChange,
     DocumentUpdate,
     DocumentWrite,
@@ -152,19 +153,19 @@ class RecordEngine(Protocol):
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """The given passages that match, in the given order."""
 
-    def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
+    def scan_vectors(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores:
         """Cosine similarity, -1 to 1, of every passage, or of those in `among` that still exist.
 
-        The best 256 are exact. If the collection is too large to hold its vectors in full, rounding changes the others,
-        usually by less than 0.001.
+        The best `exact` are exact. If the collection is too large to hold its vectors in full, rounding changes the
+        others, usually by less than 0.001, and the answer says so.
         """
 
     def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
         """Up to `limit` passages nearest to the query, with their cosine similarity, best first.
 
         A graph or an approximate comparison proposes them, so the recall is slightly below 1. Passages that are not yet
-        in the graph are compared one by one. Scores are as exact as those of `scan_vectors`. Returns None if a full
-        scan is cheaper, or if the engine can only scan.
+        in the graph are compared one by one. Scores are exact. Returns None if a full scan is cheaper, or if the
+        engine can only scan.
         """
 
     def vector_usage(self) -> VectorUsage:

@@ -120,6 +120,22 @@ class Scores:
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
+    rounded: bool = False
+    """Whether some of the scores may be rounded."""
+
+    def replaced(self, others: "Scores") -> "Scores":
+        """These scores, with the scores of `others` for the passages that both have."""
+        order = np.argsort(self.passage_ids)
+        places = np.searchsorted(self.passage_ids, others.passage_ids, sorter=order)
+        rows = order[np.minimum(places, len(order) - 1)]
+        is_known = self.passage_ids[rows] == others.passage_ids
+        scores = self.scores.copy()
+        scores[rows[is_known]] = others.scores[is_known]
+        return Scores(self.passage_ids, scores, self.rounded)
+
+
+EXACT_BEST = 256
+"""How many of the best scores of a scan are exact, unless the caller asks for more."""
 
 
 @dataclass(frozen=True, slots=True)

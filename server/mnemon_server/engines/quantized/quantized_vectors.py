@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
+from mnemon_server.engines.promises.values import EXACT_BEST, PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.quantized.block import Block, Rows, View
 from mnemon_server.engines.quantized.sign_search import DEAD_SHARE_MAX, LISTS_MIN, SignSearch
 from mnemon_server.engines.quantized.signs import words_per_vector
@@ -18,9 +18,6 @@ ScoreStored = Callable[[Vector, PassageIds], Scores]
 
 BLOCK_ROWS = 131_072
 """Maximum number of vectors in a block."""
-
-EXACT_BEST = 256
-"""The number of best candidates of a scan whose cosine is computed from the stored vectors."""
 
 SPARE = 32
 """How many more vectors than requested are compared exactly, because rounding may have changed their order."""
@@ -127,10 +124,10 @@ class QuantizedVectors:
                 block.drop_codes()
             self._publish()
 
-    def scan(self, query: Vector, among: PassageIds | None = None) -> Scores | None:
+    def scan(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores | None:
         """Cosine similarity of every vector, or of those in `among`; unknown ids are left out.
 
-        The best EXACT_BEST are exact. Rounding changes the others, usually by less than 0.001. Returns None if the
+        The best `exact` are exact. Rounding changes the others, usually by less than 0.001. Returns None if the
         rounded components are not held.
         """
         views = self._views
@@ -138,7 +135,13 @@ class QuantizedVectors:
             return None
         wanted = None if among is None else np.unique(among)
         rows = [np.flatnonzero(view.alive) if wanted is None else view.rows_of(wanted) for view in views]
-        return self._with_best_exact(views, rows, query, EXACT_BEST)
+        ids, scores = _ids(views, rows), self._similarities(views, rows, query)
+        best = _best_rows(scores, exact + SPARE)
+        known = self._score(query, ids[best])
+        others = np.ones(len(ids), np.bool_)
+        others[best] = False
+        joined = np.concatenate([known.scores, scores[others]])
+        return Scores(np.concatenate([known.passage_ids, ids[others]]), joined, rounded=bool(others.any()))
 
     def nearest(self, query: Vector, limit: int) -> Scores:
         """Up to `limit` vectors nearest to the query, best first, with exact scores."""
@@ -146,9 +149,12 @@ class QuantizedVectors:
         with_codes = all(view.has_codes for view in views)
         wanted = max(PROPOSED_MIN if with_codes else PROPOSED_BY_SIGNS, OVERFETCH * limit)
         rows = self._propose(views, query, wanted)
+        ids = _ids(views, rows)
         if with_codes:
-            return _best(self._with_best_exact(views, rows, query, limit + SPARE), limit)
-        return _best(self._score(query, _ids(views, rows)), limit)
+            ids = ids[_best_rows(self._similarities(views, rows, query), limit + SPARE)]
+        exact = self._score(query, ids)
+        order = np.argsort(-exact.scores, kind="stable")[:limit]
+        return Scores(exact.passage_ids[order], exact.scores[order])
 
     def usage(self) -> VectorUsage:
         """How the vectors are held."""
@@ -176,16 +182,10 @@ class QuantizedVectors:
             # The lists still have what was removed.
             proposed *= WIDENING
 
-    def _with_best_exact(self, views: Sequence[View], rows: Sequence[Rows], query: Vector, count: int) -> Scores:
-        """Approximate scores of rows of the views; those of the best `count` are replaced by exact ones."""
-        ids = _ids(views, rows)
+    def _similarities(self, views: Sequence[View], rows: Sequence[Rows], query: Vector) -> NDArray[np.float64]:
+        """The approximate cosine of rows of the views."""
         parts = (view.similarities(query, chosen) for view, chosen in zip(views, rows, strict=True))
-        scores = np.concatenate([np.empty(0), *parts])
-        best = np.argpartition(-scores, count)[:count] if count < len(ids) else np.arange(len(ids))
-        exact = self._score(query, ids[best])
-        others = np.ones(len(ids), np.bool_)
-        others[best] = False
-        return Scores(np.concatenate([exact.passage_ids, ids[others]]), np.concatenate([exact.scores, scores[others]]))
+        return np.concatenate([np.empty(0), *parts])
 
     # Blocks
 
@@ -232,6 +232,5 @@ def _view_bytes(view: View) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-def _best(scores: Scores, limit: int) -> Scores:
-    order = np.argsort(-scores.scores, kind="stable")[:limit]
-    return Scores(scores.passage_ids[order], scores.scores[order])
+def _best_rows(scores: NDArray[np.float64], count: int) -> Rows:
+    return np.argpartition(-scores, count)[:count] if count < len(scores) else np.arange(len(scores))

@@ -16,6 +16,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
+    EXACT_BEST,
     DocumentChange,
     DocumentUpdate,
     DocumentWrite,
@@ -204,9 +205,9 @@ class SQLiteCollection:
         with self._connections.lend() as connection:
             return filter_passages(connection, self._tables, passage_ids, where)
 
-    def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
+    def scan_vectors(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores:
         """See RecordEngine."""
-        return self._mutations.vectors.scan(query, among)
+        return self._mutations.vectors.scan(query, among, exact=exact)
 
     def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
         """See RecordEngine."""

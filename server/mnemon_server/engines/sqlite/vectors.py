@@ -91,10 +91,12 @@ class VectorScanner:
         if isinstance(self._held, LocalVectors):
             self._held.start(warm=warm)
 
-    def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
-        """Cosine similarity of every stored vector, or of those in `among` that are stored."""
+    def scan(self, query: Vector, among: PassageIds | None = None, *, exact: int) -> Scores:
+        """Cosine similarity of every stored vector, or of those in `among` that are stored; see RecordEngine."""
         held = self._held
-        scores = None if held is None else held.scan(query, among)
+        if isinstance(held, LocalVectors):
+            return held.scan(query, among)
+        scores = None if held is None else held.scan(query, among, exact=exact)
         if scores is not None:
             return scores
         statement, parameters = (self._all, ()) if among is None else (self._among, (id_array(among),))

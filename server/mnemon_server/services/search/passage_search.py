@@ -38,6 +38,9 @@ KEYWORD_HITS_MAX = 1_000
 SPARE_PASSAGES = 8
 """How many more passages than documents are looked up, since several passages may be of the same document."""
 
+SPARE_ROUNDED = 32
+"""How many more rounded scores are replaced by exact ones, since rounding may have changed their order."""
+
 log = logging.getLogger(__name__)
 
 
@@ -257,23 +260,32 @@ class PassageSearch:
         left_out: LeftOut | None = None,
     ) -> Ranking:
         """Compares the vectors of `among`, or all vectors, one by one, and combines them with the keyword scores."""
+
+        def ranked(near: Scores) -> Ranking:
+            if plan.keywords is None:
+                return by_meaning(near, exact=exact, scanned=len(near.passage_ids), degraded=degraded)
+            return by_both(
+                query.text,
+                near,
+                plan.keywords,
+                fusion=self._fusion(query),
+                exact=exact,
+                degraded=degraded,
+                left_out=left_out,
+            )
+
+        def refined(passage_ids: PassageIds) -> Ranking:
+            return ranked(near.replaced(self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))))
+
         near = self._records.scan_vectors(vector, among)
-        if plan.keywords is None:
-            return by_meaning(near, exact=exact, scanned=len(near.passage_ids), degraded=degraded)
-        return by_both(
-            query.text,
-            near,
-            plan.keywords,
-            fusion=self._fusion(query),
-            exact=exact,
-            degraded=degraded,
-            left_out=left_out,
-        )
+        return replace(ranked(near), refined=refined if near.rounded else None)
 
     def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:
         """The best documents of a ranking, up to the limit."""
-        count = query.limit + max(query.limit, SPARE_PASSAGES)
+        count, found = query.limit + max(query.limit, SPARE_PASSAGES), ranking
         while True:
+            if found.refined is not None:
+                ranking = found.refined(found.passage_ids[found.top(count + SPARE_ROUNDED)])
             rows = ranking.top(count, query.min_score)
             ids = ranking.passage_ids[rows]
             matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)

@@ -1,5 +1,6 @@
 """Scored passages, and the selection of the best."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,8 @@ class Ranking:
     """What the cosines contribute to the scores, 0 to 1; None if they are not part of the scores."""
     keyword_parts: NDArray[np.float64] | None = None
     """The same for the keyword scores."""
+    refined: "Callable[[PassageIds], Ranking] | None" = None
+    """Ranks again with exact cosines of these passages; None if all cosines are exact."""
 
     def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
         """Rows of the `count` best scores of at least `min_score`, best first; of equal ones, older passages first."""

@@ -21,7 +21,7 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
+from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.rankings import NOTHING, best
 from mnemon_server.services.search.timed import timed_search
@@ -104,7 +104,11 @@ class SemanticSearch:
             near = self._propose(candidates, vector, query)
             if near is not None:
                 return _Compared(near, exact=False)
-        scores = self._records.scan_vectors(vector, candidates.ids) if candidates.count else NOTHING
+        scores = (
+            self._records.scan_vectors(vector, candidates.ids, exact=max(EXACT_BEST, 2 * query.top_k))
+            if candidates.count
+            else NOTHING
+        )
         return _Compared(_reaching(scores, query.min_similarity), exact=True)
 
     def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> Scores | None:

@@ -46,7 +46,7 @@ def snapshot_answer(time: datetime | None, stats: RecordStats) -> str:
     """The stored answer to a request for a snapshot."""
     if time is not None:
         return json.dumps([to_microseconds(time), ""])
-    return json.dumps([None, f"{stats.passage_count:,} statements are compared one by one and need no snapshot"])
+    return json.dumps([None, f"{stats.passage_count:,} statements have no graph and need no snapshot"])
 
 
 def snapshot_of(receipt: TransactionReceipt) -> Snapshot:

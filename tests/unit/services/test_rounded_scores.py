@@ -1,0 +1,77 @@
+"""What a search shows is the same whether the vectors are in memory in full, as bytes and signs, or as signs alone."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import SearchMode
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
+from mnemon_server.engines.quantized import QuantizedVectors
+from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.services.search.passage_queries import PassageQuery
+from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.settings import SearchSettings
+
+from tests.support.local_vectors import clustered_vectors
+
+COUNT, DIMENSION = 1_200, 64
+WORDS = ("apple", "river", "cloud", "stone", "music")
+QUERY = clustered_vectors(1, DIMENSION, 2)[0]
+FORMS = {
+    "full": VectorSettings(),
+    "bytes and signs": VectorSettings(full_max=0),
+    "signs": VectorSettings(QuantizedVectors.bytes_per_vector(DIMENSION, with_codes=False) * COUNT, full_max=0),
+}
+
+Vaults = dict[str, SQLiteVault]
+
+
+@pytest.fixture(scope="module")
+def vaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vaults]:
+    with ExitStack() as stack:
+        yield {form: stack.enter_context(closing(_filled(tmp_path_factory.mktemp("vault"), form))) for form in FORMS}
+
+
+@pytest.mark.parametrize("form", ["bytes and signs", "signs"])
+@pytest.mark.parametrize("mode", [SearchMode.VECTOR, SearchMode.HYBRID])
+@pytest.mark.parametrize("limit", [5, 100, 700])
+@pytest.mark.parametrize("exact_scan_max", [10, COUNT])
+def test_every_form_shows_the_same_results_with_the_same_scores(
+    vaults: Vaults, form: str, mode: SearchMode, limit: int, exact_scan_max: int
+) -> None:
+    query = PassageQuery(text="apple stone", vector=QUERY, where=RecordFilter(), mode=mode, limit=limit)
+    shown = [_shown(vaults[name], query, exact_scan_max) for name in ("full", form)]
+    assert len(shown[0]) == limit
+    assert list(shown[1]) == list(shown[0])
+    assert list(shown[1].values()) == pytest.approx(list(shown[0].values()), abs=1e-6)
+
+
+def _filled(folder: Path, form: str) -> SQLiteVault:
+    settings = VaultSettings(FORMS[form])
+    vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings)
+    writes = []
+    for number, vector in enumerate(clustered_vectors(COUNT, DIMENSION, 1)):
+        text = f"{WORDS[number % 5]} {WORDS[number % 3]} {number}"
+        writes.append(
+            DocumentWrite(document=Document(f"d{number}", text), passages=[PassageInput(0, len(text), vector)])
+        )
+    vault.collection(DOCUMENTS).put_documents(writes).result()
+    return vault
+
+
+def _shown(vault: SQLiteVault, query: PassageQuery, exact_scan_max: int) -> dict[str, float]:
+    settings = SearchSettings(exact_scan_max=exact_scan_max)
+    search = PassageSearch(vault.collection(DOCUMENTS), _refuse, settings=settings)
+    try:
+        return {hit.document.doc_id: hit.score for hit in search.find(query).hits}
+    finally:
+        search.close()
+
+
+def _refuse(text: str) -> object:
+    raise AssertionError(f"the query has a vector: {text}")
