@@ -277,7 +277,7 @@ class PassageSearch:
         def refined(passage_ids: PassageIds) -> Ranking:
             return ranked(near.replaced(self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))))
 
-        near = self._records.scan_vectors(vector, among)
+        near = self._records.scan_vectors(vector, among, exact=0)
         return replace(ranked(near), refined=refined if near.rounded else None)
 
     def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:

@@ -112,6 +112,10 @@ def top(scores: NDArray[np.float64], passage_ids: PassageIds, count: int) -> NDA
 
 
 def _among(scores: Scores, passage_ids: PassageIds) -> Scores:
-    """The scores of these passages."""
-    kept = np.isin(scores.passage_ids, passage_ids)
-    return Scores(scores.passage_ids[kept], scores.scores[kept])
+    """The scores of these passages, as far as they have one. The ids of `scores` ascend, as those of words do."""
+    if not len(scores.passage_ids):
+        return scores
+    wanted = np.sort(passage_ids)
+    rows = np.minimum(np.searchsorted(scores.passage_ids, wanted), len(scores.passage_ids) - 1)
+    rows = rows[scores.passage_ids[rows] == wanted]
+    return Scores(scores.passage_ids[rows], scores.scores[rows])
