@@ -263,7 +263,7 @@ async def test_a_snapshot_is_written_on_request(tmp_path: Path) -> None:
     folder = tmp_path / "vault"
     async with open_semantic("sqlite", folder, graph=GRAPH) as opened:
         none = await opened.store.create_snapshot()
-        assert none == Snapshot(None, "0 statements have no graph and need no snapshot")
+        assert none == Snapshot(None, "an index without a graph needs no snapshot (statements: 0)")
         vectors = np.random.default_rng(3).normal(size=(2_000, DIMENSION)).tolist()
         await opened.store.save_many([statement(str(i), embedding=vector) for i, vector in enumerate(vectors)])
 

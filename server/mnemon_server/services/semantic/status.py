@@ -46,7 +46,7 @@ def snapshot_answer(time: datetime | None, stats: RecordStats) -> str:
     """The stored answer to a request for a snapshot."""
     if time is not None:
         return json.dumps([to_microseconds(time), ""])
-    return json.dumps([None, f"{stats.passage_count:,} statements have no graph and need no snapshot"])
+    return json.dumps([None, f"an index without a graph needs no snapshot (statements: {stats.passage_count:,})"])
 
 
 def snapshot_of(receipt: TransactionReceipt) -> Snapshot:
