@@ -261,7 +261,7 @@ ENDS_WHILE_IT_WATCHES = """
 import sys, threading
 from mnemon import Mnemon
 memory = Mnemon(sys.argv[1], embedding_model="hashing")
-watch = memory.watch()
+watch = memory.watch("earliest")  # it starts with the loop, which may come after the put
 watching = threading.Event()
 def read():
     for change in watch:

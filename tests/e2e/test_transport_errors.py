@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", ["raise_error", "raise_midway"])
 async def test_trap_1_exception_text_never_reaches_a_client_and_is_in_the_log(
-    name: str, capfd: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(log_format="json", level="info")
     async with bare_server(Misbehaving()) as connection:
@@ -39,7 +39,7 @@ async def test_trap_1_exception_text_never_reaches_a_client_and_is_in_the_log(
     assert "ValueError" not in repr(error)
     incident_id = detail(error, error_details_pb2.ErrorInfo).metadata["incident_id"]
     assert incident_id in (error.details() or "")
-    lines = _log_lines(capfd.readouterr().err)
+    lines = _log_lines(capsys.readouterr().err)
     [incident] = [line for line in lines if line["event"] == "incident"]
     assert incident["incident_id"] == incident_id
     assert EXCEPTION_TEXT in incident["exception"]
@@ -82,13 +82,13 @@ async def test_trap_1_bytes_that_are_no_message_end_a_stream_with_an_invalid_arg
 
 
 async def test_trap_2_what_a_handler_aborts_with_is_what_the_client_and_the_log_get(
-    capfd: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logging(log_format="json", level="info")
     async with bare_server(Misbehaving()) as connection:
         error = await failure_of(method(connection.channel, "abort")(b""))
     assert (error.code(), error.details()) == (grpc.StatusCode.DATA_LOSS, "as the handler said")
-    assert [(line["event"], line.get("code")) for line in _log_lines(capfd.readouterr().err)] == [("rpc", "DATA_LOSS")]
+    assert [(line["event"], line.get("code")) for line in _log_lines(capsys.readouterr().err)] == [("rpc", "DATA_LOSS")]
 
 
 async def test_trap_2_an_unknown_method_is_unimplemented_for_every_kind_of_call() -> None:
@@ -145,7 +145,7 @@ async def test_a_message_is_as_large_as_any_grpc_client_accepts_by_default() -> 
         assert "4,194,304" in (error.details() or "")
 
 
-async def test_a_request_id_is_returned_to_the_client_and_logged(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_request_id_is_returned_to_the_client_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format="json", level="info")
     async with bare_server(Misbehaving()) as connection:
         call = method(connection.channel, "echo")(b"x", metadata=(("x-request-id", "my-id.1"),))
@@ -159,25 +159,25 @@ async def test_a_request_id_is_returned_to_the_client_and_logged(capfd: pytest.C
         await forged
         made = dict(await forged.trailing_metadata())["x-request-id"]
         assert len(made) == 32
-    lines = _log_lines(capfd.readouterr().err)
+    lines = _log_lines(capsys.readouterr().err)
     logged = [(line["request_id"], line["code"]) for line in lines if line["event"] == "rpc"]
     assert logged == [("my-id.1", "OK"), ("my-id.2", "INTERNAL"), (made, "OK")]
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
 async def test_a_path_that_would_colour_the_terminal_is_escaped_in_the_log(
-    log_format: str, capfd: pytest.CaptureFixture[str]
+    log_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(log_format=log_format, level="info")
     async with bare_server() as connection:
         error = await failure_of(connection.channel.unary_unary("/x\x1b[31mred\x07")(b""))
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    log = capfd.readouterr().err
+    log = capsys.readouterr().err
     assert "x1b[31mred" in log
     assert not {"\x1b", "\x07"} & set(log)
 
 
-async def test_the_log_never_holds_what_users_wrote(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_log_never_holds_what_users_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format="console", level="debug")
     logging.getLogger("mnemon_server").setLevel(logging.DEBUG)
     async with bare_server() as connection:
@@ -185,7 +185,7 @@ async def test_the_log_never_holds_what_users_wrote(capfd: pytest.CaptureFixture
         document.metadata["durian"].SetInParent()
         await failure_of(connection.store.IndexDocument(pb.IndexDocumentRequest(document=document)))
         await failure_of(connection.store.SearchDocuments(pb.SearchDocumentsRequest(query="kumquat", min_score=7)))
-    log = capfd.readouterr().err
+    log = capsys.readouterr().err
     assert log.count("INVALID_ARGUMENT") >= 2
     assert "kumquat" not in log
     assert "durian" not in log

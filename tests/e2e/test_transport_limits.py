@@ -129,7 +129,7 @@ async def test_a_request_that_never_ends_times_out_and_takes_no_slot() -> None:
 
 
 async def test_calls_reset_before_their_request_leave_no_line_in_the_log(
-    capfd: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logging(log_format="json", level="info")
     async with bare_server(Misbehaving()) as connection:
@@ -137,7 +137,7 @@ async def test_calls_reset_before_their_request_leave_no_line_in_the_log(
             for _ in range(50):
                 await raw.begin(path("echo"), announced=100, sent=10)
         assert await method(connection.channel, "echo")(b"x") == b"x"
-    assert capfd.readouterr().err.count('"event": "rpc"') == 1
+    assert capsys.readouterr().err.count('"event": "rpc"') == 1
 
 
 async def test_a_request_that_is_far_too_large_is_refused_before_it_is_sent() -> None:

@@ -104,7 +104,7 @@ async def test_trap_5_a_stalled_reader_does_not_hold_up_others() -> None:
 
 
 async def test_readers_that_leave_during_a_message_are_not_logged_as_an_incident(
-    capfd: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logging(log_format="json", level="info")
     handlers = Misbehaving()
@@ -115,13 +115,13 @@ async def test_readers_that_leave_during_a_message_are_not_logged_as_an_incident
             stream.cancel()
         await until(lambda: connection.server.open_streams == 0)
         assert await method(connection.channel, "echo")(b"hello") == b"hello"
-    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
     assert [line for line in lines if line["event"] == "incident"] == []
     assert {line["code"] for line in lines if line.get("method") == path("flood")} == {"CANCELLED"}
 
 
 async def test_a_write_that_the_runtime_refuses_is_an_incident_and_no_cancellation(
-    capfd: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logging(log_format="json", level="info")
     handlers = Misbehaving()
@@ -131,7 +131,7 @@ async def test_a_write_that_the_runtime_refuses_is_an_incident_and_no_cancellati
         messages, error = await stream_end(stream)
     assert ([len(message) for message in messages], error.code()) == ([700_000], grpc.StatusCode.INTERNAL)
     assert reason(error) == "INTERNAL"
-    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
     assert len([line for line in lines if line["event"] == "incident"]) == 1
 
 

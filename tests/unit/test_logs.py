@@ -14,11 +14,11 @@ FORMATS = pytest.mark.parametrize("log_format", ["console", "json"])
 
 
 @FORMATS
-def test_an_event_is_one_line_whatever_it_holds(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_event_is_one_line_whatever_it_holds(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format=log_format, level="info")
     structlog.get_logger().info(HOSTILE, method=HOSTILE, names=[HOSTILE], by={HOSTILE: 1}, error=ValueError(HOSTILE))
     logging.getLogger("other.package").warning("it said %s", HOSTILE)
-    lines = capfd.readouterr().err.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert not UNSAFE & set("".join(lines))
     if log_format == "json":
@@ -31,14 +31,14 @@ def test_an_event_is_one_line_whatever_it_holds(log_format: str, capfd: pytest.C
 
 
 @FORMATS
-def test_only_a_traceback_keeps_its_lines(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_a_traceback_keeps_its_lines(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format=log_format, level="info")
     try:
         raise ValueError("one\x1b[2J\n\ttwo\x85")
     except ValueError as error:
         structlog.get_logger().error("incident", exc_info=error)
         logging.getLogger("other.package").exception("failed")
-    log = capfd.readouterr().err
+    log = capsys.readouterr().err
     assert not {"\x1b", "\x85"} & set(log)
     texts = [json.loads(line)["exception"] for line in log.splitlines()] if log_format == "json" else [log]
     for text in texts:
@@ -47,7 +47,7 @@ def test_only_a_traceback_keeps_its_lines(log_format: str, capfd: pytest.Capture
 
 
 @FORMATS
-def test_text_in_any_language_stays_readable(log_format: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_in_any_language_stays_readable(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format=log_format, level="info")
     structlog.get_logger().info("Grüße 東京 😀 שלום")
-    assert "Grüße 東京 😀 שלום" in capfd.readouterr().err
+    assert "Grüße 東京 😀 שלום" in capsys.readouterr().err

@@ -9,9 +9,11 @@ from mnemon_server.services.shared.ids import new_id
 FORKING = """
 import os
 from mnemon_server.services.shared.ids import new_id
-print(new_id(), flush=True)
+def show():
+    os.write(1, f"{new_id()}\\n".encode())  # one write: lines of both stay apart
+show()
 child = os.fork()
-print(new_id(), flush=True)
+show()
 if child:
     os.waitpid(child, 0)
 """
