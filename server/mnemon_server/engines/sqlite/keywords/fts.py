@@ -162,7 +162,7 @@ def passages(connection: apsw.Connection, tables: KeywordTables) -> Passages:
 
 
 def extent(connection: apsw.Connection, tables: KeywordTables) -> tuple[int, int]:
-    """The number of passages, and the newest row; -1 if there is none."""
+    """The number of passages, and the newest row; an empty table has row -1."""
     [(count, newest)] = fetch(connection, f"SELECT count(*), coalesce(max(id), -1) FROM {tables.index}_docsize")
     return count, newest
 

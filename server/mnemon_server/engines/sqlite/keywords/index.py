@@ -84,7 +84,7 @@ class KeywordIndex:
         return score(own_words, terms, parts, among, context_weight=context_weight)
 
     def closed(self, connection: apsw.Connection) -> KeywordTables | None:
-        """The table to pack, to which no passage is added before it was emptied; None if there is none to pack."""
+        """The full table, which takes no passages until it is packed and emptied; None if neither is full."""
         return self._closed_and_open(connection)[0]
 
     def is_packed(self, connection: apsw.Connection, passage_id: int) -> bool:
