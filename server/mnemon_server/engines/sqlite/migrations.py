@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
+from mnemon_server.domain.collections import COLLECTIONS, DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import values
 from mnemon_server.engines.sqlite.figure_repair import repair_figures
-from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
     Tables,
@@ -119,7 +119,7 @@ def _to_format_7(connection: apsw.Connection) -> None:
 
 
 def _to_format_8(connection: apsw.Connection) -> None:
-    """Adds what packs the keyword indexes."""
+    """Adds what packs the keyword indexes. The tables of packed words have the form of format 10 at once."""
     for statement in packed_keyword_statements():
         connection.execute(statement)
 
@@ -128,6 +128,18 @@ def _to_format_9(connection: apsw.Connection) -> None:
     """Adds the index of memories that fade."""
     for statement in unusual_indexes(MEMORIES):
         connection.execute(statement)
+
+
+def _to_format_10(connection: apsw.Connection) -> None:
+    """Copies packed words from tables WITHOUT ROWID."""
+    for tables in (Tables(collection).keywords.blocks for collection in COLLECTIONS if collection.words):
+        for statement in (
+            f"ALTER TABLE {tables.words} RENAME TO {tables.words}_9",
+            blocks.create_words(tables),
+            f"INSERT INTO {tables.words} SELECT * FROM {tables.words}_9",  # noqa: S608 - names are constants
+            f"DROP TABLE {tables.words}_9",
+        ):
+            connection.execute(statement)
 
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
@@ -140,5 +152,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_7,
     _to_format_8,
     _to_format_9,
+    _to_format_10,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -10,6 +10,7 @@ Nothing is added to a block that is served. Removing a passage rewrites the rows
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import cast
 
 import apsw
@@ -47,7 +48,6 @@ class BlockTables:
         self.read = (
             f"SELECT word.key, b.first, w.passages FROM json_each(?) AS word CROSS JOIN {self.blocks} AS b"
             f" CROSS JOIN {self.words} AS w ON w.block = b.first AND w.word = word.value WHERE b.served = 1"
-            " ORDER BY word.key, b.first"
         )
         self.totals = (
             f"SELECT coalesce(sum(passage_count), 0), coalesce(sum(word_count), 0) FROM {self.blocks} WHERE served = 1"
@@ -81,14 +81,21 @@ CREATE TABLE {tables.blocks} (
   word_count INTEGER NOT NULL,
   served INTEGER NOT NULL
 ) STRICT""",
-        f"""
+        create_words(tables),
+    ]
+
+
+def create_words(tables: BlockTables) -> str:
+    """The statement that creates the table of words. Rows and keys are in trees of their own: in a single one, SQLite
+    reads each row to its end that it compares on its way to another one.
+    """
+    return f"""
 CREATE TABLE {tables.words} (
   block INTEGER NOT NULL,
   word TEXT NOT NULL,
   passages BLOB NOT NULL,
   PRIMARY KEY (block, word)
-) STRICT, WITHOUT ROWID""",
-    ]
+) STRICT"""
 
 
 def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str], terms_json: str) -> Found:
@@ -96,7 +103,8 @@ def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str],
     [(passage_count, word_count)] = fetch(connection, tables.totals)
     packed: list[list[bytes]] = [[] for _ in terms]
     firsts: list[list[int]] = [[] for _ in terms]
-    for number, first, passages in fetch(connection, tables.read, (terms_json,)) if passage_count else ():
+    rows = fetch(connection, tables.read, (terms_json,)) if passage_count else []
+    for number, first, passages in sorted(rows, key=itemgetter(1)):
         packed[number].append(passages)
         firsts[number].append(first)
     occurrences = [_unpack(blobs, starts) for blobs, starts in zip(packed, firsts, strict=True)]
