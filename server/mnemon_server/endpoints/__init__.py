@@ -1,0 +1,1 @@
+"""Calls of OpenAI-compatible endpoints that an operator has configured."""
