@@ -16,7 +16,9 @@ from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
 from mnemon_server.config.folders import user_cache_folder
-from mnemon_server.config.settings import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
+from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, load_settings
+from mnemon_server.config.reference import render_markdown
+from mnemon_server.config.settings import SETTINGS
 from mnemon_server.config.values import Setting, Texts
 from mnemon_server.domain.errors import MnemonError
 

@@ -21,7 +21,8 @@ from typing import Any
 from mnemon_server import app
 from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.commands.serving import loop_factory
-from mnemon_server.config.settings import Settings, settings_from_arguments
+from mnemon_server.config.loading import settings_from_arguments
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.logs import leave_logs_to_the_program
 

@@ -22,7 +22,8 @@ from typing import Protocol, Self, runtime_checkable
 import structlog
 
 from mnemon_server.app import open_document_store
-from mnemon_server.config.settings import Settings, load_settings
+from mnemon_server.config.loading import load_settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import (
     TOP_K_DEFAULT,
     Document,

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from mnemon_server.config.address import Address
-from mnemon_server.config.settings import SETTINGS, Settings, load_settings, render_markdown
+from mnemon_server.config.loading import load_settings
+from mnemon_server.config.reference import render_markdown
+from mnemon_server.config.settings import SETTINGS, Settings
 from mnemon_server.config.values import Setting, parse_value
 from mnemon_server.domain.errors import ConfigurationError
 

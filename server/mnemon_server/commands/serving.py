@@ -11,7 +11,8 @@ import click
 import structlog
 
 from mnemon_server import app
-from mnemon_server.config.settings import LoadedSettings, Settings
+from mnemon_server.config.loading import LoadedSettings
+from mnemon_server.config.settings import Settings
 from mnemon_server.logs import configure_logging
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

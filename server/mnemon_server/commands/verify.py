@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mnemon_server.config.settings import load_settings
+from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.errors import MnemonError, StorageFailedError
 
 if TYPE_CHECKING:

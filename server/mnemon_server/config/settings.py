@@ -1,10 +1,7 @@
-"""The settings of the server: one table, filled from defaults, a TOML file, the environment and flags, in this
-order.
-"""
+"""The settings of the server, as one table."""
 
 import dataclasses
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -12,13 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.config.address import Address
 from mnemon_server.config.folders import user_data_folder
-from mnemon_server.config.values import VARIABLE_PREFIX, Setting, Texts, parse_value
-from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.domain.namespaces import NamespaceTemplate
+from mnemon_server.config.values import Setting, Texts
 
-CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
 MEMORY_ACTIONS = ("create", "update", "delete")
 
 
@@ -363,134 +356,3 @@ def _rows() -> Iterator[Setting]:
 
 
 SETTINGS: Mapping[str, Setting] = {row.name: row for row in _rows()}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSettings:
-    """Settings, with the origin of each value: default, file PATH, environment NAME, or flag --NAME."""
-
-    settings: Settings
-    origins: Mapping[str, str]
-    unknown_variables: tuple[str, ...] = ()
-    """Variables that look like settings but are not. No error, because Kubernetes creates some for a service
-    `mnemon`.
-    """
-
-
-def load_settings(
-    *, file: Path | None = None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
-) -> LoadedSettings:
-    """Fills the table: default, then the TOML file, then the environment, then flags.
-
-    If `file` is None, the file named by MNEMON_CONFIG is read, if that is set. Flags that are None count as not given.
-
-    Raises:
-        ConfigurationError: an unknown key in the file, an invalid value, or settings that contradict each other.
-    """
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys(SETTINGS, "default")
-    file = file or (Path(environ[CONFIG_FILE_VARIABLE]) if environ.get(CONFIG_FILE_VARIABLE) else None)
-    for name, raw, origin in [*_from_file(file), *_from_environment(environ), *_from_flags(flags or {})]:
-        values[name] = parse_value(SETTINGS[name], raw, origin)
-        origins[name] = origin
-    settings = Settings(**values)
-    _check_together(settings)
-    return LoadedSettings(settings, origins, _unknown_variables(environ))
-
-
-def settings_from_arguments(arguments: Mapping[str, Any]) -> Settings:
-    """Settings from a program's arguments, with defaults for the rest. None counts as not given.
-
-    Raises:
-        ConfigurationError: an unknown name, an invalid value, or settings that contradict each other.
-    """
-    if unknown := [name for name in arguments if name not in SETTINGS]:
-        raise ConfigurationError(f"{unknown[0]!r} is not a setting; the settings are: {', '.join(SETTINGS)}")
-    given = {name: raw for name, raw in arguments.items() if raw is not None}
-    settings = Settings(**{name: parse_value(SETTINGS[name], raw, "argument") for name, raw in given.items()})
-    _check_together(settings)
-    return settings
-
-
-def render_markdown() -> str:
-    """The table for people. `server/CONFIGURATION.md` is this text."""
-    lines = [
-        "# Configuration",
-        "",
-        "All settings of `mnemon-server`. A flag overrides an environment variable, which overrides the file",
-        f"that `--config` or `{CONFIG_FILE_VARIABLE}` names (TOML, with the names below as keys), which overrides the",
-        "default.",
-        "`mnemon-server check-config` prints each value and its origin.",
-        "",
-        "This page is printed by `mnemon-server check-config --markdown`.",
-        "",
-        "| setting | default | environment | flag | meaning |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    return "\n".join([*lines, *(_render_row(row) for row in SETTINGS.values())]) + "\n"
-
-
-def _render_row(row: Setting) -> str:
-    shown = row.show(row.default)
-    default = f"`{shown}`" if shown else ""
-    variables = ", ".join(f"`{name}`" for name in row.variables)
-    named = ", ".join(f"`{choice}`" for choice in row.choices)
-    choices = f" {'Any' if row.type == Texts else 'One'} of {named}." if named else ""
-    return f"| `{row.name}` | {default} | {variables} | `{row.flag}` | {row.help}{choices} |"
-
-
-def _from_file(file: Path | None) -> Iterator[tuple[str, Any, str]]:
-    if file is None:
-        return
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"the configuration file {file} cannot be read: {error}") from error
-    for name, raw in content.items():
-        if name not in SETTINGS:
-            raise ConfigurationError(
-                f"{name!r} in the file {file} is not a setting; the settings are: {', '.join(SETTINGS)}"
-            )
-        yield name, raw, f"file {file}"
-
-
-def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
-    for row in SETTINGS.values():
-        # Compose and shells use an empty variable for "not set".
-        variable = next((name for name in row.variables if environ.get(name)), None)
-        if variable is not None:
-            yield row.name, environ[variable], f"environment {variable}"
-
-
-def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    for name, raw in flags.items():
-        if raw is not None:
-            yield name, raw, f"flag {SETTINGS[name].flag}"
-
-
-def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    known = {CONFIG_FILE_VARIABLE, *(name for row in SETTINGS.values() for name in row.variables)}
-    return tuple(sorted(name for name in environ if name.startswith(VARIABLE_PREFIX) and name not in known))
-
-
-def _check_together(settings: Settings) -> None:
-    if (settings.tls_certificate is None) != (settings.tls_key is None):
-        raise ConfigurationError("tls_certificate and tls_key belong together: set both, or neither")
-    if settings.tls_client_ca is not None and settings.tls_certificate is None:
-        raise ConfigurationError("tls_client_ca needs tls_certificate and tls_key")
-    _check_tool_namespace(settings.tool_namespace)
-    address = Address.parse(settings.listen)
-    if not (address.is_local or settings.tls_certificate or settings.insecure):
-        raise ConfigurationError(
-            f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS, "
-            "or set --insecure (MNEMON_INSECURE=true) if the network is trusted"
-        )
-
-
-def _check_tool_namespace(labels: Texts) -> None:
-    if not labels:
-        return
-    try:
-        NamespaceTemplate(labels)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"setting tool_namespace: {error}") from error
