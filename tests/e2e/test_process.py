@@ -75,6 +75,17 @@ def test_garbage_collection_skips_the_objects_of_the_start(tmp_path: Path) -> No
     assert looked_through < passed_over / 10
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the scheduling policy")
+def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
+        # The first call has started the threads that gRPC starts on demand.
+        knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
+        threads = [int(path.name) for path in Path(f"/proc/{server.process.pid}/task").iterdir()]
+        may_interrupt = [thread for thread in threads if os.sched_getscheduler(thread) == os.SCHED_OTHER]
+        assert server.process.pid in may_interrupt
+        assert len(may_interrupt) < len(threads) / 2
+
+
 def test_a_server_in_the_background_of_a_script_ignores_its_interrupts(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
