@@ -8,6 +8,7 @@ from typing import cast
 import grpc
 
 from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.settings import model_options
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config.folders import user_cache_folder
@@ -91,4 +92,5 @@ def open_configured_embedder(settings: Settings, report: Report) -> Embedder:
         allow_download=settings.embedding_allow_download,
         threads=settings.embedding_threads,
         progress=report,
+        options=model_options(settings),
     )

@@ -5,9 +5,10 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import click
 
@@ -15,15 +16,11 @@ from mnemon_server import __version__
 from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
-from mnemon_server.config.folders import user_cache_folder
 from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, load_settings
 from mnemon_server.config.reference import render_markdown
 from mnemon_server.config.settings import SETTINGS
 from mnemon_server.config.values import Setting, Texts
 from mnemon_server.domain.errors import MnemonError
-
-if TYPE_CHECKING:
-    from mnemon_server.embedding.graph_cache import Precision
 
 _DEFAULT_COMMAND = "serve"
 
@@ -96,18 +93,12 @@ def serve(loaded: LoadedSettings) -> None:
 @_configured
 def prepare(loaded: LoadedSettings) -> None:
     """Prepare the embedding model ahead of time, so that serve starts at once; print its identity."""
-    from mnemon_server.embedding.factory import prepare_model
+    from mnemon_server.app import open_configured_embedder
 
-    settings = loaded.settings
     try:
-        identity = prepare_model(
-            settings.embedding_model,
-            precision=cast("Precision", settings.embedding_precision),
-            model_dir=settings.embedding_model_dir,
-            cache_dir=settings.model_cache_dir or user_cache_folder(),
-            allow_download=settings.embedding_allow_download,
-            progress=lambda text: click.echo(text, err=True),
-        )
+        with closing(open_configured_embedder(loaded.settings, lambda text: click.echo(text, err=True))) as embedder:
+            embedder.embed(["ready"])
+            identity = embedder.model.identity
     except MnemonError as error:
         _fail(error)
     click.echo(identity)

@@ -7,6 +7,7 @@ from pathlib import Path
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.sqlite.scanners import VectorSettings
@@ -29,6 +30,13 @@ Coverage = Callable[[str], float]
 def fusion_of(settings: Settings, coverage: Coverage) -> Fusion:
     """The fusion of meaning and keywords in hybrid searches of all collections and of events."""
     return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k, coverage)
+
+
+def model_options(settings: Settings) -> ModelOptions:
+    """What is set about an embedding model that is not built in."""
+    return ModelOptions(
+        settings.embedding_dimensions, settings.embedding_query_prefix, settings.embedding_passage_prefix
+    )
 
 
 def search_settings(settings: Settings, coverage: Coverage) -> SearchSettings:

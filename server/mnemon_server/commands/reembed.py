@@ -54,5 +54,5 @@ def _passages(embedder: Embedder, documents: Sequence[Document]) -> list[list[Pa
         for document, parts in zip(documents, spans, strict=True)
         for span in parts
     ]
-    vectors = iter(embedder.embed(texts))
+    vectors = iter(embedder.embed(embedder.model.as_passages(texts)))
     return [[PassageInput(span.start, span.end, next(vectors)) for span in parts] for parts in spans]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.config.folders import user_data_folder
-from mnemon_server.config.values import Setting, Texts
+from mnemon_server.config.values import Setting, Texts, Verbatim
 
 MEMORY_ACTIONS = ("create", "update", "delete")
 
@@ -211,10 +211,26 @@ class Settings:
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
         metadata=_row(
-            "Embedding model: the default reads English, multilingual reads sixteen languages; hashing needs no "
-            "weights but ignores meaning (for tests).",
+            "Embedding model: the default reads English, multilingual reads sixteen languages; a path is a folder with "
+            "model.onnx and tokenizer.json; hashing needs no weights but ignores meaning (for tests).",
             also="KNOWLEDGE_STORE_EMBEDDING_MODEL",
         ),
+    )
+    embedding_dimensions: int | None = field(
+        default=None,
+        metadata=_row(
+            "Number of leading numbers kept of each vector, for models that allow it; auto keeps what the model makes.",
+            at_least=1,
+            at_most=65_536,
+        ),
+    )
+    embedding_query_prefix: Verbatim | None = field(
+        default=None,
+        metadata=_row("Text that the model expects before each query; auto is what its folder says."),
+    )
+    embedding_passage_prefix: Verbatim | None = field(
+        default=None,
+        metadata=_row("Text that the model expects before each stored text; auto is what its folder says."),
     )
     embedding_precision: str = field(
         default="int8", metadata=_row("Precision of a built-in model.", choices=("int8", "fp32"))

@@ -17,6 +17,12 @@ Texts = tuple[str, ...]
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
+class Verbatim(str):
+    """The type of a setting that is a text whose spaces count, also at its ends."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table of settings."""
@@ -121,6 +127,12 @@ def _parse_text(raw: Any) -> str:
     return raw.strip()
 
 
+def _parse_verbatim(raw: Any) -> Verbatim:
+    if not isinstance(raw, str):
+        raise TypeError(raw)
+    return Verbatim(raw)
+
+
 def _parse_path(raw: Any) -> Path:
     text = _parse_text(raw)
     if not text:
@@ -140,6 +152,7 @@ _PARSERS: Mapping[type[Any], Any] = {
     int: _parse_int,
     float: _parse_float,
     str: _parse_text,
+    Verbatim: _parse_verbatim,
     Path: lambda raw: raw if isinstance(raw, Path) else _parse_path(raw),
     Texts: _parse_texts,
 }
@@ -148,6 +161,7 @@ _EXPECTED: Mapping[type[Any], str] = {
     int: "a whole number",
     float: "a number",
     str: "text",
+    Verbatim: "text",
     Path: "a path",
     Texts: "a list of texts, or a text separated by commas",
 }

@@ -20,12 +20,34 @@ class EmbeddingModel:
     precision: str
     dimension: int
     tokens_max: int
-    """Maximum number of tokens that the model reads of one text, without its two special tokens."""
+    """Maximum number of tokens that the model reads of one text, without special tokens and the prefix of a passage."""
+    query_prefix: str = ""
+    """What the model expects before a query, such as `query: `; not part of the identity."""
+    passage_prefix: str = ""
+    """What it expects before a text that is stored. `embed` adds neither; see `as_query` and `as_passages`."""
 
     @property
     def identity(self) -> str:
         """Vectors are comparable only if this value is equal for both."""
         return f"{self.name}@{self.revision}/{self.precision}/{self.dimension}"
+
+    def as_query(self, text: str) -> str:
+        """A query as `Embedder.embed` expects it."""
+        return self.query_prefix + text
+
+    def as_passages(self, texts: Sequence[str]) -> Sequence[str]:
+        """Texts to be stored, as `Embedder.embed` expects them."""
+        return [self.passage_prefix + text for text in texts] if self.passage_prefix else texts
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What an operator sets about a model that is not built in. None leaves it to the model's own configuration."""
+
+    dimension: int | None = None
+    """Number of leading numbers that are kept of each vector."""
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class EmbeddingBatcher:
         """
         call = _Call(len(texts), self.model.dimension)
         with self._changed:
-            self._enqueue(call, texts, urgent=urgent)
+            self._enqueue(call, self.model.as_passages(texts), urgent=urgent)
             if call.missing == 0:
                 return call.vectors
         try:
@@ -128,7 +128,7 @@ class EmbeddingBatcher:
         """Like `embed` without urgency, but blocks: for a background thread."""
         call = _Call(len(texts), self.model.dimension)
         with self._changed:
-            self._enqueue(call, texts, urgent=False)
+            self._enqueue(call, self.model.as_passages(texts), urgent=False)
         return self._wait_for(call) if call.missing else call.vectors
 
     def embed_query(self, text: str) -> Vector:
@@ -143,6 +143,7 @@ class EmbeddingBatcher:
             NotServingError: the batcher is closed, or was closed during the call.
         """
         call = _Call(1, self.model.dimension)
+        text = self.model.as_query(text)
         with self._changed:
             vector = self._cached(text)
             if vector is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.base import Embedder, ModelOptions
 from mnemon_server.embedding.built_in import BuiltInModel, built_in_model
 from mnemon_server.embedding.graph_cache import GraphCache, Precision
 from mnemon_server.embedding.hashing import HashingEmbedder
@@ -13,6 +13,7 @@ from mnemon_server.embedding.weights import find_model, graph_package_folder
 HASHING_MODEL = "hashing"
 PRECISIONS: tuple[Precision, ...] = ("int8", "fp32")
 _REVISION_LENGTH = 16
+_NO_OPTIONS = ModelOptions()
 
 
 def open_embedder(
@@ -24,26 +25,39 @@ def open_embedder(
     threads: int = 0,
     allow_download: bool = False,
     progress: Callable[[str], None] | None = None,
+    options: ModelOptions = _NO_OPTIONS,
 ) -> Embedder:
     """Opens the embedder for a model's name. The caller must close it.
 
     Args:
         model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, and `multilingual` are built in
-            and run on ONNX Runtime. `hashing` has no notion of meaning and is only for tests and trials. Any other name
-            is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
+            and run on ONNX Runtime. `hashing` has no notion of meaning and is only for tests and trials. A path,
+            absolute or beginning with `./`, `../` or `~`, is a folder with any model's ONNX graph; see `folder.py`. Any
+            other name is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
         precision: of a built-in model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
         cache_dir: a folder of this program, where built graphs are kept.
         threads: maximum number of concurrent runs of the model; 0 uses all cores.
         allow_download: whether missing files may be downloaded from the hub.
         progress: called with a short text before each slow step.
+        options: what is set about a model in a folder.
 
     Raises:
-        ConfigurationError: the precision is unknown, or the extra is missing.
+        ConfigurationError: the precision is unknown, the extra is missing, or the model has no such options.
         EmbeddingError: the model's files are missing, wrong or unusable. The message says how to get them.
     """
     if precision not in PRECISIONS:
         raise ConfigurationError(f"the embedding precision {precision!r} is unknown; it must be int8 or fp32")
+    if is_folder_name(model):
+        # Imported here, because the default model needs no onnx to start.
+        from mnemon_server.embedding.folder import open_folder
+
+        return open_folder(model, options, threads=threads)
+    if options != _NO_OPTIONS:
+        raise ConfigurationError(
+            f"embedding_dimensions, embedding_query_prefix and embedding_passage_prefix must not be set for the model "
+            f"{model}; they are for models in a folder"
+        )
     if model == HASHING_MODEL:
         return HashingEmbedder()
     if (built_in := built_in_model(model)) is not None:
@@ -56,33 +70,9 @@ def open_embedder(
     return SentenceTransformersEmbedder(model, model_dir=model_dir, allow_download=allow_download, threads=threads)
 
 
-def prepare_model(
-    model: str,
-    *,
-    precision: Precision,
-    model_dir: Path | None,
-    cache_dir: Path,
-    allow_download: bool = True,
-    progress: Callable[[str], None] | None = None,
-) -> str:
-    """Does the slow work of the first start ahead of time, tries the model once, and returns its identity.
-
-    Raises:
-        ConfigurationError, EmbeddingError: see `open_embedder`.
-    """
-    embedder = open_embedder(
-        model,
-        precision=precision,
-        model_dir=model_dir,
-        cache_dir=cache_dir,
-        allow_download=allow_download,
-        progress=progress,
-    )
-    try:
-        embedder.embed(["ready"])
-        return embedder.model.identity
-    finally:
-        embedder.close()
+def is_folder_name(model: str) -> bool:
+    """Whether the name of a model is a path: absolute, or beginning with `./`, `../` or `~`."""
+    return model.startswith(("/", "./", "../", "~"))
 
 
 def _open_built_in(
@@ -95,7 +85,7 @@ def _open_built_in(
     allow_download: bool,
     progress: Callable[[str], None] | None,
 ) -> Embedder:
-    from mnemon_server.embedding.onnx import OnnxEmbedder
+    from mnemon_server.embedding.onnx import open_built_graph
 
     files = None if model_dir is None else find_model(model, model_dir, cache_dir)
     digest = files.digest if files else model.weights.sha256
@@ -104,12 +94,8 @@ def _open_built_in(
         files = files or find_model(model, None, cache_dir, allow_download=allow_download, progress=progress)
         cache = GraphCache(cache_dir, model)
         kept = cache.build(files, precision, progress), cache.tokenizer
-    return OnnxEmbedder(
-        *kept,
-        name=model.name,
-        revision=digest[:_REVISION_LENGTH],
-        precision=precision,
-        threads=threads,
+    return open_built_graph(
+        *kept, name=model.name, revision=digest[:_REVISION_LENGTH], precision=precision, threads=threads
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.built_in import MINILM
-from mnemon_server.embedding.factory import open_embedder, prepare_model
+from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.graph import build_encoder
 from safetensors.numpy import load_file
 
@@ -126,15 +126,6 @@ def test_a_graph_that_is_not_an_encoder_is_refused(weights_folder: Path, tmp_pat
     with pytest.raises(EmbeddingError, match="hidden states"):
         open_int8(tmp_path / "cache", tmp_path)
     assert not list((tmp_path / "cache").glob(".*")), "a partly written file was left behind"
-
-
-def test_preparing_downloads_everything_that_a_start_needs(weights_folder: Path, tmp_path: Path) -> None:
-    identity = prepare_model(MODEL, precision="int8", model_dir=None, cache_dir=tmp_path, allow_download=False)
-    built: list[str] = []
-    embedder = open_int8(tmp_path, built=built)
-    assert built == []
-    assert embedder.model.identity == identity
-    embedder.close()
 
 
 def test_the_short_name_means_the_same_model(model_cache: Path, int8_embedder: Embedder) -> None:

@@ -103,7 +103,7 @@ class RecordVectorStore:
         self._embedder = embedder
         self._applier = applier
         self._passages = PassageSearch(
-            records, lambda text: embedder.embed([text])[0], applier=applier, settings=search
+            records, lambda text: embedder.embed([embedder.model.as_query(text)])[0], applier=applier, settings=search
         )
 
     def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
@@ -111,7 +111,8 @@ class RecordVectorStore:
         document = Document(id, content, metadata or {})
         refuse(_document_violations(document))
         spans = self._embedder.split(content)
-        vectors = self._embedder.embed([content[span.start : span.end] for span in spans])
+        texts = [content[span.start : span.end] for span in spans]
+        vectors = self._embedder.embed(self._embedder.model.as_passages(texts))
         passages = [PassageInput(span.start, span.end, vector) for span, vector in zip(spans, vectors, strict=True)]
         self._records.put_document(DocumentWrite(document=normalised(document), passages=passages)).result()
 

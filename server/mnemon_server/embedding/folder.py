@@ -1,0 +1,194 @@
+"""Opens any model of which a folder holds the ONNX graph, the tokenizer and the configuration."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding.base import EmbeddingModel, ModelOptions, Vectors
+from mnemon_server.embedding.encoder import INPUTS, INTEGERS, Encoder, Pool, first_token, last_token, mean_of_tokens
+from mnemon_server.embedding.files import sha256_of
+from mnemon_server.embedding.folder_settings import FolderSettings, read_folder_settings
+from mnemon_server.embedding.onnx import OnnxEmbedder
+from mnemon_server.embedding.onnx_session import open_session
+from mnemon_server.embedding.tokenizer import TextTokenizer
+
+GRAPHS = ("onnx/model.onnx", "model.onnx")
+_SENTENCE_OUTPUT = "sentence_embedding"
+_TOKEN_OUTPUTS = ("last_hidden_state", "token_embeddings")
+_POOLS: dict[str, Pool] = {"cls": first_token, "mean": mean_of_tokens, "lasttoken": last_token}
+_TEXT_RANK, _TOKEN_RANK = 2, 3
+_PASSAGE_TOKENS_MIN = 32
+_TRIAL_TEXTS = ("a", "An unusual 12-word text, with numbers: 3.14159, and a question, isn't it?")
+_SAME_COSINE = 0.9999
+"""Below it, the vector of a text depends on the others of a batch."""
+
+_REVISION_LENGTH = 16
+_PARSED_BYTES_MAX = 256 << 20
+
+
+def open_folder(model: str, options: ModelOptions, *, threads: int = 0) -> OnnxEmbedder:
+    """Opens the model in a folder. It is tried on two texts.
+
+    Args:
+        model: the folder, or the path of one of several graphs in it, such as `folder/onnx/model_quantized.onnx`.
+        options: what is set instead of the folder's configuration.
+        threads: see OnnxEmbedder.
+
+    Raises:
+        EmbeddingError: a file is missing, or not as it must be. The message names it.
+    """
+    folder, graph = _find(Path(model).expanduser().absolute())
+    settings = _with_options(read_folder_settings(folder), options)
+    tokenizer = _open_tokenizer(folder / "tokenizer.json", settings)
+    session = _open_session(graph)
+    padding = tokenizer.id_of(settings.padding_token) if settings.padding_token else None
+    output, pool = _output(session, settings, graph, folder)
+    encoder = Encoder(session, output, tokenizer.padding_id if padding is None else padding, pool, settings.dimension)
+    vectors, differs = _try(encoder, tokenizer, graph)
+    # Without the weights in other files. A large graph holds all of them itself.
+    parsed = onnx.load(graph, load_external_data=False) if graph.stat().st_size <= _PARSED_BYTES_MAX else None
+    if settings.dimension is not None and vectors.shape[1] < settings.dimension:
+        raise EmbeddingError(
+            f"{graph} makes vectors of {vectors.shape[1]} numbers, of which {settings.dimension} cannot be kept; set "
+            "embedding_dimensions (or truncate_dim in config_sentence_transformers.json) to at most that."
+        )
+    files = [graph, *(graph.parent / name for name in _other_weights(parsed)), folder / "tokenizer.json"]
+    recorded = EmbeddingModel(
+        name=folder.name,
+        revision=_digest(files, settings, output)[:_REVISION_LENGTH],
+        precision=graph.stem,
+        dimension=int(vectors.shape[1]),
+        tokens_max=_tokens_max(tokenizer, settings, folder),
+        query_prefix=settings.query_prefix,
+        passage_prefix=settings.passage_prefix,
+    )
+    one_by_one = differs or _scales_together(parsed)
+    return OnnxEmbedder(encoder, tokenizer, recorded, threads=threads, one_by_one=one_by_one)
+
+
+def _find(path: Path) -> tuple[Path, Path]:
+    """The folder and its graph."""
+    if path.suffix == ".onnx":
+        if not path.is_file():
+            raise EmbeddingError(f"The embedding model {path} does not exist.")
+        return (path.parent.parent if path.parent.name == "onnx" else path.parent), path
+    if not path.is_dir():
+        raise EmbeddingError(f"The embedding model {path} does not exist; it must be a folder with model.onnx.")
+    for name in GRAPHS:
+        if (path / name).is_file():
+            return path, path / name
+    others = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
+    advice = (
+        f"To use another one, set embedding_model to its path, such as {others[0]}." if others else
+        "Export the model to ONNX, for instance with `optimum-cli export onnx`."
+    )  # fmt: skip
+    raise EmbeddingError(f"The folder {path} has neither {' nor '.join(GRAPHS)}. {advice}")
+
+
+def _with_options(settings: FolderSettings, options: ModelOptions) -> FolderSettings:
+    chosen = {name: value for name, value in asdict(options).items() if value is not None}
+    return replace(settings, **chosen)
+
+
+def _open_tokenizer(path: Path, settings: FolderSettings) -> TextTokenizer:
+    if not path.is_file():
+        raise EmbeddingError(
+            f"{path} is missing. The tokenizer must be in the format of the tokenizers library; "
+            "`AutoTokenizer.from_pretrained(model).save_pretrained(folder)` writes it."
+        )
+    try:
+        return TextTokenizer(path, settings.sequence_max)
+    except Exception as error:  # the library raises plain exceptions
+        raise EmbeddingError(f"{path} cannot be read as a tokenizer: {error}") from error
+
+
+def _open_session(graph: Path) -> ort.InferenceSession:
+    try:
+        session = open_session(graph)
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        raise EmbeddingError(f"ONNX Runtime {ort.__version__} cannot run {graph}: {error}") from error
+    names = {value.name for value in session.get_inputs()}
+    if "input_ids" not in names or not names <= INPUTS.keys():
+        raise EmbeddingError(
+            f"{graph} has the inputs {', '.join(sorted(names))}; they must be input_ids and, if needed, "
+            f"{', '.join(name for name in INPUTS if name != 'input_ids')}."
+        )
+    for value in session.get_inputs():
+        if value.type not in INTEGERS:
+            raise EmbeddingError(f"The input {value.name} of {graph} is {value.type}; it must be of whole numbers.")
+    return session
+
+
+def _output(
+    session: ort.InferenceSession, settings: FolderSettings, graph: Path, folder: Path
+) -> tuple[str, Pool | None]:
+    """The output that is read, and how one vector is made of the tokens' vectors."""
+    outputs = {value.name: len(value.shape) for value in session.get_outputs()}
+    name = next((name for name in (_SENTENCE_OUTPUT, *_TOKEN_OUTPUTS) if name in outputs), None)
+    if name is None and len(outputs) == 1:
+        (name,) = outputs
+    if name is None or outputs[name] not in (_TEXT_RANK, _TOKEN_RANK):
+        raise EmbeddingError(
+            f"{graph} has the outputs {', '.join(f'{name} of {rank} axes' for name, rank in outputs.items())}; it must "
+            f"have {_SENTENCE_OUTPUT} (text, number) or {' or '.join(_TOKEN_OUTPUTS)} (text, token, number)."
+        )
+    if outputs[name] == _TEXT_RANK:
+        return name, None
+    if settings.pooling is None:
+        raise EmbeddingError(
+            f"{folder / 'modules.json'} is missing or names no module Pooling, so it is not known how the vectors of "
+            "tokens become that of a text. Copy modules.json and 1_Pooling/config.json from the original model."
+        )
+    return name, _POOLS[settings.pooling]
+
+
+def _try(encoder: Encoder, tokenizer: TextTokenizer, graph: Path) -> tuple[Vectors, bool]:
+    """The vectors of two texts, and whether they differ if the texts are computed together."""
+    tokens = [tokenizer.cut(encoding) for encoding in tokenizer.encode(_TRIAL_TEXTS)]
+    try:
+        alone = np.concatenate([encoder.run([each]) for each in tokens])
+        together = encoder.run(tokens)
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        raise EmbeddingError(f"{graph} failed on a first text: {error}") from error
+    if alone.ndim != _TEXT_RANK or alone.shape != together.shape:
+        raise EmbeddingError(f"{graph} makes arrays of shape {alone.shape}; they must be (text, number).")
+    return alone, bool(np.einsum("ij,ij->i", alone, together).min() < _SAME_COSINE)
+
+
+def _tokens_max(tokenizer: TextTokenizer, settings: FolderSettings, folder: Path) -> int:
+    (prefix,) = tokenizer.encode([settings.passage_prefix])
+    left = settings.sequence_max - max(len(prefix.ids), tokenizer.special_tokens)
+    if left < _PASSAGE_TOKENS_MIN:
+        raise EmbeddingError(
+            f"The model in {folder} reads {settings.sequence_max} tokens, of which the passage prefix leaves "
+            f"{left} for a text; there must be at least {_PASSAGE_TOKENS_MIN}. Check max_seq_length in "
+            "sentence_bert_config.json and the prompts in config_sentence_transformers.json."
+        )
+    return left
+
+
+def _digest(files: Sequence[Path], settings: FolderSettings, output: str) -> str:
+    """A digest of all that determines the vectors of stored texts."""
+    used = {"pooling": settings.pooling, "sequence_max": settings.sequence_max, "output": output}
+    used["passage_prefix"] = settings.passage_prefix
+    parts = [*(sha256_of(file) for file in files), json.dumps(used, sort_keys=True)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _other_weights(model: onnx.ModelProto | None) -> list[str]:
+    """The names of the files to which a graph refers for its weights."""
+    tensors = [tensor for tensor in model.graph.initializer if uses_external_data(tensor)] if model else []
+    return sorted({ExternalDataInfo(tensor).location for tensor in tensors})
+
+
+def _scales_together(model: onnx.ModelProto | None) -> bool:
+    """Whether a graph rounds numbers by a scale of all texts of a batch."""
+    return model is not None and any(node.op_type.startswith("DynamicQuantize") for node in model.graph.node)
