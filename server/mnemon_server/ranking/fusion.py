@@ -89,12 +89,13 @@ class Fusion:
         vector_parts, keyword_parts = self._scaled(vector, vector), self._scaled(keyword, keyword)
         return Fused(weight * vector_parts + (1.0 - weight) * keyword_parts, vector_parts, keyword_parts)
 
-    def bound(self, query: str, vector: Floats, keyword: Floats, vector_max: float, keyword_max: float) -> float:
-        """The highest possible score of a further candidate whose parts are at most `vector_max` and `keyword_max`."""
+    def bounds(self, query: str, vector: Floats, keyword: Floats, vector_max: float, keyword_scores: Floats) -> Floats:
+        """The highest possible scores of further candidates with these keyword scores, and parts of at most
+        `vector_max` from their vectors.
+        """
         weight = self.weight(query)
-        by_meaning = self._scaled(np.array([vector_max]), vector)[0]
-        by_word = self._scaled(np.array([keyword_max]), keyword)[0]
-        return float(weight * by_meaning + (1.0 - weight) * by_word)
+        by_meaning = self._scaled(np.array([vector_max]), vector)
+        return weight * by_meaning + (1.0 - weight) * self._scaled(keyword_scores, keyword)
 
     def _scaled(self, values: Floats, among: Floats) -> Floats:
         """Transforms the values of a part as the method requires. Keeps their order."""

@@ -215,7 +215,7 @@ async def test_second_place_in_both_meaning_and_words_may_be_the_best_overall(tm
         rest = rng.normal(size=DIMENSION - 1)
         return (cosine, *(np.sqrt(1 - cosine**2) * rest / np.linalg.norm(rest)).tolist())
 
-    memories = [(f"nothing {i}", 0.7) for i in range(80)] + [(f"zebra {i}", 0.0) for i in range(1_100)]
+    memories = [(f"nothing {i}", 0.7) for i in range(600)] + [(f"zebra {i}", 0.0) for i in range(1_100)]
     memories.append(("zebra among a few more words than the others", 0.6))
     requests = [CreateMemory(memory=Memory("", text), embedding=toward_first_axis(cosine)) for text, cosine in memories]
     graph = GraphSettings(graph_min=500, tail_max=1)

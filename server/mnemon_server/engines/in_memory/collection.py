@@ -201,7 +201,7 @@ class InMemoryCollection:
             }
         return _scores(scores)
 
-    def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
+    def nearest_vectors(self, query: Vector, *, limit: int, exact: bool = True) -> Scores | None:
         """See RecordEngine."""
         return None
 

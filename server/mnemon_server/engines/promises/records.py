@@ -160,12 +160,12 @@ class RecordEngine(Protocol):
         others, usually by less than 0.001, and the answer says so.
         """
 
-    def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
+    def nearest_vectors(self, query: Vector, *, limit: int, exact: bool = True) -> Scores | None:
         """Up to `limit` passages nearest to the query, with their cosine similarity, best first.
 
         A graph or an approximate comparison proposes them, so the recall is slightly below 1. Passages that are not yet
-        in the graph are compared one by one. Scores are exact. Returns None if a full scan is cheaper, or if the
-        engine can only scan.
+        in the graph are compared one by one. Unless `exact`, scores may be rounded, see `scan_vectors`. Returns None if
+        a full scan is cheaper, or if the engine can only scan.
         """
 
     def vector_usage(self) -> VectorUsage:

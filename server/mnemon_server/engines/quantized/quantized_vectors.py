@@ -143,18 +143,23 @@ class QuantizedVectors:
         joined = np.concatenate([known.scores, scores[others]])
         return Scores(np.concatenate([known.passage_ids, ids[others]]), joined, rounded=bool(others.any()))
 
-    def nearest(self, query: Vector, limit: int) -> Scores:
-        """Up to `limit` vectors nearest to the query, best first, with exact scores."""
+    def nearest(self, query: Vector, limit: int, *, exact: bool = True) -> Scores:
+        """Up to `limit` vectors nearest to the query, best first. Scores are exact, or rounded if that is enough and
+        the rounded components are held.
+        """
         views = self._views
         with_codes = all(view.has_codes for view in views)
         wanted = max(PROPOSED_MIN if with_codes else PROPOSED_BY_SIGNS, OVERFETCH * limit)
         rows = self._propose(views, query, wanted)
-        ids = _ids(views, rows)
+        found = Scores(_ids(views, rows), np.empty(0))
         if with_codes:
-            ids = ids[_best_rows(self._similarities(views, rows, query), limit + SPARE)]
-        exact = self._score(query, ids)
-        order = np.argsort(-exact.scores, kind="stable")[:limit]
-        return Scores(exact.passage_ids[order], exact.scores[order])
+            scores = self._similarities(views, rows, query)
+            best = _best_rows(scores, limit + SPARE)
+            found = Scores(found.passage_ids[best], scores[best], rounded=True)
+        if exact or not with_codes:
+            found = self._score(query, found.passage_ids)
+        order = np.argsort(-found.scores, kind="stable")[:limit]
+        return Scores(found.passage_ids[order], found.scores[order], found.rounded)
 
     def usage(self) -> VectorUsage:
         """How the vectors are held."""

@@ -209,9 +209,9 @@ class SQLiteCollection:
         """See RecordEngine."""
         return self._mutations.vectors.scan(query, among, exact=exact)
 
-    def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
+    def nearest_vectors(self, query: Vector, *, limit: int, exact: bool = True) -> Scores | None:
         """See RecordEngine."""
-        return self._mutations.vectors.nearest(query, limit)
+        return self._mutations.vectors.nearest(query, limit, exact=exact)
 
     def vector_usage(self) -> VectorUsage:
         """See RecordEngine."""

@@ -114,9 +114,11 @@ class VectorScanner:
         unheld = id_array(np.setdiff1d(ids, scores.passage_ids))
         return _joined([scores, self._scan_file(connection, self._among, (unheld,), query)])
 
-    def nearest(self, query: Vector, limit: int) -> Scores | None:
+    def nearest(self, query: Vector, limit: int, *, exact: bool = True) -> Scores | None:
         """See RecordEngine.nearest_vectors."""
         held = self._held
+        if isinstance(held, QuantizedVectors):
+            return held.nearest(query, limit, exact=exact)
         return None if held is None else held.nearest(query, limit)
 
     def usage(self) -> VectorUsage:

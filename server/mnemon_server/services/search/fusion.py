@@ -14,7 +14,8 @@ class LeftOut:
     """Upper bounds for the scores of the passages that were not compared, 0 to 1."""
 
     vector_max: float
-    keyword_max: float
+    keyword_scores: NDArray[np.float64]
+    """Of those with the best words, best first; the last one is the highest of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class FusedScores:
     vector_parts: NDArray[np.float64]
     """What the vector scores contribute to the scores; `keyword_parts` is the same for the keyword scores."""
     keyword_parts: NDArray[np.float64]
-    left_out_max: float
-    """No passage that was left out scores higher."""
+    left_out: NDArray[np.float64]
+    """The highest score that each passage of LeftOut may have."""
 
 
 def fuse(
@@ -46,9 +47,9 @@ def fuse(
     vector_scores: NDArray[np.float64] = np.clip(cosines, 0.0, 1.0)
     np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
     fused = fusion.fuse(query, vector_scores, keyword_scores)
-    bound = 1.0
+    bounds = np.ones(1)
     if left_out is not None:
-        bound = fusion.bound(query, vector_scores, keyword_scores, left_out.vector_max, left_out.keyword_max)
+        bounds = fusion.bounds(query, vector_scores, keyword_scores, left_out.vector_max, left_out.keyword_scores)
     return FusedScores(
         passage_ids=passage_ids,
         scores=fused.scores,
@@ -57,7 +58,7 @@ def fuse(
         cosines=cosines,
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,
-        left_out_max=bound,
+        left_out=bounds,
     )
 
 

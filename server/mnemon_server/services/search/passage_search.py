@@ -34,7 +34,17 @@ GRAPH_WIDENING = 8
 GRAPH_HITS_MAX = 8_192
 """If more proposals are needed, comparing all candidates is cheaper."""
 
-KEYWORD_HITS_MAX = 1_000
+HYBRID_WIDENING = 8
+"""A hybrid search compares this many times as many of the nearest: then few of those with the best words can rival
+them.
+"""
+
+WORD_HITS_MIN, WORD_HITS_MAX = 1_000, 8_000
+"""How many of the passages with the best words a hybrid search compares at first, and at most."""
+
+ROUNDING = 0.002
+"""How far rounding may lower a score."""
+
 SPARE_PASSAGES = 8
 """How many more passages than documents are looked up, since several passages may be of the same document."""
 
@@ -64,6 +74,10 @@ class _Choice:
     places: dict[str, tuple[int, PassageLocation]]
     candidates: int
     """The number of passages that match the filter; if it was applied afterwards, only among those looked at."""
+
+    def shown_scores(self) -> NDArray[np.float64]:
+        """The scores of the documents, best first."""
+        return self.ranking.scores[[row for row, _ in self.places.values()]]
 
     def scored(self) -> list[ScoredPlace]:
         """The places with their scores."""
@@ -181,36 +195,62 @@ class PassageSearch:
             plan = _Plan(len(among), among, None, plan.keywords)
         return self._choose(query, plan, self._scan(query, plan, vector, plan.among, exact=True, degraded=degraded))
 
-    # Proposals of the graph of the records
+    # Proposals of the records
 
     def _propose_from_records(self, query: PassageQuery, plan: _Plan, vector: Vector) -> _Choice | None:
-        """The choice from the graph's proposals; None if there is no graph, or if they are not enough."""
+        """The choice from what the records propose; None if they propose nothing, or not enough."""
         for widening in (1, GRAPH_WIDENING, GRAPH_WIDENING**2):
-            ranking = self._rank_nearest(query, plan, vector, widening)
-            if ranking is None:
+            choice = self._choose_nearest(query, plan, vector, widening)
+            if choice is None:
                 return None
-            choice = self._choose(query, plan, ranking)
-            if _is_enough(query, choice, is_last=widening > 1):
+            if _is_enough(query, choice, is_last=widening > 1 or plan.keywords is not None):
                 return choice
             if widening > 1 and GRAPH_WIDENING * len(choice.places) < query.limit:
                 return None
         return None
 
-    def _rank_nearest(self, query: PassageQuery, plan: _Plan, vector: Vector, widening: int) -> Ranking | None:
+    def _choose_nearest(self, query: PassageQuery, plan: _Plan, vector: Vector, widening: int) -> _Choice | None:
         limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
-        near = self._records.nearest_vectors(vector, limit=limit) if limit <= GRAPH_HITS_MAX else None
+        if plan.keywords is not None:
+            limit *= HYBRID_WIDENING
+        if limit > GRAPH_HITS_MAX:
+            return None
+        near = self._records.nearest_vectors(vector, limit=limit, exact=plan.keywords is None)
         if near is None:
             return None
-        left_out_max = float(near.scores[-1]) if len(near.scores) == limit else 0.0
+        left_out_max = max(float(near.scores[-1]), 0.0) if len(near.scores) == limit else 0.0
         if plan.keywords is None:
-            return by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max)
-        words = best(plan.keywords, widening * KEYWORD_HITS_MAX)
-        word_left_out_max = float(words.scores[-1]) if len(words.scores) < len(plan.keywords.scores) else 0.0
-        proposed = np.union1d(near.passage_ids, words.passage_ids)
-        if plan.among is not None:
-            proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
-        left_out = LeftOut(max(left_out_max, 0.0), word_left_out_max)
-        return self._scan(query, plan, vector, proposed, exact=False, left_out=left_out)
+            return self._choose(query, plan, by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max))
+        words = best(plan.keywords, widening * WORD_HITS_MAX)
+        behind = words.scores[-1] if len(words.scores) < len(plan.keywords.scores) else 0.0
+
+        def ranked(count: int) -> Ranking:
+            proposed = np.union1d(near.passage_ids, words.passage_ids[:count])
+            if plan.among is not None:
+                proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
+            left_out = LeftOut(left_out_max, np.append(words.scores[count:], behind))
+            return self._scan(query, plan, vector, proposed, exact=False, left_out=left_out)
+
+        return self._choose_among_rivals(query, plan, ranked)
+
+    def _choose_among_rivals(self, query: PassageQuery, plan: _Plan, ranked: Callable[[int], Ranking]) -> _Choice:
+        """The choice from a ranking with so many of the passages with the best words that no other one can be as good.
+
+        Most of them are too far from the query, so few are compared before it is known how good the best are.
+        """
+        count = WORD_HITS_MIN
+        ranking = ranked(count)
+        shown = ranking.scores[ranking.top(query.limit)]
+        rivals = _rivals(query, ranking, shown)
+        while True:
+            if rivals:
+                count += rivals
+                ranking = ranked(count)
+            choice = self._choose(query, plan, ranking)
+            # More if some of the best passages are of the same document, or do not pass the filter.
+            rivals = _rivals(query, choice.ranking, choice.shown_scores())
+            if not rivals:
+                return choice
 
     # Proposals of the vector index
 
@@ -242,7 +282,7 @@ class PassageSearch:
         if pending is None:
             return None
         near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
-        words = best(plan.keywords or NOTHING, KEYWORD_HITS_MAX).passage_ids
+        words = best(plan.keywords or NOTHING, WORD_HITS_MIN).passage_ids
         proposed = np.unique(np.concatenate([near, pending, words]))
         return proposed if plan.among is None else np.intersect1d(proposed, plan.among, assume_unique=True)
 
@@ -337,10 +377,16 @@ class PassageSearch:
 
 def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
     """Whether no better passage can have been left out; in the last round, whether the choice has enough documents."""
-    ranking = choice.ranking
-    if max(ranking.left_out_max, 0.0) < query.min_score:
+    left_out_max = float(choice.ranking.left_out[0])
+    if max(left_out_max, 0.0) < query.min_score:
         return True
     if len(choice.places) < query.limit:
         return False
-    worst: NDArray[np.float64] = ranking.scores[[row for row, _ in choice.places.values()]].min()
-    return is_last or float(worst) >= ranking.left_out_max
+    return is_last or float(choice.shown_scores().min()) >= left_out_max
+
+
+def _rivals(query: PassageQuery, ranking: Ranking, shown: NDArray[np.float64]) -> int:
+    """How many of the passages that were left out, from the first on, may belong among the shown ones."""
+    worst = float(shown.min()) if len(shown) == query.limit else 0.0
+    # Behind the last one are those that are never compared.
+    return int(np.count_nonzero(ranking.left_out[:-1] > max(worst - ROUNDING, query.min_score)))

@@ -1,7 +1,7 @@
 """Scored passages, and the selection of the best."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ class Ranking:
     """Whether all candidates were compared."""
     scanned: int = 0
     degraded: str = ""
-    left_out_max: float = 1.0
-    """No passage that was left out scores higher."""
+    left_out: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))
+    """The highest scores that passages may have that were left out, best first."""
     vector_parts: NDArray[np.float64] | None = None
     """What the cosines contribute to the scores, 0 to 1; None if they are not part of the scores."""
     keyword_parts: NDArray[np.float64] | None = None
@@ -50,7 +50,7 @@ def by_meaning(found: Scores, *, exact: bool, scanned: int, degraded: str = "", 
         exact=exact,
         scanned=scanned,
         degraded=degraded,
-        left_out_max=left_out_max,
+        left_out=np.array([left_out_max]),
         vector_parts=np.clip(found.scores, 0.0, 1.0),
     )
 
@@ -88,7 +88,7 @@ def by_both(
         exact=exact,
         scanned=len(near.passage_ids),
         degraded=degraded,
-        left_out_max=fused.left_out_max,
+        left_out=fused.left_out,
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,
     )
