@@ -4,7 +4,7 @@ import errno
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -13,7 +13,7 @@ from mnemon_server.engines.timeline.format.files import AppendFile, Files, ReadF
 
 SECTOR = 512
 
-Operation = Literal["create", "append", "sync", "truncate", "rename", "unlink", "sync_folder", "pread"]
+Operation = Literal["create", "append", "sync", "truncate", "rename", "unlink", "sync_folder", "pread", "overwrite"]
 
 
 class PowerCutError(Exception):
@@ -23,10 +23,10 @@ class PowerCutError(Exception):
 class FaultyFiles:
     """A folder whose files and entries each have a volatile image, which is read, and a durable one.
 
-    `fail` names the call that fails, counted from 1 for each kind of operation. A failing `append` writes half of its
-    bytes. What a failing `sync` should have written stays readable but never reaches the disk. `crash` is a power cut:
-    synced bytes stay, and so do random whole sectors of the other writes and a random number of the first changes to
-    the folder.
+    `fail` names the call that fails, counted from 1 for each kind of operation. A failing `append` or `overwrite`
+    writes half of its bytes. What a failing `sync` should have written stays readable but never reaches the disk.
+    `crash` is a power cut: synced bytes stay, and so do random whole sectors of the other writes and a random number of
+    the first changes to the folder.
     """
 
     def __init__(self) -> None:
@@ -82,6 +82,23 @@ class FaultyFiles:
         del uncached
         return _ReadFile(self, name, self.inode(name))
 
+    def overwrite(self, name: str, pieces: Sequence[tuple[int, bytes]]) -> None:
+        inode = self.inode(name)
+        with translated("overwrite", name):
+            for offset, data in pieces:
+                try:
+                    self.check("overwrite")
+                except OSError:
+                    inode.write_at(offset, data[: len(data) // 2])
+                    raise
+                inode.write_at(offset, data)
+            try:
+                self.check("sync")
+            except OSError:
+                inode.forget()
+                raise
+            inode.sync()
+
     def rename(self, old: str, new: str) -> None:
         with self._call("rename", old):
             if old not in self._entries:
@@ -134,8 +151,11 @@ class Inode:
         self._pending: list[tuple[int, bytes | None]] = []
 
     def write(self, data: bytes) -> None:
-        self._pending.append((len(self.data), data))
-        self.data += data
+        self.write_at(len(self.data), data)
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        self._pending.append((offset, data))
+        _place(self.data, offset, data)
 
     def cut(self, size: int) -> None:
         self._pending.append((size, None))

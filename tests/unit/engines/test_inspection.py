@@ -16,6 +16,7 @@ from mnemon.v1.episodic_pb2 import EpisodicEvent
 from mnemon_server.cli import cli
 from mnemon_server.engines.timeline.format import segment_reader
 from mnemon_server.engines.timeline.format.files import OsFiles, ReadFile
+from mnemon_server.engines.timeline.format.frames import FRAME_OVERHEAD, erased_frame
 from mnemon_server.engines.timeline.format.inspection import find_segments, inspect_segment
 from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES, SegmentHeader, epoch_digest
 from mnemon_server.engines.timeline.format.salvage import Salvage, salvage_frames
@@ -102,6 +103,22 @@ def test_damage_is_printed_with_its_exact_bytes_and_neighbours(timeline: Timelin
     (damage,) = told["segments"][0]["damages"]
     assert (code, told["sound"], told["segments"][0]["lost_count"]) == (1, False, 1)
     assert (damage["start"], damage["end"], damage["after_sequence"], damage["before_sequence"]) == (start, end, 39, 41)
+
+
+def test_erased_events_are_counted_and_are_no_damage_unless_a_byte_of_them_changes(timeline: Timeline) -> None:
+    start, end = timeline.offset(timeline.first, 40), timeline.offset(timeline.first, 41)
+    frame = erased_frame(header().seed, start, 40, end - start - FRAME_OVERHEAD)
+    OsFiles(timeline.first.parent).overwrite(timeline.first.name, [(start, frame)])
+    code, printed = run("verify", timeline.folder)
+    assert (code, printed) == (0, "3 segments, 169 events; 0 segments are damaged\n")
+    assert "erased     1\n" in run("inspect", timeline.first)[1]
+    assert run_json("inspect", timeline.first)[1]["segments"][0]["erased_count"] == 1
+    content = timeline.first.read_bytes()
+    for place in range(start, end):
+        flip(timeline.first, place)
+        code, told = run_json("inspect", timeline.first)
+        assert (code, told["segments"][0]["event_count"]) == (1, 99), place
+        timeline.first.write_bytes(content)
 
 
 def test_any_flipped_byte_of_a_sealed_segment_ends_with_exit_code_1(timeline: Timeline) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -99,6 +100,12 @@ class Files(Protocol):
         """
         ...
 
+    def overwrite(self, name: str, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Writes pieces at their offsets within an existing file, durably. After an error, any part of them may have
+        been written, and no other byte has changed.
+        """
+        ...
+
     def rename(self, old: str, new: str) -> None:
         """Renames a file, replacing any file with the new name. Durable after `sync_folder`."""
         ...
@@ -145,6 +152,18 @@ class OsFiles:
     def open_read(self, name: str, *, uncached: bool = False) -> ReadFile:
         with translated("open", name):
             return _OsReadFile(self._folder / name, uncached=uncached)
+
+    def overwrite(self, name: str, pieces: Sequence[tuple[int, bytes]]) -> None:
+        with translated("overwrite", name):
+            descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                for offset, data in pieces:
+                    done = 0
+                    while done < len(data):
+                        done += os.pwrite(descriptor, data[done:], offset + done)
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
         with translated("rename", old):

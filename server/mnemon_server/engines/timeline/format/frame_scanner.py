@@ -61,7 +61,7 @@ class FrameScanner:
         return header, parse_body(header, self._data, position)
 
     def events(self, offset: int) -> Iterator[Frame]:
-        """Yields every event from `offset` to the end, or to the first frame that is not an event.
+        """Yields every event from `offset` to the end, or to the first frame of another kind. Includes erased events.
 
         Raises:
             FrameError: after the last yielded event, no complete frame starts, or its sequence does not increase.
@@ -72,11 +72,11 @@ class FrameScanner:
             run = self.events_from(offset, last)
             if not run:
                 header, body = self.frame_at(offset)
-                if header.type is not FrameType.EVENT:
+                if not header.type.is_of_event:
                     return
                 if header.sequence <= last:
                     raise FrameError(f"event {header.sequence} follows event {last}")
-                run = [Frame(header.sequence, body, offset)]
+                run = [Frame(header.sequence, body, offset, header.type is FrameType.ERASED)]
             yield from run
             offset, last = run[-1].end, run[-1].sequence
 

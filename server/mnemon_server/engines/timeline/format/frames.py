@@ -34,8 +34,15 @@ class FrameType(IntEnum):
     """The content of a frame's body."""
 
     EVENT = 1
+    ERASED = 2
+    """A removed event: its frame with a body of zeros."""
     INDEX = 14
     FOOTER = 15
+
+    @property
+    def is_of_event(self) -> bool:
+        """Whether the frame is or was that of an event."""
+        return self in (FrameType.EVENT, FrameType.ERASED)
 
 
 class Frame(NamedTuple):
@@ -45,6 +52,8 @@ class Frame(NamedTuple):
     body: bytes
     offset: int
     """Offset of the frame in the file."""
+    is_erased: bool = False
+    """Whether the event was removed, and its body overwritten with zeros."""
 
     @property
     def end(self) -> int:
@@ -79,6 +88,11 @@ def frame_parts(seed: int, offset: int, kind: FrameType, sequence: int, body: by
     bound = _BOUND_HEADER.pack(seed, offset, FRAME_MAGIC, FRAME_VERSION, kind, length, sequence)
     checksum = value(bound)
     return bound[_PLACE.size :] + _CHECKSUM.pack(checksum), body, _CHECKSUM.pack(extend(checksum, body))
+
+
+def erased_frame(seed: int, offset: int, sequence: int, length: int) -> bytes:
+    """The frame that replaces that of a removed event with a body of this length."""
+    return b"".join(frame_parts(seed, offset, FrameType.ERASED, sequence, bytes(length)))
 
 
 def encode_events(

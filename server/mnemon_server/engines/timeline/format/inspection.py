@@ -41,8 +41,11 @@ class SegmentReport:
     header: SegmentHeader | None = None
     footer: Footer | None = None
     event_count: int = 0
-    """Sequences of the intact events."""
+    """The number of intact events."""
+    erased_count: int = 0
+    """The number of events that were removed and overwritten."""
     first_sequence: int | None = None
+    """Sequences of the intact events."""
     last_sequence: int | None = None
     damages: tuple[Damage, ...] = ()
     torn: Damage | None = None
@@ -58,7 +61,7 @@ class SegmentReport:
     @property
     def lost_count(self) -> int | None:
         """How many events of a sealed file were lost; None if their original number is unknown."""
-        return self.footer.event_count - self.event_count if self.footer else None
+        return self.footer.event_count - self.event_count - self.erased_count if self.footer else None
 
 
 def inspect_segment(path: Path) -> SegmentReport:
@@ -127,6 +130,7 @@ def as_json(report: SegmentReport) -> dict[str, Any]:
             "sha256": footer.sha256.hex(),
         },
         "event_count": report.event_count,
+        "erased_count": report.erased_count,
         "first_sequence": report.first_sequence,
         "last_sequence": report.last_sequence,
         "lost_count": report.lost_count,
@@ -158,6 +162,7 @@ def _inspect(path: Path) -> SegmentReport:
         header=salvage.header,
         footer=salvage.footer,
         event_count=len(salvage.sequences),
+        erased_count=len(salvage.erased),
         first_sequence=salvage.sequences[0] if salvage.sequences else None,
         last_sequence=salvage.sequences[-1] if salvage.sequences else None,
         damages=damages,
@@ -177,7 +182,7 @@ def _problem_of_whole(reader: SegmentReader, salvage: Salvage) -> str:
     if salvage.footer is None or salvage.damages:
         return ""
     try:
-        reader.verify()
+        reader.verify(erased=None)
     except SegmentDamagedError as error:
         return error.problem
     return ""
@@ -221,6 +226,8 @@ def _lines(report: SegmentReport) -> Iterator[str]:
         yield f"events     {report.event_count:,}, sequences {report.first_sequence} to {report.last_sequence}"
     elif header:
         yield "events     none"
+    if report.erased_count:
+        yield f"erased     {report.erased_count:,}"
     if footer:
         yield f"times      {_time(footer.min_time_us)} to {_time(footer.max_time_us)}"
         yield f"index      {footer.index_length:,} bytes"

@@ -49,6 +49,8 @@ class Salvage:
     """Ascending offsets of the intact events, for `SegmentReader.read_many`."""
     sequences: "array[int]" = field(default_factory=lambda: array("Q"))
     """Sequences of the same events."""
+    erased: "array[int]" = field(default_factory=lambda: array("Q"))
+    """Sequences of events that were erased, whose frames are intact."""
     damages: list[Damage] = field(default_factory=list)
     """The damages in file order."""
     footer: Footer | None = None
@@ -111,7 +113,7 @@ class _Walk:
                 self.open_damage(offset, str(error))
                 offset = self._next_frame(offset)
             else:
-                self._close_damage(offset, header.sequence if header.type is FrameType.EVENT else None)
+                self._close_damage(offset, header.sequence if header.type.is_of_event else None)
                 self._take(header, offset)
                 offset += FRAME_OVERHEAD + header.length
         self._close_damage(self._found.size, None)
@@ -129,7 +131,7 @@ class _Walk:
     def _sound_frame(self, offset: int) -> FrameHeader:
         header, body = self._frames.frame_at(offset)
         last = self._last or 0
-        if header.sequence < last or (header.type is FrameType.EVENT and header.sequence == last):
+        if header.sequence < last or (header.type.is_of_event and header.sequence == last):
             raise FrameError(f"event {header.sequence} follows event {last}")
         if header.type is FrameType.FOOTER:
             self._check_footer(header, body, offset)
@@ -144,12 +146,15 @@ class _Walk:
         self._found.footer = footer
 
     def _take(self, header: FrameHeader, offset: int) -> None:
-        if header.type is FrameType.EVENT:
+        if not header.type.is_of_event:
+            self._found.was_sealed = True
+            return
+        self._last = header.sequence
+        if header.type is FrameType.ERASED:
+            self._found.erased.append(header.sequence)
+        else:
             self._found.offsets.append(offset)
             self._found.sequences.append(header.sequence)
-            self._last = header.sequence
-        else:
-            self._found.was_sealed = True
 
     def _take_run(self, run: list[Frame]) -> None:
         self._close_damage(run[0].offset, run[0].sequence)

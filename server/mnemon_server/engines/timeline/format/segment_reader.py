@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 from types import TracebackType
@@ -149,13 +149,16 @@ class SegmentReader:
         return sorted(close_runs(sorted(place)), key=lambda run: min(map(place.__getitem__, run)))
 
     def frames(self, from_offset: int = HEADER_BYTES, to: int | None = None) -> Iterator[Frame]:
-        """Yields every event from `from_offset` to `to`, which must both be frame boundaries.
+        """Yields every event from `from_offset` to `to`, which must both be frame boundaries, without erased ones.
 
         Without `to`, it continues to the end of the file, and checks index and footer if there are any.
 
         Raises:
             SegmentDamagedError: at the first damaged byte.
         """
+        return (frame for frame in self._frames(from_offset, to) if not frame.is_erased)
+
+    def _frames(self, from_offset: int, to: int | None) -> Iterator[Frame]:
         end = self.size() if to is None else to
         offset = from_offset
         try:
@@ -198,12 +201,14 @@ class SegmentReader:
             offset += len(chunk)
         return digest
 
-    def verify(self, sha256: bytes | None = None) -> Footer:
+    def verify(self, sha256: bytes | None = None, *, erased: Collection[int] | None = ()) -> Footer:
         """Reads a whole sealed file; returns its footer.
 
         Args:
             sha256: the expected SHA-256 of everything before the footer. If it matches, the file is byte for byte what
                 was sealed, and frames are not checked. If it is None, every frame is checked, too.
+            erased: the events that may have been erased since; None allows any. If one was, the SHA-256 can no longer
+                match, and every frame is checked instead.
 
         Raises:
             SegmentDamagedError: at the first damaged byte, or at the footer if all frames are intact but the SHA-256
@@ -215,10 +220,19 @@ class SegmentReader:
         end = self.size() - FOOTER_BYTES
         found = self.prefix_digest(end).digest()
         if sha256 is None or not found == sha256 == footer.sha256:
-            self._verify_frames(footer)
-            if found != footer.sha256 or sha256 not in (None, found):
+            is_changed = self._verify_frames(footer, erased)
+            if sha256 not in (None, footer.sha256) or (found != footer.sha256 and not is_changed):
                 raise SegmentDamagedError(self._name, end, "the SHA-256 of the data before the footer is wrong")
         return footer
+
+    def check_identity(self, seed: int, sha256: bytes | None) -> None:
+        """Compares header and footer with what is known of the file. Reads nothing else.
+
+        Raises:
+            SegmentDamagedError: it is not the file that was sealed.
+        """
+        if self.header.seed != seed or self.footer.sha256 != sha256:
+            raise SegmentDamagedError(self._name, 0, "it is not the file that was sealed")
 
     def salvage(self) -> Salvage:
         """All intact events and all damaged ranges. Continues after damage.
@@ -311,11 +325,18 @@ class SegmentReader:
             raise SegmentDamagedError(self._name, offset, "no event starts here")
         self.index()
 
-    def _verify_frames(self, footer: Footer) -> None:
+    def _verify_frames(self, footer: Footer, erased: Collection[int] | None) -> bool:
+        """Returns whether events were erased."""
         count = first = last = 0
-        for frame in self.frames():
+        is_changed = False
+        for frame in self._frames(HEADER_BYTES, None):
             count += 1
             first = first or frame.sequence
             last = frame.sequence
+            if frame.is_erased:
+                is_changed = True
+                if erased is not None and last not in erased:
+                    raise SegmentDamagedError(self._name, frame.offset, f"event {last} is erased, but was not removed")
         if (count, first, last) != (footer.event_count, footer.first_sequence, footer.last_sequence):
             raise SegmentDamagedError(self._name, footer.events_end, "the footer's event count is wrong")
+        return is_changed

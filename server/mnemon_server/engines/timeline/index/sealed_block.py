@@ -151,6 +151,18 @@ class SealedBlock:
             importances=columns.importances[order],
         )
 
+    def frames_of(self, sequences: Iterable[int], events_end: int) -> list[tuple[int, int, int]]:
+        """Sequence, offset and size of the frames of those given events that it has, in the order of the file.
+
+        It must have all events of the file, also those that are dead. `events_end` is where the last one ends.
+        """
+        wanted = np.fromiter(sequences, np.int64) - self.segment_id
+        positions = np.flatnonzero(rows_numbered(self.columns.deltas, wanted))
+        starts = np.sort(self.columns.offsets).astype(np.int64)
+        offsets = np.sort(self.offsets(positions))
+        sizes = np.append(starts, events_end)[starts.searchsorted(offsets, "right")] - offsets
+        return list(zip(np.sort(self.sequences(positions)).tolist(), offsets.tolist(), sizes.tolist(), strict=True))
+
     def all_sequences(self) -> list[int]:
         """The ascending sequences of all events, including dead ones."""
         sequences: list[int] = (np.sort(self.columns.deltas) + np.int64(self.segment_id)).tolist()

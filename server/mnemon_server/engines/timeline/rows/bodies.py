@@ -97,13 +97,16 @@ class BodyReader:
             self._read_sealed(refs, bodies, bytes_max)
 
     def _find_again(self, missing: Sequence[EventRef]) -> list[EventRef]:
-        """The current references of these events. Segments in which one is still at the same place are repaired
+        """The current references of these events. Segments in which all are still at the same place are repaired
         first.
         """
         before = set(missing)
         sequences = [ref.sequence for ref in missing]
         found = self._index.locate(sequences)
-        if damaged := {ref.segment_id for ref in found if ref.offset != NO_OFFSET and ref in before}:
+        # Events that cannot be read may have been erased. The others are then read again without them.
+        removed = {ref.segment_id for ref in before.difference(found)}
+        damaged = {ref.segment_id for ref in found if ref.offset != NO_OFFSET and ref in before} - removed
+        if damaged:
             for segment_id in sorted(damaged):
                 self._repair(segment_id)
             found = self._index.locate(sequences)

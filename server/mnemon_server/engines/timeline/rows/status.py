@@ -1,5 +1,6 @@
 """The status of the timeline, from the index, records.db and the maintenance thread."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import apsw
@@ -32,7 +33,7 @@ def status(
     index: TimelineIndex, reads: Reads, connections: Connections, maintenance: MaintenanceThread, texts: TextIndex
 ) -> TimelineStatus:
     """See Timeline.status."""
-    stored, problem = _stored(connections)
+    stored, problem = _stored(connections, maintenance)
     message = problem or maintenance.failure() or ""
     is_warm = maintenance.is_warm
     earliest, latest = reads.ends() if is_warm else (None, None)
@@ -65,26 +66,28 @@ def _state(message: str, *, is_warm: bool) -> TimelineState:
     return TimelineState.DEGRADED if message else TimelineState.READY
 
 
-def _stored(connections: Connections) -> tuple[_Stored, str]:
+def _stored(connections: Connections, maintenance: MaintenanceThread) -> tuple[_Stored, str]:
     """The part from records.db, and its problem; defaults and the problem if it cannot be read."""
     problem = connections.failure() or ""
     try:
         with connections.lend() as connection:
-            return _read(connection), problem
+            return _read(connection, maintenance.erased_counts()), problem
     except (MnemonError, apsw.Error):
         return _Stored(), problem or "the records cannot be read; the log says why"
 
 
-def _read(connection: apsw.Connection) -> _Stored:
-    rows = timeline_segments.segments(connection)
+def _read(connection: apsw.Connection, erased: Mapping[tuple[int, int], int]) -> _Stored:
+    """`erased` is read first and the segments last, so that a rewrite in between can only make the count larger."""
     dead = timeline_segments.dead_counts(connection)
+    rows = timeline_segments.segments(connection)
+    gone = sum(min(erased.get((row.segment_id, row.generation), 0), dead.get(row.segment_id, 0)) for row in rows)
     unsealed = [row for row in rows if not row.is_sealed]
     return _Stored(
         segment_count=len(rows),
         active_segment_id=next((row.segment_id for row in rows if row.state is SegmentState.OPEN), 0),
         segment_bytes=sum(row.byte_count for row in rows),
         unsealed_count=sum(row.event_count - dead.get(row.segment_id, 0) for row in unsealed),
-        removal_pending_count=sum(dead.values()),
+        removal_pending_count=sum(dead.values()) - gone,
         lost=timeline_segments.lost_ranges(connection),
         scrub_time_us=timeline_segments.scrub_time_us(connection),
     )

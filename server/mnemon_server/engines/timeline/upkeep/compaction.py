@@ -79,7 +79,7 @@ class Compaction:
         if not self._is_known(group):
             return
         dead = {row.segment_id: store.manifest.dead(row.segment_id) for row in group}
-        if not any(self._has_survivors(row, dead[row.segment_id]) for row in group):
+        if not any(has_survivors(store, row, dead[row.segment_id]) for row in group):
             store.swap(Swap(removed=group, added=None, erased=dead))
             self._count(group, 0)
             return
@@ -96,10 +96,6 @@ class Compaction:
             raise
         store.swap(Swap(removed=group, added=added, erased=dead))
         self._count(group, added[0].byte_count if added else 0)
-
-    def _has_survivors(self, row: SegmentRow, dead: Sequence[int]) -> bool:
-        # Not by counts, because events that were removed before the segment was written are marked as well.
-        return bool(set(self._store.index.sealed_block(row.segment_id).all_sequences()).difference(dead))
 
     def _known(self, group: Sequence[SegmentRow]) -> OpenColumns:
         first, index = group[0].segment_id, self._store.index
@@ -141,6 +137,14 @@ class Compaction:
 
 def _ignore_progress(progress: CompactionProgress) -> None:
     """Does nothing."""
+
+
+def has_survivors(store: SegmentStore, row: SegmentRow, dead: Sequence[int]) -> bool:
+    """Whether a sealed segment has events that are not among the removed ones."""
+    if len(dead) < row.event_count:
+        return True
+    # Events that were removed before the segment was written are marked as well.
+    return bool(set(store.index.sealed_block(row.segment_id).all_sequences()).difference(dead))
 
 
 def joinable(rows: Sequence[SegmentRow], settings: TimelineSettings, *, count_min: int) -> list[list[SegmentRow]]:

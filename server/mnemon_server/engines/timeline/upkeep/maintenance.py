@@ -12,7 +12,7 @@ from mnemon_server.engines.allocator import release_free_memory
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, parse_segment_name
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.active_files import ActiveFiles
-from mnemon_server.engines.timeline.upkeep.compaction import Compaction
+from mnemon_server.engines.timeline.upkeep.compaction import Compaction, has_survivors
 from mnemon_server.engines.timeline.upkeep.health import MaintenanceHealth
 from mnemon_server.engines.timeline.upkeep.long_tasks import Job, Jobs, Steps
 from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState
@@ -21,7 +21,7 @@ from mnemon_server.engines.timeline.upkeep.repair import Repairer
 from mnemon_server.engines.timeline.upkeep.schedule import Schedule
 from mnemon_server.engines.timeline.upkeep.scrubbing import read_all
 from mnemon_server.engines.timeline.upkeep.sealing import seal_segment
-from mnemon_server.engines.timeline.upkeep.store import SegmentStore
+from mnemon_server.engines.timeline.upkeep.store import SegmentStore, Swap
 from mnemon_server.engines.timeline.upkeep.warning_texts import failed_warning, full_warning, unrepaired_warning
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ _ROWS_PAUSE_S = 0.01
 """Pause between two steps of deleting rows, so that other writes get their turn."""
 _ROWS_MAX_S = 0.5
 """Maximum time of a run of such steps."""
+_ERASING_MAX_S = 0.5
+"""Maximum time for which removed events are overwritten before other tasks get their turn."""
 
 
 class MaintenanceTasks:
@@ -71,6 +73,10 @@ class MaintenanceTasks:
     def erasing_count(self) -> int:
         """See SegmentStore."""
         return self._store.erasing_count
+
+    def erased_counts(self) -> dict[tuple[int, int], int]:
+        """See Erasing."""
+        return self._store.erasing.counts()
 
     def note_appended(self, byte_count: int) -> bool:
         """Must be called after events were committed; returns whether the maintenance thread must be woken."""
@@ -223,11 +229,35 @@ class MaintenanceTasks:
             self._schedule.put("rows", _ROWS_PAUSE_S)
 
     def _erase(self) -> None:
-        """Erases removed events from the disk. Closes an open segment for that."""
-        for row in self._unsealed():
-            if row.state is SegmentState.OPEN and self._store.manifest.dead(row.segment_id):
+        """Overwrites removed events in sealed files, which compaction then rewrites without them. An open segment with
+        removed events is closed, to be written without them.
+        """
+        end = self._monotonic() + _ERASING_MAX_S
+        dead = self._store.manifest.dead_counts()
+        holed = [row for row in self._store.manifest.segments() if row.segment_id in dead]
+        for row in holed:
+            if row.state is SegmentState.OPEN:
                 self._roll(row)
-        self._add_compaction()
+            elif row.is_sealed and self._monotonic() < end:
+                self._erase_in(row)
+            elif row.is_sealed:
+                self._schedule.put("erasing")
+                return
+        if any(row.is_sealed for row in holed):
+            self._add_compaction()
+
+    def _erase_in(self, row: SegmentRow) -> None:
+        dead = self._store.manifest.dead(row.segment_id)
+        if not has_survivors(self._store, row, dead):
+            self._store.swap(Swap(removed=[row], added=None, erased={row.segment_id: dead}))
+            return
+        try:
+            self._store.erasing.erase(row)
+        except SegmentDamagedError as damage:
+            # A repair writes the segment without its removed events.
+            log.warning("%s", damage)
+            self._damaged.add(row.segment_id)
+            self._schedule.put("repair")
 
     def _repair_damaged(self) -> None:
         for segment_id in sorted(self._damaged):

@@ -81,6 +81,10 @@ class MaintenanceThread:
         """See SegmentStore."""
         return self.tasks.erasing_count
 
+    def erased_counts(self) -> dict[tuple[int, int], int]:
+        """See Erasing."""
+        return self.tasks.erased_counts()
+
     def failure(self) -> str | None:
         """The current problem with the files, as a sentence; None without a problem."""
         return self.tasks.health.failure()

@@ -2,12 +2,11 @@
 
 import contextlib
 import logging
-from bisect import bisect_left
 from collections.abc import Collection, Mapping
 
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.timeline.format.files import Files, ReadFile
-from mnemon_server.engines.timeline.format.frames import FRAME_HEADER_BYTES, FRAME_OVERHEAD, parse_frame_header
+from mnemon_server.engines.timeline.format.frames import FRAME_HEADER_BYTES, erased_frame, parse_frame_header
 from mnemon_server.engines.timeline.format.layout import (
     HEADER_BYTES,
     SegmentDamagedError,
@@ -17,9 +16,6 @@ from mnemon_server.engines.timeline.format.layout import (
 )
 from mnemon_server.engines.timeline.format.salvage import salvage_frames
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
-
-_DRAFT_SUFFIX = ".tmp"
-_COPY_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +33,7 @@ def erase(quarantine: Files, epoch: bytes, erased: Mapping[SegmentRow, Collectio
         erased: removed events by the segment in records.db.
 
     Raises:
-        StorageFullError: the disk is too full to rewrite a copy, which is unchanged.
+        StorageFullError: the disk is full.
         StorageFailedError: a copy can neither be read or written, nor be deleted.
     """
     for row, sequences in erased.items():
@@ -59,11 +55,11 @@ def _erase_in(quarantine: Files, name: str, epoch: bytes, sequences: Collection[
         salvage = salvage_frames(file, header, file.pread(HEADER_BYTES, 0))
         if salvage.footer is not None:
             sequences = {one for one in sequences if one <= salvage.footer.last_sequence}
-        found = {one: at for one, at in zip(salvage.sequences, salvage.offsets, strict=True) if one in sequences}
-        if header is None or (salvage.damages and len(found) < len(sequences)):
+        found = [(one, at) for one, at in zip(salvage.sequences, salvage.offsets, strict=True) if one in sequences]
+        if header is None or (salvage.damages and len(found) < len(set(sequences).difference(salvage.erased))):
             _remove(quarantine, name)
         elif found:
-            _rewrite(quarantine, name, file, [_frame(file, header.seed, offset) for offset in found.values()])
+            quarantine.overwrite(name, [(at, _erased(file, header.seed, at)) for _, at in found])
 
 
 def _remove(quarantine: Files, name: str) -> None:
@@ -78,26 +74,7 @@ def _header(name: str, file: ReadFile) -> SegmentHeader | None:
     return None
 
 
-def _frame(file: ReadFile, seed: int, offset: int) -> tuple[int, int]:
-    """The start and the end of an intact frame."""
+def _erased(file: ReadFile, seed: int, offset: int) -> bytes:
+    """What replaces an intact frame."""
     header = parse_frame_header(seed, offset, file.pread(FRAME_HEADER_BYTES, offset), 0)
-    return offset, offset + FRAME_OVERHEAD + header.length
-
-
-def _rewrite(quarantine: Files, name: str, file: ReadFile, ranges: list[tuple[int, int]]) -> None:
-    """Replaces a copy by one with zeros in these ascending ranges of bytes."""
-    draft = name + _DRAFT_SUFFIX
-    quarantine.unlink(draft)
-    ends = [end for _, end in ranges]
-    with contextlib.closing(quarantine.create(draft)) as copy:
-        while chunk := bytearray(file.pread(_COPY_BYTES, copy.size)):
-            begin, behind = copy.size, copy.size + len(chunk)
-            for start, end in ranges[bisect_left(ends, begin) :]:
-                if start >= behind:
-                    break
-                first, last = max(start, begin) - begin, min(end, behind) - begin
-                chunk[first:last] = bytes(last - first)
-            copy.append(bytes(chunk))
-        copy.sync()
-    quarantine.rename(draft, name)
-    quarantine.sync_folder()
+    return erased_frame(seed, offset, header.sequence, header.length)

@@ -29,24 +29,13 @@ def load_block(store: SegmentStore, row: SegmentRow) -> SealedBlock:
     name = file_name(row)
     try:
         with SegmentReader(store.files, name, epoch=store.manifest.epoch) as reader:
-            check_seal(reader, row)
+            reader.check_identity(row.seed, row.sha256)
             block = decode_index(reader.index(), store.index.interners)
     except (StorageFailedError, SegmentFormatError, IndexFrameError) as error:
         raise SegmentDamagedError(name, 0, str(error)) from error
     if (block.segment_id, block.count, block.last_sequence) != (row.segment_id, row.event_count, row.last_sequence):
         raise SegmentDamagedError(name, 0, "its index has other events")
     return block
-
-
-def check_seal(reader: SegmentReader, row: SegmentRow) -> None:
-    """Compares header and footer with records.db.
-
-    Raises:
-        SegmentDamagedError: they differ.
-        StorageFailedError: the file cannot be read.
-    """
-    if reader.header.seed != row.seed or reader.footer.sha256 != row.sha256:
-        raise SegmentDamagedError(file_name(row), 0, "it is not the file that was sealed")
 
 
 def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentRow]:

@@ -29,7 +29,7 @@ from mnemon_server.engines.timeline.index.rows import EventRow
 from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
 from mnemon_server.engines.timeline.upkeep.losses import Lost, lost_of_known, lost_of_unknown
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
-from mnemon_server.engines.timeline.upkeep.recovery import check_seal, load_block
+from mnemon_server.engines.timeline.upkeep.recovery import load_block
 from mnemon_server.engines.timeline.upkeep.rewriting import Rewriting
 from mnemon_server.engines.timeline.upkeep.scrubbing import is_sound
 from mnemon_server.engines.timeline.upkeep.store import UNREADABLE_SUFFIX, SegmentStore, Swap, file_name
@@ -191,7 +191,7 @@ class Repairer:
         store = self._store
         try:
             with SegmentReader(store.files, file_name(row), epoch=store.manifest.epoch) as reader:
-                check_seal(reader, row)
+                reader.check_identity(row.seed, row.sha256)
                 return decode_index(reader.index(), store.index.interners)
         except (SegmentDamagedError, SegmentFormatError, StorageFailedError, IndexFrameError):
             return None

@@ -7,7 +7,6 @@ from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, SegmentFormatError
 from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
-from mnemon_server.engines.timeline.upkeep.recovery import check_seal
 from mnemon_server.engines.timeline.upkeep.store import SegmentStore, file_name
 
 log = logging.getLogger(__name__)
@@ -24,11 +23,11 @@ def read_all(store: SegmentStore, repair: Callable[[int], None]) -> Generator[No
 
 
 def is_sound(store: SegmentStore, row: SegmentRow) -> bool:
-    """Whether the file of a sealed segment is byte for byte what was sealed."""
+    """Whether the file of a sealed segment is byte for byte what was sealed, apart from events erased since."""
     try:
         with SegmentReader(store.files, file_name(row), epoch=store.manifest.epoch, uncached=True) as reader:
-            check_seal(reader, row)
-            reader.verify(row.sha256)
+            reader.check_identity(row.seed, row.sha256)
+            reader.verify(row.sha256, erased=set(store.manifest.dead(row.segment_id)))
     except (SegmentDamagedError, SegmentFormatError, StorageFailedError) as damage:
         log.warning("%s", damage)
         return False

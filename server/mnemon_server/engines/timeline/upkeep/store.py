@@ -12,6 +12,7 @@ from mnemon_server.engines.timeline.format.layout import SegmentHeader, segment_
 from mnemon_server.engines.timeline.format.readers import ReaderCache
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.upkeep.erasing import Erasing
 from mnemon_server.engines.timeline.upkeep.manifest import Change, Manifest, SegmentRow
 from mnemon_server.engines.timeline.upkeep.quarantine import erase
 
@@ -60,6 +61,7 @@ class SegmentStore:
         self.manifest = manifest
         self.index = index
         self.readers = ReaderCache(files, manifest.epoch)
+        self.erasing = Erasing(files, quarantine, manifest, index)
         self._unsettled: Swap | None = None
 
     @property
@@ -104,7 +106,8 @@ class SegmentStore:
         self.files.unlink(name)
 
     def swap(self, swap: Swap) -> None:
-        """Replaces segments by a rewritten one, whose file is complete.
+        """Replaces segments by a rewritten one, whose file is complete. Events that were removed while it was written
+        are overwritten in it.
 
         If the transaction fails, its outcome may be unknown; `settle` determines it once records.db works again.
         """
@@ -113,6 +116,8 @@ class SegmentStore:
         self._unsettled = swap
         self.manifest.commit(swap.change)
         self._finish(swap)
+        if swap.added:
+            self.erasing.erase(swap.added[0])
 
     def settle(self) -> None:
         """Brings files and index in line with records.db after an interrupted `swap`.
