@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mnemon_server.domain.conflicts import RelationType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 
@@ -27,6 +28,10 @@ class Label(StrEnum):
     PARAPHRASE = "paraphrase"
     CONTRADICTION = "contradiction"
     UNRELATED = "unrelated"
+
+
+UPDATING = frozenset({"number", "date", "place", "status", "older-record"})
+"""The kinds of contradiction that give another value or a later state. The others deny."""
 
 
 class Half(StrEnum):
@@ -66,6 +71,13 @@ class Pair:
     def agree_or_clash(self) -> bool:
         """Whether both are about the same thing, so that a conflict should be found."""
         return self.label is not Label.UNRELATED
+
+    @property
+    def relation(self) -> RelationType:
+        """How the two relate."""
+        if self.label is Label.CONTRADICTION:
+            return RelationType.UPDATES if self.kind in UPDATING else RelationType.CONTRADICTS
+        return RelationType.SAME if self.agree_or_clash else RelationType.UNRELATED
 
 
 def half_of(pair_id: str) -> Half:

@@ -100,8 +100,13 @@ def _detection(trials: Sequence[Trial], chosen: Thresholds) -> Table:
         [
             [name, *_per_half(trials, lambda half, config=config: detection_answers(half, config))]
             for name, config in configs.items()
-        ],
+        ]
+        + [[f"relation > {DEFAULTS.relation_threshold:g}", *_per_half(trials, _relation_answers)]],
     )
+
+
+def _relation_answers(trials: Sequence[Trial]) -> Answers:
+    return Answers.of((trial.is_related(DEFAULTS.relation_threshold), trial.pair.agree_or_clash) for trial in trials)
 
 
 def _kinds(trials: Sequence[Trial]) -> Table:
@@ -114,10 +119,17 @@ def _kinds(trials: Sequence[Trial]) -> Table:
     configs = (only(SEMANTIC), only(KEYWORD), EITHER)
     return Table(
         "Conflicts found, by kind",
-        "Pairs of the reporting half for which the default signals fire.",
-        ["pairs", "number", "semantic", "keyword", "either"],
+        "Pairs of the reporting half for which the default signals fire, those for which the relation model finds a "
+        "conflict, and those for which it names the right relation.",
+        ["pairs", "number", "semantic", "keyword", "either", "relation", "right relation"],
         [
-            [name, str(len(group)), *(str(sum(trial.fires(config) for trial in group)) for config in configs)]
+            [
+                name,
+                str(len(group)),
+                *(str(sum(trial.fires(config) for trial in group)) for config in configs),
+                str(sum(trial.is_related(DEFAULTS.relation_threshold) for trial in group)),
+                str(sum(trial.relation is not None and trial.relation.type is trial.pair.relation for trial in group)),
+            ]
             for name, group in groups.items()
         ],
     )

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import click
+from mnemon_server.app import open_configured_embedder
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.conflicts import (
     ArbitrationAction,
     ArbitrationConfig,
@@ -10,12 +13,14 @@ from mnemon_server.domain.conflicts import (
     ContentStrategy,
     DetectionConfig,
     MergeConfig,
+    Relation,
     SignalType,
 )
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.merging import merge
+from mnemon_server.services.conflicts.relations import default_relations
 from mnemon_server.services.conflicts.signals import Comparison, compare, signals_of
 from mnemon_server.services.semantic.terms import content_hash
 
@@ -31,6 +36,8 @@ class Trial:
 
     pair: Pair
     comparison: Comparison
+    relation: Relation | None
+    """What the relation model says; None if a side has no telling words."""
 
     @property
     def is_duplicate(self) -> bool:
@@ -41,6 +48,10 @@ class Trial:
     def fires(self, config: DetectionConfig) -> bool:
         """Whether there is a conflict."""
         return bool(signals_of(self.comparison, config))
+
+    def is_related(self, threshold: float) -> bool:
+        """Whether the relation model finds a conflict."""
+        return self.relation is not None and self.relation.related > threshold
 
     def drops_a_sentence(self, threshold: float, *, guard: bool) -> bool:
         """Whether merging the two drops a sentence as a repetition."""
@@ -68,6 +79,12 @@ class Trial:
         return merged.statistics.deduplicated_count
 
 
+def open_embedder(model: str | None = None) -> Embedder:
+    """The embedder of a model, by default the server's."""
+    settings = Settings(embedding_model=model) if model else Settings()
+    return open_configured_embedder(settings, lambda step: click.echo(step, err=True))
+
+
 def run_trials(pairs: Sequence[Pair], embedder: Embedder) -> list[Trial]:
     """Compares every pair. Each text is embedded once and alone, as a save embeds it."""
     texts = {side.content for pair in pairs for side in (pair.left, pair.right)}
@@ -77,7 +94,12 @@ def run_trials(pairs: Sequence[Pair], embedder: Embedder) -> list[Trial]:
     def embedded(memory: SemanticMemory) -> SemanticMemory:
         return replace(memory, embedding=vectors[memory.content])
 
-    return [Trial(pair, compare(embedded(pair.right), embedded(pair.left))) for pair in pairs]
+    return [_trial(pair, compare(embedded(pair.right), embedded(pair.left))) for pair in pairs]
+
+
+def _trial(pair: Pair, comparison: Comparison) -> Trial:
+    relation = default_relations().relate(pair.left.content, pair.right.content, comparison.similarity or 0.0)
+    return Trial(pair, comparison, relation)
 
 
 def only(*signals: SignalType, semantic: float | None = None, keyword: float | None = None) -> DetectionConfig:

@@ -12,14 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from mnemon_server.app import open_configured_embedder
-from mnemon_server.config.settings import Settings
-from mnemon_server.embedding.base import Embedder
 
 from tests.bench import machine
 from tests.bench.conflict_pairs import Half, Label, Pair, load_references, load_written
 from tests.bench.conflict_report import Thresholds, choose, report
-from tests.bench.conflict_trials import Trial, run_trials
+from tests.bench.conflict_trials import Trial, open_embedder, run_trials
 
 
 @click.command()
@@ -32,7 +29,7 @@ def main(data: Path | None, plot: Path | None, model: str | None, limit: int | N
     references = load_references(data) if data else []
     if data and not references:
         click.echo(f"skipped: {data} holds no conversations", err=True)
-    with closing(_open(model)) as embedder:
+    with closing(open_embedder(model)) as embedder:
         name = f"{embedder.model.name}, {embedder.model.precision}"
         click.echo(f"{machine.describe()}\n\n    {_command()}\n\n{name}; intervals are Wilson's, of 95 %.\n")
         written = run_trials(_first(load_written(), limit), embedder)
@@ -51,11 +48,6 @@ def _print(title: str, trials: Sequence[Trial], chosen: Thresholds) -> None:
     click.echo(f"## {title}\n\n{len(trials)} pairs; {_counts(trials)}.\n")
     for table in report(trials, chosen):
         click.echo(table.markdown())
-
-
-def _open(model: str | None) -> Embedder:
-    settings = Settings(embedding_model=model) if model else Settings()
-    return open_configured_embedder(settings, lambda step: click.echo(step, err=True))
 
 
 def _first(pairs: Sequence[Pair], limit: int | None) -> list[Pair]:

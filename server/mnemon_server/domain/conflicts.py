@@ -22,6 +22,28 @@ class SignalType(StrEnum):
     IMPORTANCE = "importance"
 
 
+class RelationType(StrEnum):
+    """How two statements relate to each other."""
+
+    SAME = "same"
+    """Both say the same, or at least one whole claim is in both."""
+    UPDATES = "updates"
+    """One has another value of what the other states, or a later state of it."""
+    CONTRADICTS = "contradicts"
+    """One denies the other, or says the opposite."""
+    UNRELATED = "unrelated"
+    """Both can be true, and neither repeats the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How two statements probably relate. `probability` is that of the type, `related` that of any but UNRELATED."""
+
+    type: RelationType
+    probability: float
+    related: float
+
+
 @dataclass(frozen=True, slots=True)
 class Signal:
     """One reason for a conflict. `score` is 0 to 1. `bound` is the threshold that it passed; for TIME, the window in
@@ -150,6 +172,7 @@ class DetectionConfig:
     keyword_threshold: float = 0.5
     time_window: timedelta = timedelta(minutes=5)
     importance_delta: float = 0.4
+    relation_threshold: float = 0.5
     signals: frozenset[SignalType] = frozenset(SignalType)
     """The signals that are evaluated."""
     required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD})

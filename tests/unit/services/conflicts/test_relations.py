@@ -1,0 +1,99 @@
+"""How two statements relate, told without a language model."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon_server.domain.conflicts import Relation, RelationType
+from mnemon_server.services.conflicts.relation_features import FEATURES, TEXT_MAX, features, read
+from mnemon_server.services.conflicts.relations import default_relations
+
+SAME, UPDATES, CONTRADICTS, UNRELATED = RelationType
+
+
+def relation(left: str, right: str, cosine: float) -> Relation | None:
+    """The relation by the shipped weights."""
+    return default_relations().relate(left, right, cosine)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "cosine", "expected"),
+    [
+        ("Ada works as a baker in Lyon.", "Ada is a baker in Lyon.", 0.95, SAME),
+        ("She keeps a tortoise in the garden.", "She keeps a tortoise in the garden!", 0.99, SAME),
+        ("The course has 14 places.", "The course has 25 places.", 0.93, UPDATES),
+        ("Ada drinks milk.", "Ada never drinks milk.", 0.85, CONTRADICTS),
+        ("Ada may park in the yard.", "Ada is not allowed to park in the yard.", 0.84, CONTRADICTS),
+        ("His uncle plays the harp.", "His nephew plays the harp.", 0.66, UNRELATED),
+        ("Ada likes horses.", "The contract ends on Monday.", 0.05, UNRELATED),
+        ("Bought a lamp in March.", "Bought a chair in June.", 0.62, UNRELATED),
+    ],
+)
+def test_statements_relate(left: str, right: str, cosine: float, expected: RelationType) -> None:
+    found = relation(left, right, cosine)
+    assert found is not None
+    assert found.type is expected
+    assert found.related > 0.5 or expected is UNRELATED
+
+
+def test_the_probability_is_that_of_the_type_and_not_above_that_of_any_relation() -> None:
+    found = relation("The course has 14 places.", "The course has 25 places.", 0.93)
+    assert found is not None
+    assert 0.0 < found.probability < found.related < 1.0
+
+
+@pytest.mark.parametrize("empty", ["", "  ", "?!", "🎈🎈", "she was there"])
+def test_a_text_without_telling_words_has_no_relation(empty: str) -> None:
+    assert relation(empty, "Ada likes horses.", 0.9) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("ฉันชอบดื่มกาแฟ", "แมวของเขาชื่อสมชาย"), ("Она любит лошадей.", "Договор заканчивается весной."), ("𓀀𓀁 𓀂𓀃", "𓁐𓁑 𓁒𓁓")],
+)
+def test_vectors_alone_relate_no_texts_in_a_script_that_the_model_may_not_read(left: str, right: str) -> None:
+    found = relation(left, right, 0.97)
+    assert found is None or found.type is UNRELATED
+
+
+def test_shared_words_relate_texts_in_any_script() -> None:
+    found = relation("Она живёт в Москве.", "Она теперь живёт в Москве.", 0.97)
+    assert found is not None
+    assert found.type is not UNRELATED
+
+
+def test_only_the_beginning_of_a_long_text_is_read() -> None:
+    text = "Ada likes horses. " * TEXT_MAX
+    assert read(text) == read(text[:TEXT_MAX])
+
+
+TEXTS = st.text(max_size=60) | st.lists(
+    st.sampled_from(
+        [
+            "Ada",
+            "Ben's",
+            "she",
+            "never",
+            "likes",
+            "14",
+            "twenty",
+            "harp",
+            "May",
+            "June",
+            "in",
+            "brother",
+            "was",
+            "東京",
+            "жизнь",
+            "the",
+        ]
+    ),
+    max_size=8,
+).map(" ".join)
+
+
+@given(TEXTS, TEXTS, st.floats(-1, 1))
+def test_features_are_fractions_and_symmetric(left: str, right: str, cosine: float) -> None:
+    found = features(read(left), read(right), cosine)
+    assert len(found) == len(FEATURES)
+    assert all(0.0 <= value <= 1.0 for value in found)
+    assert found == features(read(right), read(left), cosine)
