@@ -123,9 +123,7 @@ def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids:
     No row of the index contains removed text afterwards. A few passages are removed word by word, which takes about
     1.2 ms for each. For many, the index is rewritten, which takes about 1.6 us for each remaining passage.
     """
-    if not len(passage_ids):
-        return
-    removed = np.array([row for (row,) in fetch(connection, tables.rows_of, (id_array(passage_ids),))], np.int64)
+    removed = _rows_among(connection, tables, passage_ids)
     if not len(removed):
         return
     stored, _ = parse_totals(cast("bytes", connection.execute(tables.averages).get or b""))
@@ -139,6 +137,12 @@ def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids:
 def stored_ids(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:
     """The passages with ids from `first` to `last`, ascending."""
     ids: PassageIds = _stored_rows(connection, tables, first, last) >> LENGTH_BITS
+    return ids
+
+
+def stored_among(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> PassageIds:
+    """Those of the given passages that an index with texts has, ascending."""
+    ids: PassageIds = np.sort(_rows_among(connection, tables, passage_ids) >> LENGTH_BITS)
     return ids
 
 
@@ -282,6 +286,11 @@ def _row(words_of: Callable[[str], list[str]], passage_id: int, text: str) -> tu
 def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:
     bounds = first << LENGTH_BITS, (last + 1 << LENGTH_BITS) - 1
     return np.array([row for (row,) in fetch(connection, tables.rows, bounds)], np.int64)
+
+
+def _rows_among(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> PassageIds:
+    rows = fetch(connection, tables.rows_of, (id_array(passage_ids),)) if len(passage_ids) else ()
+    return np.array([row for (row,) in rows], np.int64)
 
 
 def _row_id(passage_id: int, length: int) -> int:

@@ -165,6 +165,12 @@ class TextFile:
             self._connection.executemany(_SET_META, [("words", progress.words), ("vectors", progress.vectors)])
         self._progress = progress
 
+    def stored_among(self, number: int, sequences: Sequences) -> Sequences:
+        """Those of the given events of a part that have words, ascending."""
+        if not self._has_part(number):
+            return np.empty(0, np.int64)
+        return fts.stored_among(self._connection, tables_of(number), sequences)
+
     def remove(self, number: int, sequences: Sequences) -> None:
         """Removes stored events of a part. The file itself then contains nothing of their words and vectors."""
         connection, tables = self._connection, tables_of(number)

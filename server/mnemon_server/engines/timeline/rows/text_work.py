@@ -96,7 +96,10 @@ class TextWork:
         self.file: TextFile | None = None
         self._lock = threading.Lock()
         self._damaged: TextFile | None = None
-        self._untidy: set[int] = set()
+        self._removed: dict[int, set[int]] = {}
+        """Events that may have to be removed, by part."""
+        self._differing: set[int] = set()
+        """Parts whose events must be compared with those of the timeline."""
         self._removed_count = 0
         self._is_compared = not self._path.exists()
         self._log_is_full = False
@@ -121,7 +124,8 @@ class TextWork:
         """Must be called after events were removed."""
         with self._lock:
             self._removed_count += len(sequences)
-            self._untidy.update(sequence // PART_SEQUENCES for sequence in sequences)
+            for sequence in sequences:
+                self._removed.setdefault(sequence // PART_SEQUENCES, set()).add(sequence)
 
     def note_damaged(self, file: TextFile) -> None:
         """Must be called if a file could not be read."""
@@ -197,48 +201,55 @@ class TextWork:
             timeline_text_file.discard(self._path)
             file = TextFile(self._path, self._identity)
         with self._lock:
-            self._untidy.update(self._differing(file))
+            self._differing.update(self._find_differing(file))
             # The number of removals before the file was opened is not known.
-            self._removed_count = max(self._removed_count, len(self._untidy))
+            self._removed_count = max(self._removed_count, len(self._differing))
             self._is_compared = True
         return file
 
-    def _differing(self, file: TextFile) -> list[int]:
+    def _find_differing(self, file: TextFile) -> list[int]:
         """The parts whose number of events differs from the timeline's."""
         counts, words = file.part_counts(), file.progress.words
         parts = range(words // PART_SEQUENCES + 1)
         return [part for part in parts if counts.get(part, 0) != len(self._source.alive(*_bounds(part, words)))]
 
     def _tidy(self, file: TextFile) -> bool:
-        """Removes from one part the events that no longer exist, and resets the progress if events are missing.
-
-        Returns whether other parts remain.
-        """
+        """Removes from one part the events that no longer exist; returns whether other parts remain."""
         with self._lock:
-            number = min(self._untidy, default=None)
-            self._untidy.discard(-1 if number is None else number)
-            are_left = bool(self._untidy)
-        if number is None:
-            return False
+            number = min(self._removed.keys() | self._differing, default=None)
+            if number is None:
+                return False
+            removed, is_different = self._removed.pop(number, set()), number in self._differing
+            self._differing.discard(number)
+            are_left = bool(self._removed or self._differing)
         try:
-            first, last = _bounds(number, file.progress.words)
-            stored, alive = file.stored(*_bounds(number)), self._source.alive(first, last)
-            dead = stored[~np.isin(stored, self._source.alive(*_bounds(number)))]
-            if len(dead):
-                file.remove(number, dead)
-                self._log_is_full = True
-            lacking = alive[~np.isin(alive, stored)]
-            if len(lacking):
-                file.go_back(int(lacking[0]) - 1)
+            if is_different:
+                self._compare(file, number)
+            else:
+                self._remove(file, number, file.stored_among(number, np.fromiter(removed, np.int64)))
         except BaseException:
             with self._lock:
-                self._untidy.add(number)
+                self._differing.add(number)
             raise
         return are_left
 
+    def _compare(self, file: TextFile, number: int) -> None:
+        """Removes from a part all events that the timeline does not have. If it lacks any, resets the progress."""
+        first, last = _bounds(number, file.progress.words)
+        stored, alive = file.stored(*_bounds(number)), self._source.alive(first, last)
+        self._remove(file, number, stored[~np.isin(stored, self._source.alive(*_bounds(number)))])
+        lacking = alive[~np.isin(alive, stored)]
+        if len(lacking):
+            file.go_back(int(lacking[0]) - 1)
+
+    def _remove(self, file: TextFile, number: int, sequences: Sequences) -> None:
+        if len(sequences):
+            file.remove(number, sequences)
+            self._log_is_full = True
+
     def _forget_removed(self) -> None:
         with self._lock:
-            if not self._untidy:
+            if not self._removed and not self._differing:
                 self._removed_count = 0
 
     def _add_words(self, file: TextFile) -> bool:
