@@ -39,6 +39,13 @@ def test_an_answer_that_would_have_a_gap_is_none() -> None:
     assert [sequence for sequence, _ in recent.after(1, 1_004) or ()] == list(range(1_005, 2_006))
 
 
+def test_bodies_are_found_by_sequence_even_if_their_sequences_have_gaps() -> None:
+    recent = RecentBodies()
+    recent.start(4)
+    add(recent, (5, 1, b"a"), (6, 1, b"b"), (9, 1, b"c"), (20, 1, b"d"))
+    assert recent.get(range(4, 22)) == {5: b"a", 6: b"b", 9: b"c", 20: b"d"}
+
+
 def test_after_a_removal_nothing_is_held() -> None:
     recent = RecentBodies()
     add(recent, (1, 1, b"a"), (2, 1, b"b"))

@@ -1,7 +1,6 @@
 """Finds the first events in time order across several blocks."""
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,9 @@ from mnemon_server.domain.records import INT64_MAX, INT64_MIN
 from mnemon_server.engines.timeline.index.blocks import BlockView
 from mnemon_server.engines.timeline.index.rows import EventRef, Positions, Times
 from mnemon_server.engines.timeline.index.selection import Query, rim
+from mnemon_server.engines.timeline.named_tuples import maker
+
+_new_ref = maker(EventRef)
 
 
 class Found(NamedTuple):
@@ -75,13 +77,14 @@ def references(found: Sequence[Found], *, oldest_first: bool, limit: int | None 
     if limit is not None and limit < len(order):
         reach = times[order[limit - 1]]
         order = order[: np.count_nonzero(times <= reach if oldest_first else times >= reach)]
-    return list(map(EventRef, *(column[order].tolist() for column in joined)))
+    return list(map(_new_ref, zip(*(column[order].tolist() for column in joined), strict=True)))
 
 
 def references_in_order(view: BlockView, positions: Positions) -> list[EventRef]:
     """References to these events of one block, in the order of the positions."""
     times, sequences, offsets = view.times(positions), view.sequences(positions), view.offsets(positions)
-    return list(map(EventRef, times.tolist(), sequences.tolist(), repeat(view.segment_id), offsets.tolist()))
+    columns = times.tolist(), sequences.tolist(), [view.segment_id] * len(times), offsets.tolist()
+    return list(map(_new_ref, zip(*columns, strict=True)))
 
 
 def _in_order(views: Sequence[BlockView], *, oldest_first: bool) -> list[BlockView]:

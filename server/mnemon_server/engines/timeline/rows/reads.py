@@ -18,6 +18,7 @@ from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import EventRef
 from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.timeline.named_tuples import maker
 from mnemon_server.engines.timeline.rows.bodies import Bodies, BodyReader, is_full
 from mnemon_server.wire.events import decode, event_id_of
 
@@ -28,6 +29,8 @@ TIED_AT_ONCE = 512
 """For more events of the same time, or larger ones, the ids are read first, and then the bodies in order."""
 REFS_AT_ONCE = 1_000
 DAY_US = 86_400_000_000
+
+_new_position, _new_stored = maker(EventPosition), maker(StoredEvent)
 
 
 class Reads:
@@ -141,13 +144,16 @@ class Reads:
         """The events of a selection after a position, newest first, in groups. `refs` is its first page."""
         if not refs:
             return
-        rest = self._index.iterate(replace(selection, end_us=refs[-1].time_us - 1), chunk=chunk)
-        for page in chain((refs,), rest):
+        for page in chain((refs,), self._before(refs[-1], selection, chunk)):
             start = 0
             while start < len(page):
                 end = _end_of_time(page, start + BODIES_AT_ONCE)
                 yield from self._in_order(page[start:end], after)
                 start = end
+
+    def _before(self, last: EventRef, selection: Selection, chunk: int) -> Iterator[Sequence[EventRef]]:
+        # A generator: most windows end with their first page.
+        yield from self._index.iterate(replace(selection, end_us=last.time_us - 1), chunk=chunk)
 
     def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
         """These events in order, without those up to a position. They must be all events of their times."""
@@ -201,7 +207,7 @@ class Reads:
                     bodies = self._bodies.read(read)
             some = some[len(read) :]
             yield [
-                StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
+                _new_stored((_new_position((time_us, event_id_of(body))), sequence, segment_id, body))
                 for time_us, sequence, segment_id, _ in read
                 if (body := bodies.get(sequence)) is not None
             ]

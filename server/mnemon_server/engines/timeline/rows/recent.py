@@ -57,8 +57,12 @@ class RecentBodies:
         found: dict[int, bytes] = {}
         for sequence in sequences:
             if sequence >= firsts[0]:
-                rows = runs[bisect_right(firsts, sequence) - 1].rows
-                place = bisect_left(rows, sequence, key=_sequence)
+                run = bisect_right(firsts, sequence) - 1
+                rows = runs[run].rows
+                # Mostly the sequences of a run have no gaps.
+                place = sequence - firsts[run]
+                if place >= len(rows) or rows[place][0] != sequence:
+                    place = bisect_left(rows, sequence, key=_sequence)
                 if place < len(rows) and rows[place][0] == sequence:
                     found[sequence] = rows[place][-1]
         return found
