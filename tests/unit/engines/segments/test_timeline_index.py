@@ -100,6 +100,13 @@ def test_a_summary_has_the_first_and_last_time_and_the_counts_by_type_and_day(tr
         assert list(summary.per_day) == sorted(summary.per_day)
 
 
+def test_a_summary_of_everything_follows_removals_and_rewrites(trial: TimelineTrial) -> None:
+    for _ in range(60):
+        whole = Selection()
+        assert trial.index.summarize(whole) == trial.summary(whole)
+        trial.step()
+
+
 def test_events_are_found_by_their_ids(trial: TimelineTrial) -> None:
     ids = [*{told.event_id for told in trial.told}, "never told"]
     found = trial.index.find_ids(ids)

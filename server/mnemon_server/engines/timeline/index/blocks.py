@@ -5,6 +5,7 @@ from typing import Protocol
 from mnemon_server.engines.timeline.index.hash_index import Matches
 from mnemon_server.engines.timeline.index.rows import Codes, Flags, Hashes, Positions, Times
 from mnemon_server.engines.timeline.index.selection import Query
+from mnemon_server.engines.timeline.index.summaries import Tally
 
 
 class BlockView(Protocol):
@@ -48,6 +49,9 @@ class BlockView(Protocol):
 
     def tally(self, query: Query) -> tuple[int, int]:
         """The number of matches regardless of time, and the number of matches."""
+
+    def summarize(self, query: Query) -> Tally | None:
+        """The counts of all matches; None without any."""
 
     def find_ids(self, hashes: Hashes) -> Matches:
         """The events with these hashes of their ids."""

@@ -119,7 +119,7 @@ class TimelineIndex:
         """A summary of the events in a selection."""
         views = self._blocks.overlapping(*selection.window)
         query = Query.of(selection, self.interners)
-        return summarize([] if query is None else find_all(views, query), self.interners.types)
+        return summarize([] if query is None else [view.summarize(query) for view in views], self.interners.types)
 
     def expired(self, before_us: int, limit: int) -> Expired:
         """The oldest events before a time, at most `limit`, and the number of all events before it."""

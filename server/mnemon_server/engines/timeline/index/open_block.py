@@ -20,6 +20,7 @@ from mnemon_server.engines.timeline.index.rows import (
     Times,
 )
 from mnemon_server.engines.timeline.index.selection import Query, both, first_groups, numbers_among, rows_numbered
+from mnemon_server.engines.timeline.index.summaries import Tally
 
 _CAPACITY_MIN = 256
 
@@ -128,6 +129,11 @@ class OpenView:
         timely = query.timely(self.columns.times_us[rows], self.min_time, self.max_time)
         in_context = _count(context, len(rows))
         return in_context, in_context if timely is None else _count(both(timely, context), len(rows))
+
+    def summarize(self, query: Query) -> Tally | None:
+        """See BlockView."""
+        positions = self.select(query)
+        return Tally.of(self.type_codes(positions), self.times(positions))
 
     def find_ids(self, hashes: Hashes) -> Matches:
         """See BlockView."""

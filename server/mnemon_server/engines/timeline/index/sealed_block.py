@@ -27,6 +27,7 @@ from mnemon_server.engines.timeline.index.sealed_columns import (
     dictionary_of,
 )
 from mnemon_server.engines.timeline.index.selection import Query, both, first_groups, numbers_among, rows_numbered
+from mnemon_server.engines.timeline.index.summaries import Tally
 
 _FILTERED_ROWS_MIN = 1024
 
@@ -44,6 +45,8 @@ class SealedBlock:
         self.dictionary = dictionary
         self.count = len(columns.times_us)
         self._dead: Flags | None = None
+        self._whole: tuple[Flags | None, Tally | None] | None = None
+        """The flags of dead events, and the counts of all others."""
         self.min_time = int(columns.times_us.min(initial=INT64_MAX))
         self.max_time = int(columns.times_us.max(initial=INT64_MIN))
         self.last_sequence = segment_id + int(columns.deltas.max(initial=0))
@@ -194,6 +197,18 @@ class SealedBlock:
             return in_context, in_context
         inside = context[low - start : high - start]
         return in_context, int(np.count_nonzero(inside if timely is None else inside & timely))
+
+    def summarize(self, query: Query) -> Tally | None:
+        """See BlockView. The counts of the whole block are kept."""
+        if not query.takes_all(self.min_time, self.max_time):
+            positions = self.select(query)
+            return Tally.of(self.type_codes(positions), self.times(positions))
+        dead, whole = self._dead, self._whole
+        if whole is None or whole[0] is not dead:
+            alive = slice(None) if dead is None else ~dead
+            columns = self.columns
+            whole = self._whole = dead, Tally.of(self.dictionary.types[columns.types[alive]], columns.times_us[alive])
+        return whole[1]
 
     def find_ids(self, hashes: Hashes) -> Matches:
         """See BlockView."""

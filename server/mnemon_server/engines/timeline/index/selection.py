@@ -112,6 +112,11 @@ class Query:
         plain = self.types is None and self.min_importance is None and not self.beyond_user
         return plain and self.user is not None
 
+    def takes_all(self, min_time: int, max_time: int) -> bool:
+        """Whether it selects all events of everybody between these times."""
+        plain = self.types is None and self.min_importance is None and self.scopes is None
+        return plain and self.start_us <= min_time and max_time <= self.end_us
+
     def between(self, start_us: int, end_us: int) -> "Query":
         """The same query within a smaller window."""
         return replace(self, start_us=max(start_us, self.start_us), end_us=min(end_us, self.end_us))

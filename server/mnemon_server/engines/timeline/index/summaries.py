@@ -1,43 +1,70 @@
 """Summarises events: counts by type and by day."""
 
-from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.engines.timeline.index.interning import Interner
-from mnemon_server.engines.timeline.index.paging import Found
 from mnemon_server.engines.timeline.index.rows import Codes, Summary, Times
 
 DAY_US = 86_400_000_000
 
 
-def summarize(found: Iterable[Found], types: Interner[str]) -> Summary:
-    """The summary of all given events."""
-    per_type: Counter[int] = Counter()
-    per_day: Counter[int] = Counter()
-    earliest, latest = [], []
-    for view, positions, times in found:
-        if len(positions):
-            per_type.update(_tally(view.type_codes(positions)))
-            per_day.update(_tally(times // DAY_US))
-            earliest.append(int(times.min()))
-            latest.append(int(times.max()))
+class Counted(NamedTuple):
+    """Different numbers, ascending, and how often each occurs."""
+
+    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+class Tally(NamedTuple):
+    """Counts of some events of one block."""
+
+    types: Counted
+    days: Counted
+    """Days since 1970-01-01 (UTC)."""
+    earliest_us: int
+    latest_us: int
+
+    @classmethod
+    def of(cls, types: Codes, times: Times) -> "Tally | None":
+        """The counts of events with these types and times; None without events."""
+        if not len(times):
+            return None
+        return cls(_counted(types), _counted(times // DAY_US), int(times.min()), int(times.max()))
+
+
+def summarize(tallies: Iterable[Tally | None], types: Interner[str]) -> Summary:
+    """The summary of all counted events."""
+    found = [tally for tally in tallies if tally is not None]
+    per_type = _together([tally.types for tally in found])
+    per_day = _together([tally.days for tally in found])
     return Summary(
-        count=per_type.total(),
-        earliest_us=min(earliest, default=None),
-        latest_us=max(latest, default=None),
-        per_type={types.value(code): count for code, count in sorted(per_type.items())},
-        per_day=dict(sorted(per_day.items())),
+        count=sum(per_type.values()),
+        earliest_us=min((tally.earliest_us for tally in found), default=None),
+        latest_us=max((tally.latest_us for tally in found), default=None),
+        per_type={types.value(code): count for code, count in per_type.items()},
+        per_day=per_day,
     )
 
 
-def _tally(values: Codes | Times) -> dict[int, int]:
-    """The frequency of each value."""
+def _together(counted: list[Counted]) -> dict[int, int]:
+    """The counts of all, by ascending number."""
+    if not counted:
+        return {}
+    numbers, places = np.unique(np.concatenate([one.numbers for one in counted]), return_inverse=True)
+    counts = np.zeros(len(numbers), np.int64)
+    np.add.at(counts, places, np.concatenate([one.counts for one in counted]))
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def _counted(values: Codes | Times) -> Counted:
     low, high = int(values.min()), int(values.max())
     if high - low > len(values):
-        different, counts = np.unique(values, return_counts=True)
-        return dict(zip(different.tolist(), counts.tolist(), strict=True))
-    counts = np.bincount((values - values.dtype.type(low)).astype(np.intp))
-    present = np.flatnonzero(counts)
-    return dict(zip((present + low).tolist(), counts[present].tolist(), strict=True))
+        numbers, counts = np.unique(values, return_counts=True)
+        return Counted(numbers.astype(np.int64), counts)
+    tally = np.bincount((values - values.dtype.type(low)).astype(np.intp))
+    present = np.flatnonzero(tally)
+    return Counted(present + low, tally[present])
