@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from mnemon_server import __version__
+from mnemon_server.commands.keys import keys
 from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
@@ -69,6 +70,7 @@ def cli() -> None:
     """The Mnemon server. The default command is serve."""
 
 
+cli.add_command(keys)
 cli.add_command(timeline)
 cli.add_command(verify)
 

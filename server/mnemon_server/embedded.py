@@ -113,7 +113,7 @@ class EmbeddedServer:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a running coroutine belongs to a task
         self._task.set_result(task)
-        async with app.running_server(self._settings, report=_ignore_progress):
+        async with app.running_server(self._settings, report=_ignore_progress, private=True):
             self._ready.set_result(None)
             await asyncio.Event().wait()
 

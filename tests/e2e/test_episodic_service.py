@@ -12,9 +12,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from mnemon.v1 import changes_pb2, common_pb2
 from mnemon.v1 import episodic_pb2 as pb
+from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.documents import HealthStatus, StoreHealth
 from mnemon_server.services.vaults import OpenVault, VaultPool
-from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 from tests.support.episodic_messages import compact, contents, recent, told
 from tests.support.episodic_stores import open_episodic

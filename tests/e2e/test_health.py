@@ -11,13 +11,13 @@ import pytest
 from grpc_health.v1 import health_pb2
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
-from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.open_vaults import open_vault_with
@@ -48,6 +48,7 @@ READY_NAMES = (
     "mnemon.v1.ArchiveService",
     "mnemon.v1.ChangeService",
     "mnemon.v1.ServerService",
+    "mnemon.v1.AccessService",
 )
 
 

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 from mnemon._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from mnemon._errors import *  # noqa: F403
     from mnemon._facade import *  # noqa: F403
-    from mnemon._facade import __all__ as __all__
+
+    __all__: list[str]
 else:
 
     def __getattr__(name: str) -> Any:
         """Imports all public names when one is first used: a server uses only `mnemon.v1`, and starts sooner."""
         if name == "__all__" or not name.startswith("_"):
-            from mnemon import _facade
+            from mnemon import _errors, _facade
 
-            public = {each: getattr(_facade, each) for each in ("__all__", *_facade.__all__)}
+            public = {each: getattr(module, each) for module in (_errors, _facade) for each in module.__all__}
+            public["__all__"] = sorted(public)
             globals().update(public)
             if name in public:
                 return public[name]

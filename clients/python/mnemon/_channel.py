@@ -4,11 +4,13 @@ import ipaddress
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
+
+from mnemon._authorization import AuthorizedChannel, resolve_api_key
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 ADDRESS_VARIABLE = "MNEMON_ADDRESS"
@@ -106,6 +108,7 @@ class Target:
     address: str
     credentials: grpc.ChannelCredentials | None
     timeout_s: float
+    api_key: str = field(default="", repr=False)
 
     @classmethod
     def resolve(
@@ -117,11 +120,12 @@ class Target:
         credentials: grpc.ChannelCredentials | None,
         insecure: bool,
         timeout: float,
+        api_key: str | None = None,
     ) -> "Target":
         """The target for the arguments of a client. Raises ValueError if they contradict each other."""
         resolved = resolve_address(address)
         chosen = channel_credentials(resolved, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure)
-        return cls(resolved, chosen, timeout)
+        return cls(resolved, chosen, timeout, resolve_api_key(api_key))
 
     def time_limit(self, timeout: float | None) -> float | None:
         """The deadline of a call in seconds: its own, otherwise the client's; None for an infinite one."""
@@ -130,15 +134,18 @@ class Target:
 
     def open(self) -> grpc.Channel:
         """A blocking channel, which connects with the first call."""
-        if self.credentials is None:
-            return grpc.insecure_channel(self.address, options=self._options())
-        return grpc.secure_channel(self.address, self.credentials, options=self._options())
+        return self._open(grpc)  # type: ignore[no-any-return]
 
     def open_aio(self) -> grpc.aio.Channel:
         """A channel of the running event loop; otherwise as `open`."""
+        return self._open(grpc.aio)  # type: ignore[no-any-return]
+
+    def _open(self, kind: Any) -> Any:
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.address, options=self._options())
-        return grpc.aio.secure_channel(self.address, self.credentials, options=self._options())
+            channel = kind.insecure_channel(self.address, options=self._options())
+        else:
+            channel = kind.secure_channel(self.address, self.credentials, options=self._options())
+        return AuthorizedChannel(channel, self.api_key) if self.api_key else channel
 
     def _options(self) -> list[tuple[str, str | int]]:
         options = list(CHANNEL_OPTIONS)

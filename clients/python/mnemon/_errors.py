@@ -9,6 +9,7 @@ MnemonError                             code, reason, request_id
 │   ├── DocumentNotFoundError
 │   ├── EventNotFoundError              of the timeline
 │   ├── FactNotFoundError
+│   ├── KeyNotFoundError                of an API key
 │   ├── MemoryNotFoundError
 │   ├── RuleNotFoundError
 │   └── ToolNotFoundError
@@ -53,6 +54,60 @@ MnemonError                             code, reason, request_id
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "BackendUnreachableError",
+    "CallCancelledError",
+    "CircularInheritanceError",
+    "ConfigurationError",
+    "CursorExpiredError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "DecisionNotFoundError",
+    "DocumentNotFoundError",
+    "EmbeddingModelMismatchError",
+    "EventNotFoundError",
+    "FactExistsError",
+    "FactNotFoundError",
+    "FailedPreconditionError",
+    "FieldViolation",
+    "IgnoredFilterWarning",
+    "IncompleteArchiveError",
+    "IndexWarmingError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidCursorError",
+    "InvalidOperationError",
+    "InvalidPageTokenError",
+    "KeyNotFoundError",
+    "MemoryExistsError",
+    "MemoryNotFoundError",
+    "MessageTooLargeError",
+    "MnemonError",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "RecordDamagedError",
+    "RequestIdReusedError",
+    "ResourceExhaustedError",
+    "RevisionMismatchError",
+    "RuleExistsError",
+    "RuleInUseError",
+    "RuleNotFoundError",
+    "ServerUnreachableError",
+    "StorageFullError",
+    "ThrottledError",
+    "TooManyVaultsError",
+    "ToolFailedError",
+    "ToolNotFoundError",
+    "ToolUnreachableError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownBaseRuleError",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +197,10 @@ class EventNotFoundError(NotFoundError):
 
 class MemoryNotFoundError(NotFoundError):
     """No memory has this id, or it was deleted."""
+
+
+class KeyNotFoundError(NotFoundError):
+    """The tenant has no API key with this id."""
 
 
 class RuleNotFoundError(NotFoundError):

@@ -19,6 +19,7 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "INVALID_CURSOR": errors.InvalidCursorError,
     "DOCUMENT_NOT_FOUND": errors.DocumentNotFoundError,
     "MEMORY_NOT_FOUND": errors.MemoryNotFoundError,
+    "KEY_NOT_FOUND": errors.KeyNotFoundError,
     "REQUEST_ID_REUSED": errors.RequestIdReusedError,
     "INVALID_OPERATION": errors.InvalidOperationError,
     "EMBEDDING_MODEL_MISMATCH": errors.EmbeddingModelMismatchError,

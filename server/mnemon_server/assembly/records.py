@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mnemon_server.assembly.settings import vault_settings
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.access import DEFAULT_TENANT, TENANT_ID
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -11,12 +12,17 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 
 def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
     """The folder of a tenant's records and of all data derived from them."""
     return settings.data_dir / "tenants" / tenant
+
+
+def stored_tenants(settings: Settings) -> tuple[str, ...]:
+    """The tenants that have a vault in the data folder; the default one if there is no folder yet."""
+    folders = (settings.data_dir / "tenants").glob("*/")
+    return tuple(sorted(folder.name for folder in folders if TENANT_ID.fullmatch(folder.name))) or (DEFAULT_TENANT,)
 
 
 def is_in_memory(settings: Settings) -> bool:

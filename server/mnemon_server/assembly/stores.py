@@ -11,6 +11,7 @@ from mnemon_server.assembly.settings import (
     semantic_settings,
 )
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.facts import Fact
@@ -40,7 +41,6 @@ from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.shared.clock_guard import ClockGuard
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 
 def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher) -> DocumentStore:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from mnemon_server.app import open_configured_embedder
-from mnemon_server.assembly.records import vault_folder
+from mnemon_server.assembly.records import stored_tenants, vault_folder
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
@@ -16,13 +16,13 @@ from mnemon_server.services.semantic.vectors import mean_vector
 
 
 def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
-    """Embeds all documents anew in one transaction, while no server uses the folder.
+    """Embeds all documents of all tenants anew, each tenant's in one transaction, while no server uses the folder.
 
     The server rebuilds an embedded ChromaDB index at its next start. A collection on a ChromaDB server is left alone,
     since other programs may use it: configure a new collection name for the new model.
 
     Yields:
-        The number of finished documents, and the total.
+        The number of finished documents, and the total of the tenants that were begun.
 
     Raises:
         ConfigurationError: nothing is stored, or a server uses the folder.
@@ -36,7 +36,12 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
             passages = _passages(embedder, documents)
             return _one_each(documents, passages) if collection is SEMANTIC else passages
 
-        yield from reembed(vault_folder(settings), embedder.model.identity, embed)
+        finished = 0
+        for tenant in stored_tenants(settings):
+            total = 0
+            for done, total in reembed(vault_folder(settings, tenant), embedder.model.identity, embed):
+                yield finished + done, finished + total
+            finished += total
 
 
 def _one_each(documents: Sequence[Document], passages: Sequence[Sequence[PassageInput]]) -> list[list[PassageInput]]:

@@ -53,6 +53,12 @@ class Settings:
     tls_client_ca: Path | None = field(
         default=None, metadata=_row("PEM file with authorities; clients need a certificate from one.")
     )
+    authentication: Texts = field(
+        default=(),
+        metadata=_row(
+            "What callers must show; empty lets everybody who reaches the address call.", choices=("api_key",)
+        ),
+    )
     data_dir: Path = field(
         default_factory=user_data_folder,
         metadata=_row("Folder for all data; by default `mnemon` in the user's data folder."),

@@ -11,7 +11,10 @@ MnemonError
 │   ├── DecisionNotFoundError
 │   ├── EventNotFoundError
 │   ├── FactNotFoundError
-│   └── ToolNotFoundError
+│   ├── ToolNotFoundError
+│   └── KeyNotFoundError
+├── UnauthenticatedError               the caller has no valid credential
+├── PermissionDeniedError              the caller's role does not allow it
 ├── FactExistsError
 ├── MemoryExistsError
 ├── ToolUnreachableError               an operator's endpoint does not answer
@@ -96,6 +99,9 @@ class ErrorReason(StrEnum):
     TOOL_FAILED = "TOOL_FAILED"
     MEMORY_EXISTS = "MEMORY_EXISTS"
     RECORD_DAMAGED = "RECORD_DAMAGED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    KEY_NOT_FOUND = "KEY_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,28 @@ class MemoryNotFoundError(NotFoundError):
     def __init__(self, *memory_ids: str) -> None:
         self.memory_id, self.memory_ids = memory_ids[0], memory_ids
         super().__init__(_not_found_message("memory", memory_ids))
+
+
+class KeyNotFoundError(NotFoundError):
+    """The tenant has no API key with this id."""
+
+    reason = ErrorReason.KEY_NOT_FOUND
+
+    def __init__(self, key_id: str) -> None:
+        self.key_id = key_id
+        super().__init__(f"no API key has the id {key_id!r}")
+
+
+class UnauthenticatedError(MnemonError):
+    """The caller has no valid credential."""
+
+    reason = ErrorReason.UNAUTHENTICATED
+
+
+class PermissionDeniedError(MnemonError):
+    """The caller's role does not allow the operation."""
+
+    reason = ErrorReason.PERMISSION_DENIED
 
 
 class RuleNotFoundError(NotFoundError):

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from mnemon_server.domain.access import check_tenant
 from mnemon_server.domain.documents import HealthStatus
-from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
+from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.services.archive.store import ArchiveStore
 from mnemon_server.services.bridge.bridge import Bridge
@@ -23,7 +23,6 @@ from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.timeline.store import EpisodicStore
 from mnemon_server.services.tools.service import ToolRunner
 
-TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 RETRY_AFTER_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -169,10 +168,7 @@ class VaultPool:
 
     async def _begin_opening(self, tenant: str) -> _Entry | None:
         """A new entry; None after waiting for room, since the caller must then look the tenant up again."""
-        if not TENANT_ID.fullmatch(tenant):
-            raise InvalidArgumentError.of(
-                "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
-            )
+        check_tenant(tenant)
         if len(self._entries) >= self._open_max:
             await asyncio.shield(self._close_idlest())
             return None

@@ -14,6 +14,8 @@ from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
 from mnemon.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     archive_pb2,
     archive_pb2_grpc,
     bridge_pb2,
@@ -42,10 +44,13 @@ from mnemon.v1 import (
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
+from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.error_guard import ErrorGuard
@@ -55,6 +60,8 @@ from mnemon_server.transport.interceptors.request_log import RequestLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
+from mnemon_server.transport.roles import required_roles
+from mnemon_server.transport.servicers.access import AccessServicer
 from mnemon_server.transport.servicers.archive import ArchiveServicer
 from mnemon_server.transport.servicers.bridge import BridgeServicer
 from mnemon_server.transport.servicers.change import ChangeServicer
@@ -67,16 +74,17 @@ from mnemon_server.transport.servicers.rules import RulesServicer
 from mnemon_server.transport.servicers.semantic import SemanticServicer
 from mnemon_server.transport.servicers.server import ServerServicer
 from mnemon_server.transport.servicers.tools import ToolServicer
-from mnemon_server.transport.tenancy import DEFAULT_TENANT, TenantServicer
+from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.transport.tls import server_credentials
 from mnemon_server.transport.unknown_methods import UnknownMethods
 
 if TYPE_CHECKING:
     from mnemon_server.services.vaults import VaultPool
 
-SERVICES = tuple(
-    service.full_name
+_DESCRIPTORS = tuple(
+    service
     for file in (
+        access_pb2,
         knowledge_store_pb2,
         memory_pb2,
         semantic_pb2,
@@ -92,6 +100,7 @@ SERVICES = tuple(
     )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
+SERVICES = tuple(service.full_name for service in _DESCRIPTORS)
 INDEXED_SERVICES = tuple(
     service.full_name for file in (semantic_pb2, episodic_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 )
@@ -106,8 +115,17 @@ _log = structlog.get_logger()
 class GrpcServer:
     """Serves health from the start, and vaults once they are attached. An async context manager."""
 
-    def __init__(self, settings: Settings, *, extra_handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        keys: KeyRing | None = None,
+        extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
+    ) -> None:
+        """Binds nothing yet. Without `keys`, everybody may call. `extra_handlers` are further services."""
         self._settings = settings
+        self._access = Access(keys, required_roles(_DESCRIPTORS))
+        self._access_servicer = AccessServicer(keys)
         self._extra_handlers = tuple(extra_handlers)
         self._address = Address.parse(settings.listen)
         self._health = HealthServicer(SERVICES, indexed=INDEXED_SERVICES)
@@ -217,6 +235,7 @@ class GrpcServer:
     def _build(self) -> aio.Server:
         server = aio.server(interceptors=self._interceptors(), options=server_options(self._settings))
         services = cast("aio.Server", GenericServices(server))
+        access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
         knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
         memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, services)
         semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(self._semantic, services)
@@ -237,6 +256,7 @@ class GrpcServer:
 
     def _servicers(self) -> tuple[TenantServicer, ...]:
         return (
+            self._access_servicer,
             self._knowledge_store,
             self._memories,
             self._semantic,
@@ -256,6 +276,7 @@ class GrpcServer:
         return [
             RequestLog(),
             ErrorGuard(),
+            self._access,
             Receiver(seconds=settings.request_timeout_s),
             self._limiter,
             self._streams,

@@ -35,6 +35,9 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.EventNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.FactNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ToolNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,
@@ -173,6 +176,8 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
             return "Fact", error.key
         case errors.ToolNotFoundError():
             return "Tool", error.name
+        case errors.KeyNotFoundError():
+            return "ApiKey", error.key_id
     return None
 
 

@@ -4,17 +4,15 @@ from typing import TYPE_CHECKING
 
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.services.shared.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Context, current_call
 
 if TYPE_CHECKING:
     from mnemon_server.services.vaults import VaultLease, VaultPool
 
-DEFAULT_TENANT = "default"
-
 
 def tenant_of(context: Context) -> str:
     """The tenant of the call: from its credential, never from its request. Without credentials, there is only one."""
-    return DEFAULT_TENANT
+    return current_call.get().principal.tenant
 
 
 class TenantServicer:

@@ -12,6 +12,7 @@ from mnemon._async.changes import AsyncChanges
 from mnemon._async.conflicts import AsyncConflicts
 from mnemon._async.documents import AsyncDocuments
 from mnemon._async.facts import AsyncFacts
+from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
 from mnemon._async.rules import AsyncRules
 from mnemon._async.semantic import AsyncSemantic
@@ -19,9 +20,13 @@ from mnemon._async.timeline import AsyncTimeline
 from mnemon._async.tools import AsyncTools
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
 from mnemon._connection import AsyncConnection
+from mnemon._messages.access import identity_from_pb
 from mnemon._messages.server import info_from_pb
+from mnemon._values.access import Identity
 from mnemon._values.server import ServerInfo
+from mnemon.v1 import access_pb2
 from mnemon.v1 import server_pb2 as pb
+from mnemon.v1.access_pb2_grpc import AccessServiceStub
 from mnemon.v1.server_pb2_grpc import ServerServiceStub
 
 
@@ -41,6 +46,7 @@ class AsyncClient:
         tools       memory as tools for a language model
         archive     everything, exported to lines of JSON and imported again
         changes     every change, in order
+        keys        API keys, on a server with authentication
 
     `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
 
@@ -63,6 +69,7 @@ class AsyncClient:
         ca_file: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         insecure: bool = False,
+        api_key: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         """Prepares a connection. The client does not connect before the first call.
@@ -76,10 +83,17 @@ class AsyncClient:
             ca_file: encrypts it, with the roots of this PEM file.
             credentials: encrypts it, with these.
             insecure: permits plaintext to another machine.
+            api_key: who you are, for a server with authentication. Its default is MNEMON_API_KEY.
             timeout: the deadline of each call in seconds; every method can override it.
         """
         target = Target.resolve(
-            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
+            address,
+            tls=tls,
+            ca_file=ca_file,
+            credentials=credentials,
+            insecure=insecure,
+            timeout=timeout,
+            api_key=api_key,
         )
         self._use(AsyncConnection(target))
 
@@ -96,6 +110,7 @@ class AsyncClient:
         self.tools = AsyncTools(connection)
         self.archive = AsyncArchive(connection)
         self.changes = AsyncChanges(connection)
+        self.keys = AsyncKeys(connection)
         self.remember = self.memories.add
         self.recall = self.memories.search
         self.watch = self.changes.watch
@@ -109,6 +124,11 @@ class AsyncClient:
         """Returns version, capabilities, limits, embedding model and vault of the server."""
         stub = self._connection.stub(ServerServiceStub)
         return info_from_pb(await self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+
+    async def who_am_i(self, *, timeout: float | None = None) -> Identity:
+        """Returns the tenant, the name and the role of the caller."""
+        stub = self._connection.stub(AccessServiceStub)
+        return identity_from_pb(await self._connection.call(stub.WhoAmI, access_pb2.WhoAmIRequest(), timeout))
 
     async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""

@@ -5,6 +5,7 @@ import re
 import click
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
+from mnemon._cli.access import keys, whoami
 from mnemon._cli.archive.commands import export_archive, import_archive
 from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents.delete import delete, rebuild_index
@@ -91,6 +92,7 @@ _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_st
 
 _FACTS = (facts, tools)
 _ARCHIVES = (export_archive, import_archive)
+_ACCESS = (keys, whoami)
 
 for command in (
     *_DOCUMENTS,
@@ -98,6 +100,7 @@ for command in (
     *_STATEMENTS,
     *_EVENTS,
     *_FACTS,
+    *_ACCESS,
     *_ARCHIVES,
     watch,
     show_changes,

@@ -35,7 +35,7 @@ def fact_to_pb(fact: facts.Fact) -> pb.Fact:
     if fact.update_time is not None:
         message.update_time.CopyFrom(time_to_pb("update_time", fact.update_time))
     if fact.ttl is not None:
-        message.ttl.CopyFrom(_duration_to_pb("ttl", fact.ttl))
+        message.ttl.CopyFrom(duration_to_pb("ttl", fact.ttl))
     return message
 
 
@@ -163,7 +163,7 @@ def _index_from_pb(fact: pb.Fact) -> facts.FactIndex:
     return tuple(fact.index.paths) or None
 
 
-def _duration_to_pb(field: str, given: object) -> duration_pb2.Duration:
+def duration_to_pb(field: str, given: object) -> duration_pb2.Duration:
     if not isinstance(given, timedelta):
         raise invalid(field, f"must be a timedelta, not {type(given).__name__}")
     message = duration_pb2.Duration()

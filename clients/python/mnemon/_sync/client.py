@@ -9,6 +9,7 @@ import grpc
 
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
 from mnemon._connection import Connection
+from mnemon._messages.access import identity_from_pb
 from mnemon._messages.server import info_from_pb
 from mnemon._sync.archive import Archive
 from mnemon._sync.bridge import Bridge
@@ -16,13 +17,17 @@ from mnemon._sync.changes import Changes
 from mnemon._sync.conflicts import Conflicts
 from mnemon._sync.documents import Documents
 from mnemon._sync.facts import Facts
+from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
 from mnemon._sync.rules import Rules
 from mnemon._sync.semantic import Semantic
 from mnemon._sync.timeline import Timeline
 from mnemon._sync.tools import Tools
+from mnemon._values.access import Identity
 from mnemon._values.server import ServerInfo
+from mnemon.v1 import access_pb2
 from mnemon.v1 import server_pb2 as pb
+from mnemon.v1.access_pb2_grpc import AccessServiceStub
 from mnemon.v1.server_pb2_grpc import ServerServiceStub
 
 
@@ -42,6 +47,7 @@ class Client:
         tools       memory as tools for a language model
         archive     everything, exported to lines of JSON and imported again
         changes     every change, in order
+        keys        API keys, on a server with authentication
 
     `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
 
@@ -64,6 +70,7 @@ class Client:
         ca_file: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         insecure: bool = False,
+        api_key: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         """Prepares a connection. The client does not connect before the first call.
@@ -77,10 +84,17 @@ class Client:
             ca_file: encrypts it, with the roots of this PEM file.
             credentials: encrypts it, with these.
             insecure: permits plaintext to another machine.
+            api_key: who you are, for a server with authentication. Its default is MNEMON_API_KEY.
             timeout: the deadline of each call in seconds; every method can override it.
         """
         target = Target.resolve(
-            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
+            address,
+            tls=tls,
+            ca_file=ca_file,
+            credentials=credentials,
+            insecure=insecure,
+            timeout=timeout,
+            api_key=api_key,
         )
         self._use(Connection(target))
 
@@ -97,6 +111,7 @@ class Client:
         self.tools = Tools(connection)
         self.archive = Archive(connection)
         self.changes = Changes(connection)
+        self.keys = Keys(connection)
         self.remember = self.memories.add
         self.recall = self.memories.search
         self.watch = self.changes.watch
@@ -110,6 +125,11 @@ class Client:
         """Returns version, capabilities, limits, embedding model and vault of the server."""
         stub = self._connection.stub(ServerServiceStub)
         return info_from_pb(self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+
+    def who_am_i(self, *, timeout: float | None = None) -> Identity:
+        """Returns the tenant, the name and the role of the caller."""
+        stub = self._connection.stub(AccessServiceStub)
+        return identity_from_pb(self._connection.call(stub.WhoAmI, access_pb2.WhoAmIRequest(), timeout))
 
     def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""

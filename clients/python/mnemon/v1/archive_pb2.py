@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 from mnemon.v1 import episodic_pb2 as mnemon_dot_v1_dot_episodic__pb2
 from mnemon.v1 import facts_pb2 as mnemon_dot_v1_dot_facts__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mnemon/v1/archive.proto\x12\tmnemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/common.proto\x1a\x18mnemon/v1/episodic.proto\x1a\x15mnemon/v1/facts.proto\"\x9e\x01\n\x0f\x45xportSelection\x12$\n\x05kinds\x18\x01 \x03(\x0e\x32\x15.mnemon.v1.RecordKind\x12+\n\tnamespace\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.FactNamespace\x12\x17\n\x0f\x65xact_namespace\x18\x03 \x01(\x08\x12\x1f\n\x05scope\x18\x04 \x01(\x0b\x32\x10.mnemon.v1.Scope\"\x88\x02\n\rArchiveHeader\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\x05\x12\x32\n\x0f\x65mbedding_model\x18\x02 \x01(\x0b\x32\x19.mnemon.v1.EmbeddingModel\x12-\n\tselection\x18\x03 \x01(\x0b\x32\x1a.mnemon.v1.ExportSelection\x12/\n\x0b\x65xport_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12$\n\x06\x63ounts\x18\x06 \x03(\x0b\x32\x14.mnemon.v1.KindCount\x12\x15\n\rrules_version\x18\x07 \x01(\x03\"?\n\tKindCount\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.RecordKind\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xd4\x04\n\x0e\x41rchivedRecord\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.RecordKind\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\t\x12\x39\n\x08metadata\x18\x04 \x03(\x0b\x32\'.mnemon.v1.ArchivedRecord.MetadataEntry\x12\x1f\n\x05scope\x18\x05 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x35\n\x06\x66ields\x18\x06 \x03(\x0b\x32%.mnemon.v1.ArchivedRecord.FieldsEntry\x12\x0e\n\x06hidden\x18\x07 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\n \x01(\x03\x12,\n\x08passages\x18\x0b \x03(\x0b\x32\x1a.mnemon.v1.ArchivedPassage\x12\'\n\x05\x65vent\x18\x0c \x01(\x0b\x32\x18.mnemon.v1.EpisodicEvent\x1aI\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.MetadataValue:\x02\x38\x01\x1aG\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.MetadataValue:\x02\x38\x01\"=\n\x0f\x41rchivedPassage\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\x12\x0e\n\x06vector\x18\x03 \x01(\x0c\"[\n\x14\x45xportRecordsRequest\x12-\n\tselection\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.ExportSelection\x12\x14\n\x0comit_vectors\x18\x02 \x01(\x08\"\xaa\x01\n\x15\x45xportRecordsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.ArchiveHeaderH\x00\x12-\n\x07records\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.ArchivedRecordsH\x00\x12+\n\x07summary\x18\x03 \x01(\x0b\x32\x18.mnemon.v1.ExportSummaryH\x00\x42\t\n\x07payload\"=\n\x0f\x41rchivedRecords\x12*\n\x07records\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.ArchivedRecord\"c\n\rExportSummary\x12$\n\x06\x63ounts\x18\x01 \x03(\x0b\x32\x14.mnemon.v1.KindCount\x12\x15\n\rchanged_count\x18\x02 \x01(\x03\x12\x15\n\rremoved_count\x18\x03 \x01(\x03\"i\n\x14ImportRecordsRequest\x12%\n\x05start\x18\x01 \x01(\x0b\x32\x16.mnemon.v1.ImportStart\x12*\n\x07records\x18\x02 \x03(\x0b\x32\x19.mnemon.v1.ArchivedRecord\"\x92\x01\n\x0bImportStart\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.ArchiveHeader\x12.\n\x0bon_conflict\x18\x02 \x01(\x0e\x32\x19.mnemon.v1.ImportConflict\x12\x12\n\nembed_anew\x18\x03 \x01(\x08\x12\x15\n\rbridge_events\x18\x04 \x01(\x08\"A\n\x15ImportRecordsResponse\x12(\n\x07results\x18\x01 \x03(\x0b\x32\x17.mnemon.v1.ImportResult\"j\n\x0cImportResult\x12(\n\x04\x64one\x18\x01 \x01(\x0e\x32\x18.mnemon.v1.ImportOutcomeH\x00\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x14.mnemon.v1.ItemErrorH\x00\x42\t\n\x07outcome*\xd2\x01\n\nRecordKind\x12\x1b\n\x17RECORD_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14RECORD_KIND_DOCUMENT\x10\x01\x12\x16\n\x12RECORD_KIND_MEMORY\x10\x02\x12\x14\n\x10RECORD_KIND_FACT\x10\x03\x12\x18\n\x14RECORD_KIND_SEMANTIC\x10\x04\x12\x18\n\x14RECORD_KIND_DECISION\x10\x05\x12\x14\n\x10RECORD_KIND_RULE\x10\x06\x12\x15\n\x11RECORD_KIND_EVENT\x10\x07*\x9f\x01\n\x0eImportConflict\x12\x1f\n\x1bIMPORT_CONFLICT_UNSPECIFIED\x10\x00\x12\x19\n\x15IMPORT_CONFLICT_NEWER\x10\x01\x12\x18\n\x14IMPORT_CONFLICT_KEEP\x10\x02\x12\x1b\n\x17IMPORT_CONFLICT_REPLACE\x10\x03\x12\x1a\n\x16IMPORT_CONFLICT_REFUSE\x10\x04*\x9f\x01\n\rImportOutcome\x12\x1e\n\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_OUTCOME_CREATED\x10\x01\x12\x1b\n\x17IMPORT_OUTCOME_REPLACED\x10\x02\x12\x1c\n\x18IMPORT_OUTCOME_UNCHANGED\x10\x03\x12\x17\n\x13IMPORT_OUTCOME_KEPT\x10\x04\x32\xc3\x01\n\x0e\x41rchiveService\x12Y\n\rExportRecords\x12\x1f.mnemon.v1.ExportRecordsRequest\x1a .mnemon.v1.ExportRecordsResponse\"\x03\x90\x02\x01\x30\x01\x12V\n\rImportRecords\x12\x1f.mnemon.v1.ImportRecordsRequest\x1a .mnemon.v1.ImportRecordsResponse(\x01\x30\x01\x42\x9e\x01\n\rdev.mnemon.v1B\x0c\x41rchiveProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mnemon/v1/archive.proto\x12\tmnemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x16mnemon/v1/common.proto\x1a\x18mnemon/v1/episodic.proto\x1a\x15mnemon/v1/facts.proto\"\x9e\x01\n\x0f\x45xportSelection\x12$\n\x05kinds\x18\x01 \x03(\x0e\x32\x15.mnemon.v1.RecordKind\x12+\n\tnamespace\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.FactNamespace\x12\x17\n\x0f\x65xact_namespace\x18\x03 \x01(\x08\x12\x1f\n\x05scope\x18\x04 \x01(\x0b\x32\x10.mnemon.v1.Scope\"\x88\x02\n\rArchiveHeader\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\x05\x12\x32\n\x0f\x65mbedding_model\x18\x02 \x01(\x0b\x32\x19.mnemon.v1.EmbeddingModel\x12-\n\tselection\x18\x03 \x01(\x0b\x32\x1a.mnemon.v1.ExportSelection\x12/\n\x0b\x65xport_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12$\n\x06\x63ounts\x18\x06 \x03(\x0b\x32\x14.mnemon.v1.KindCount\x12\x15\n\rrules_version\x18\x07 \x01(\x03\"?\n\tKindCount\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.RecordKind\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xd4\x04\n\x0e\x41rchivedRecord\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.RecordKind\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\t\x12\x39\n\x08metadata\x18\x04 \x03(\x0b\x32\'.mnemon.v1.ArchivedRecord.MetadataEntry\x12\x1f\n\x05scope\x18\x05 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x35\n\x06\x66ields\x18\x06 \x03(\x0b\x32%.mnemon.v1.ArchivedRecord.FieldsEntry\x12\x0e\n\x06hidden\x18\x07 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\n \x01(\x03\x12,\n\x08passages\x18\x0b \x03(\x0b\x32\x1a.mnemon.v1.ArchivedPassage\x12\'\n\x05\x65vent\x18\x0c \x01(\x0b\x32\x18.mnemon.v1.EpisodicEvent\x1aI\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.MetadataValue:\x02\x38\x01\x1aG\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.MetadataValue:\x02\x38\x01\"=\n\x0f\x41rchivedPassage\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\x12\x0e\n\x06vector\x18\x03 \x01(\x0c\"[\n\x14\x45xportRecordsRequest\x12-\n\tselection\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.ExportSelection\x12\x14\n\x0comit_vectors\x18\x02 \x01(\x08\"\xaa\x01\n\x15\x45xportRecordsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.ArchiveHeaderH\x00\x12-\n\x07records\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.ArchivedRecordsH\x00\x12+\n\x07summary\x18\x03 \x01(\x0b\x32\x18.mnemon.v1.ExportSummaryH\x00\x42\t\n\x07payload\"=\n\x0f\x41rchivedRecords\x12*\n\x07records\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.ArchivedRecord\"c\n\rExportSummary\x12$\n\x06\x63ounts\x18\x01 \x03(\x0b\x32\x14.mnemon.v1.KindCount\x12\x15\n\rchanged_count\x18\x02 \x01(\x03\x12\x15\n\rremoved_count\x18\x03 \x01(\x03\"i\n\x14ImportRecordsRequest\x12%\n\x05start\x18\x01 \x01(\x0b\x32\x16.mnemon.v1.ImportStart\x12*\n\x07records\x18\x02 \x03(\x0b\x32\x19.mnemon.v1.ArchivedRecord\"\x92\x01\n\x0bImportStart\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.ArchiveHeader\x12.\n\x0bon_conflict\x18\x02 \x01(\x0e\x32\x19.mnemon.v1.ImportConflict\x12\x12\n\nembed_anew\x18\x03 \x01(\x08\x12\x15\n\rbridge_events\x18\x04 \x01(\x08\"A\n\x15ImportRecordsResponse\x12(\n\x07results\x18\x01 \x03(\x0b\x32\x17.mnemon.v1.ImportResult\"j\n\x0cImportResult\x12(\n\x04\x64one\x18\x01 \x01(\x0e\x32\x18.mnemon.v1.ImportOutcomeH\x00\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x14.mnemon.v1.ItemErrorH\x00\x42\t\n\x07outcome*\xd2\x01\n\nRecordKind\x12\x1b\n\x17RECORD_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14RECORD_KIND_DOCUMENT\x10\x01\x12\x16\n\x12RECORD_KIND_MEMORY\x10\x02\x12\x14\n\x10RECORD_KIND_FACT\x10\x03\x12\x18\n\x14RECORD_KIND_SEMANTIC\x10\x04\x12\x18\n\x14RECORD_KIND_DECISION\x10\x05\x12\x14\n\x10RECORD_KIND_RULE\x10\x06\x12\x15\n\x11RECORD_KIND_EVENT\x10\x07*\x9f\x01\n\x0eImportConflict\x12\x1f\n\x1bIMPORT_CONFLICT_UNSPECIFIED\x10\x00\x12\x19\n\x15IMPORT_CONFLICT_NEWER\x10\x01\x12\x18\n\x14IMPORT_CONFLICT_KEEP\x10\x02\x12\x1b\n\x17IMPORT_CONFLICT_REPLACE\x10\x03\x12\x1a\n\x16IMPORT_CONFLICT_REFUSE\x10\x04*\x9f\x01\n\rImportOutcome\x12\x1e\n\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_OUTCOME_CREATED\x10\x01\x12\x1b\n\x17IMPORT_OUTCOME_REPLACED\x10\x02\x12\x1c\n\x18IMPORT_OUTCOME_UNCHANGED\x10\x03\x12\x17\n\x13IMPORT_OUTCOME_KEPT\x10\x04\x32\xcd\x01\n\x0e\x41rchiveService\x12]\n\rExportRecords\x12\x1f.mnemon.v1.ExportRecordsRequest\x1a .mnemon.v1.ExportRecordsResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x30\x01\x12\\\n\rImportRecords\x12\x1f.mnemon.v1.ImportRecordsRequest\x1a .mnemon.v1.ImportRecordsResponse\"\x04\xc8\xda\x18\x03(\x01\x30\x01\x42\x9e\x01\n\rdev.mnemon.v1B\x0c\x41rchiveProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,43 +42,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARCHIVEDRECORD_FIELDSENTRY']._loaded_options = None
   _globals['_ARCHIVEDRECORD_FIELDSENTRY']._serialized_options = b'8\001'
   _globals['_ARCHIVESERVICE'].methods_by_name['ExportRecords']._loaded_options = None
-  _globals['_ARCHIVESERVICE'].methods_by_name['ExportRecords']._serialized_options = b'\220\002\001'
-  _globals['_RECORDKIND']._serialized_start=2161
-  _globals['_RECORDKIND']._serialized_end=2371
-  _globals['_IMPORTCONFLICT']._serialized_start=2374
-  _globals['_IMPORTCONFLICT']._serialized_end=2533
-  _globals['_IMPORTOUTCOME']._serialized_start=2536
-  _globals['_IMPORTOUTCOME']._serialized_end=2695
-  _globals['_EXPORTSELECTION']._serialized_start=145
-  _globals['_EXPORTSELECTION']._serialized_end=303
-  _globals['_ARCHIVEHEADER']._serialized_start=306
-  _globals['_ARCHIVEHEADER']._serialized_end=570
-  _globals['_KINDCOUNT']._serialized_start=572
-  _globals['_KINDCOUNT']._serialized_end=635
-  _globals['_ARCHIVEDRECORD']._serialized_start=638
-  _globals['_ARCHIVEDRECORD']._serialized_end=1234
-  _globals['_ARCHIVEDRECORD_METADATAENTRY']._serialized_start=1088
-  _globals['_ARCHIVEDRECORD_METADATAENTRY']._serialized_end=1161
-  _globals['_ARCHIVEDRECORD_FIELDSENTRY']._serialized_start=1163
-  _globals['_ARCHIVEDRECORD_FIELDSENTRY']._serialized_end=1234
-  _globals['_ARCHIVEDPASSAGE']._serialized_start=1236
-  _globals['_ARCHIVEDPASSAGE']._serialized_end=1297
-  _globals['_EXPORTRECORDSREQUEST']._serialized_start=1299
-  _globals['_EXPORTRECORDSREQUEST']._serialized_end=1390
-  _globals['_EXPORTRECORDSRESPONSE']._serialized_start=1393
-  _globals['_EXPORTRECORDSRESPONSE']._serialized_end=1563
-  _globals['_ARCHIVEDRECORDS']._serialized_start=1565
-  _globals['_ARCHIVEDRECORDS']._serialized_end=1626
-  _globals['_EXPORTSUMMARY']._serialized_start=1628
-  _globals['_EXPORTSUMMARY']._serialized_end=1727
-  _globals['_IMPORTRECORDSREQUEST']._serialized_start=1729
-  _globals['_IMPORTRECORDSREQUEST']._serialized_end=1834
-  _globals['_IMPORTSTART']._serialized_start=1837
-  _globals['_IMPORTSTART']._serialized_end=1983
-  _globals['_IMPORTRECORDSRESPONSE']._serialized_start=1985
-  _globals['_IMPORTRECORDSRESPONSE']._serialized_end=2050
-  _globals['_IMPORTRESULT']._serialized_start=2052
-  _globals['_IMPORTRESULT']._serialized_end=2158
-  _globals['_ARCHIVESERVICE']._serialized_start=2698
-  _globals['_ARCHIVESERVICE']._serialized_end=2893
+  _globals['_ARCHIVESERVICE'].methods_by_name['ExportRecords']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_ARCHIVESERVICE'].methods_by_name['ImportRecords']._loaded_options = None
+  _globals['_ARCHIVESERVICE'].methods_by_name['ImportRecords']._serialized_options = b'\310\332\030\003'
+  _globals['_RECORDKIND']._serialized_start=2185
+  _globals['_RECORDKIND']._serialized_end=2395
+  _globals['_IMPORTCONFLICT']._serialized_start=2398
+  _globals['_IMPORTCONFLICT']._serialized_end=2557
+  _globals['_IMPORTOUTCOME']._serialized_start=2560
+  _globals['_IMPORTOUTCOME']._serialized_end=2719
+  _globals['_EXPORTSELECTION']._serialized_start=169
+  _globals['_EXPORTSELECTION']._serialized_end=327
+  _globals['_ARCHIVEHEADER']._serialized_start=330
+  _globals['_ARCHIVEHEADER']._serialized_end=594
+  _globals['_KINDCOUNT']._serialized_start=596
+  _globals['_KINDCOUNT']._serialized_end=659
+  _globals['_ARCHIVEDRECORD']._serialized_start=662
+  _globals['_ARCHIVEDRECORD']._serialized_end=1258
+  _globals['_ARCHIVEDRECORD_METADATAENTRY']._serialized_start=1112
+  _globals['_ARCHIVEDRECORD_METADATAENTRY']._serialized_end=1185
+  _globals['_ARCHIVEDRECORD_FIELDSENTRY']._serialized_start=1187
+  _globals['_ARCHIVEDRECORD_FIELDSENTRY']._serialized_end=1258
+  _globals['_ARCHIVEDPASSAGE']._serialized_start=1260
+  _globals['_ARCHIVEDPASSAGE']._serialized_end=1321
+  _globals['_EXPORTRECORDSREQUEST']._serialized_start=1323
+  _globals['_EXPORTRECORDSREQUEST']._serialized_end=1414
+  _globals['_EXPORTRECORDSRESPONSE']._serialized_start=1417
+  _globals['_EXPORTRECORDSRESPONSE']._serialized_end=1587
+  _globals['_ARCHIVEDRECORDS']._serialized_start=1589
+  _globals['_ARCHIVEDRECORDS']._serialized_end=1650
+  _globals['_EXPORTSUMMARY']._serialized_start=1652
+  _globals['_EXPORTSUMMARY']._serialized_end=1751
+  _globals['_IMPORTRECORDSREQUEST']._serialized_start=1753
+  _globals['_IMPORTRECORDSREQUEST']._serialized_end=1858
+  _globals['_IMPORTSTART']._serialized_start=1861
+  _globals['_IMPORTSTART']._serialized_end=2007
+  _globals['_IMPORTRECORDSRESPONSE']._serialized_start=2009
+  _globals['_IMPORTRECORDSRESPONSE']._serialized_end=2074
+  _globals['_IMPORTRESULT']._serialized_start=2076
+  _globals['_IMPORTRESULT']._serialized_end=2182
+  _globals['_ARCHIVESERVICE']._serialized_start=2722
+  _globals['_ARCHIVESERVICE']._serialized_end=2927
 # @@protoc_insertion_point(module_scope)

@@ -25,11 +25,12 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 from mnemon.v1 import semantic_pb2 as mnemon_dot_v1_dot_semantic__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/bridge.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/common.proto\x1a\x18mnemon/v1/semantic.proto\"\xcc\x02\n\rRoutingPolicy\x12\x1b\n\x0emin_importance\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65vent_types\x18\x02 \x03(\t\x12$\n\x04mode\x18\x03 \x01(\x0e\x32\x16.mnemon.v1.RoutingMode\x12\x18\n\x0b\x63ontent_max\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12(\n\x08on_prune\x18\x05 \x01(\x0e\x32\x16.mnemon.v1.PruneAction\x12\x1f\n\x12\x64\x65moted_importance\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x32\n\x0f\x63onflict_policy\x18\x07 \x01(\x0e\x32\x19.mnemon.v1.ConflictPolicy\x12\x10\n\x08revision\x18\x08 \x01(\x03\x42\x11\n\x0f_min_importanceB\x0e\n\x0c_content_maxB\x15\n\x13_demoted_importance\"\x18\n\x16GetBridgeStatusRequest\"A\n\tSkipCount\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.SkipReason\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xb9\x03\n\x17GetBridgeStatusResponse\x12\x1f\n\x05state\x18\x01 \x01(\x0e\x32\x10.mnemon.v1.State\x12\x0f\n\x07message\x18\x02 \x01(\t\x12+\n\x08\x61\x63tivity\x18\x03 \x01(\x0e\x32\x19.mnemon.v1.BridgeActivity\x12\x14\n\x0crouted_count\x18\x04 \x01(\x03\x12,\n\x0eskipped_counts\x18\x05 \x03(\x0b\x32\x14.mnemon.v1.SkipCount\x12\x14\n\x0clinked_count\x18\x06 \x01(\x03\x12\x15\n\rdeleted_count\x18\x07 \x01(\x03\x12\x15\n\rdemoted_count\x18\x08 \x01(\x03\x12\x13\n\x0bqueue_depth\x18\t \x01(\x03\x12/\n\x0ctimeline_lag\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rsegment_count\x18\x0b \x01(\x05\x12\x30\n\x0chandled_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06policy\x18\r \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\x19\n\x17GetRoutingPolicyRequest\"D\n\x18GetRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\xc1\x01\n\x1aUpdateRoutingPolicyRequest\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"Y\n\x1bUpdateRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"(\n\x12PauseBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\'\n\x13PauseBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08\")\n\x13ResumeBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"(\n\x14ResumeBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08*W\n\x0bRoutingMode\x12\x1c\n\x18ROUTING_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10ROUTING_MODE_ALL\x10\x01\x12\x14\n\x10ROUTING_MODE_ANY\x10\x02*]\n\x0bPruneAction\x12\x1c\n\x18PRUNE_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13PRUNE_ACTION_DELETE\x10\x01\x12\x17\n\x13PRUNE_ACTION_DEMOTE\x10\x02*\x89\x01\n\x0e\x42ridgeActivity\x12\x1f\n\x1b\x42RIDGE_ACTIVITY_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42RIDGE_ACTIVITY_RUNNING\x10\x01\x12\x1d\n\x19\x42RIDGE_ACTIVITY_SUSPENDED\x10\x02\x12\x1a\n\x16\x42RIDGE_ACTIVITY_PAUSED\x10\x03*\x8f\x02\n\nSkipReason\x12\x1b\n\x17SKIP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16SKIP_REASON_IMPORTANCE\x10\x01\x12\x1a\n\x16SKIP_REASON_EVENT_TYPE\x10\x02\x12\x1a\n\x16SKIP_REASON_NO_CONTENT\x10\x03\x12\x14\n\x10SKIP_REASON_GONE\x10\x04\x12\x15\n\x11SKIP_REASON_KNOWN\x10\x05\x12\x18\n\x14SKIP_REASON_REJECTED\x10\x06\x12\x17\n\x13SKIP_REASON_INVALID\x10\x07\x12\x16\n\x12SKIP_REASON_FAILED\x10\x08\x12\x18\n\x14SKIP_REASON_IMPORTED\x10\t2\xd5\x03\n\rBridgeService\x12]\n\x0fGetBridgeStatus\x12!.mnemon.v1.GetBridgeStatusRequest\x1a\".mnemon.v1.GetBridgeStatusResponse\"\x03\x90\x02\x01\x12`\n\x10GetRoutingPolicy\x12\".mnemon.v1.GetRoutingPolicyRequest\x1a#.mnemon.v1.GetRoutingPolicyResponse\"\x03\x90\x02\x01\x12\x64\n\x13UpdateRoutingPolicy\x12%.mnemon.v1.UpdateRoutingPolicyRequest\x1a&.mnemon.v1.UpdateRoutingPolicyResponse\x12L\n\x0bPauseBridge\x12\x1d.mnemon.v1.PauseBridgeRequest\x1a\x1e.mnemon.v1.PauseBridgeResponse\x12O\n\x0cResumeBridge\x12\x1e.mnemon.v1.ResumeBridgeRequest\x1a\x1f.mnemon.v1.ResumeBridgeResponseB\x9d\x01\n\rdev.mnemon.v1B\x0b\x42ridgeProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/bridge.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x16mnemon/v1/common.proto\x1a\x18mnemon/v1/semantic.proto\"\xcc\x02\n\rRoutingPolicy\x12\x1b\n\x0emin_importance\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65vent_types\x18\x02 \x03(\t\x12$\n\x04mode\x18\x03 \x01(\x0e\x32\x16.mnemon.v1.RoutingMode\x12\x18\n\x0b\x63ontent_max\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12(\n\x08on_prune\x18\x05 \x01(\x0e\x32\x16.mnemon.v1.PruneAction\x12\x1f\n\x12\x64\x65moted_importance\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x32\n\x0f\x63onflict_policy\x18\x07 \x01(\x0e\x32\x19.mnemon.v1.ConflictPolicy\x12\x10\n\x08revision\x18\x08 \x01(\x03\x42\x11\n\x0f_min_importanceB\x0e\n\x0c_content_maxB\x15\n\x13_demoted_importance\"\x18\n\x16GetBridgeStatusRequest\"A\n\tSkipCount\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.SkipReason\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xb9\x03\n\x17GetBridgeStatusResponse\x12\x1f\n\x05state\x18\x01 \x01(\x0e\x32\x10.mnemon.v1.State\x12\x0f\n\x07message\x18\x02 \x01(\t\x12+\n\x08\x61\x63tivity\x18\x03 \x01(\x0e\x32\x19.mnemon.v1.BridgeActivity\x12\x14\n\x0crouted_count\x18\x04 \x01(\x03\x12,\n\x0eskipped_counts\x18\x05 \x03(\x0b\x32\x14.mnemon.v1.SkipCount\x12\x14\n\x0clinked_count\x18\x06 \x01(\x03\x12\x15\n\rdeleted_count\x18\x07 \x01(\x03\x12\x15\n\rdemoted_count\x18\x08 \x01(\x03\x12\x13\n\x0bqueue_depth\x18\t \x01(\x03\x12/\n\x0ctimeline_lag\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rsegment_count\x18\x0b \x01(\x05\x12\x30\n\x0chandled_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06policy\x18\r \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\x19\n\x17GetRoutingPolicyRequest\"D\n\x18GetRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\xc1\x01\n\x1aUpdateRoutingPolicyRequest\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"Y\n\x1bUpdateRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"(\n\x12PauseBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\'\n\x13PauseBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08\")\n\x13ResumeBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"(\n\x14ResumeBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08*W\n\x0bRoutingMode\x12\x1c\n\x18ROUTING_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10ROUTING_MODE_ALL\x10\x01\x12\x14\n\x10ROUTING_MODE_ANY\x10\x02*]\n\x0bPruneAction\x12\x1c\n\x18PRUNE_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13PRUNE_ACTION_DELETE\x10\x01\x12\x17\n\x13PRUNE_ACTION_DEMOTE\x10\x02*\x89\x01\n\x0e\x42ridgeActivity\x12\x1f\n\x1b\x42RIDGE_ACTIVITY_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42RIDGE_ACTIVITY_RUNNING\x10\x01\x12\x1d\n\x19\x42RIDGE_ACTIVITY_SUSPENDED\x10\x02\x12\x1a\n\x16\x42RIDGE_ACTIVITY_PAUSED\x10\x03*\x8f\x02\n\nSkipReason\x12\x1b\n\x17SKIP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16SKIP_REASON_IMPORTANCE\x10\x01\x12\x1a\n\x16SKIP_REASON_EVENT_TYPE\x10\x02\x12\x1a\n\x16SKIP_REASON_NO_CONTENT\x10\x03\x12\x14\n\x10SKIP_REASON_GONE\x10\x04\x12\x15\n\x11SKIP_REASON_KNOWN\x10\x05\x12\x18\n\x14SKIP_REASON_REJECTED\x10\x06\x12\x17\n\x13SKIP_REASON_INVALID\x10\x07\x12\x16\n\x12SKIP_REASON_FAILED\x10\x08\x12\x18\n\x14SKIP_REASON_IMPORTED\x10\t2\xef\x03\n\rBridgeService\x12\x61\n\x0fGetBridgeStatus\x12!.mnemon.v1.GetBridgeStatusRequest\x1a\".mnemon.v1.GetBridgeStatusResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12\x64\n\x10GetRoutingPolicy\x12\".mnemon.v1.GetRoutingPolicyRequest\x1a#.mnemon.v1.GetRoutingPolicyResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12j\n\x13UpdateRoutingPolicy\x12%.mnemon.v1.UpdateRoutingPolicyRequest\x1a&.mnemon.v1.UpdateRoutingPolicyResponse\"\x04\xc8\xda\x18\x03\x12R\n\x0bPauseBridge\x12\x1d.mnemon.v1.PauseBridgeRequest\x1a\x1e.mnemon.v1.PauseBridgeResponse\"\x04\xc8\xda\x18\x03\x12U\n\x0cResumeBridge\x12\x1e.mnemon.v1.ResumeBridgeRequest\x1a\x1f.mnemon.v1.ResumeBridgeResponse\"\x04\xc8\xda\x18\x03\x42\x9d\x01\n\rdev.mnemon.v1B\x0b\x42ridgeProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,41 +39,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\rdev.mnemon.v1B\013BridgeProtoP\001Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\252\002\tMnemon.V1\272\002\010MnemonV1\312\002\tMnemon\\V1\342\002\025Mnemon\\V1\\GPBMetadata\352\002\nMnemon::V1'
   _globals['_BRIDGESERVICE'].methods_by_name['GetBridgeStatus']._loaded_options = None
-  _globals['_BRIDGESERVICE'].methods_by_name['GetBridgeStatus']._serialized_options = b'\220\002\001'
+  _globals['_BRIDGESERVICE'].methods_by_name['GetBridgeStatus']._serialized_options = b'\220\002\001\310\332\030\001'
   _globals['_BRIDGESERVICE'].methods_by_name['GetRoutingPolicy']._loaded_options = None
-  _globals['_BRIDGESERVICE'].methods_by_name['GetRoutingPolicy']._serialized_options = b'\220\002\001'
-  _globals['_ROUTINGMODE']._serialized_start=1610
-  _globals['_ROUTINGMODE']._serialized_end=1697
-  _globals['_PRUNEACTION']._serialized_start=1699
-  _globals['_PRUNEACTION']._serialized_end=1792
-  _globals['_BRIDGEACTIVITY']._serialized_start=1795
-  _globals['_BRIDGEACTIVITY']._serialized_end=1932
-  _globals['_SKIPREASON']._serialized_start=1935
-  _globals['_SKIPREASON']._serialized_end=2206
-  _globals['_ROUTINGPOLICY']._serialized_start=187
-  _globals['_ROUTINGPOLICY']._serialized_end=519
-  _globals['_GETBRIDGESTATUSREQUEST']._serialized_start=521
-  _globals['_GETBRIDGESTATUSREQUEST']._serialized_end=545
-  _globals['_SKIPCOUNT']._serialized_start=547
-  _globals['_SKIPCOUNT']._serialized_end=612
-  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_start=615
-  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_end=1056
-  _globals['_GETROUTINGPOLICYREQUEST']._serialized_start=1058
-  _globals['_GETROUTINGPOLICYREQUEST']._serialized_end=1083
-  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_start=1085
-  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_end=1153
-  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_start=1156
-  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_end=1349
-  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_start=1351
-  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_end=1440
-  _globals['_PAUSEBRIDGEREQUEST']._serialized_start=1442
-  _globals['_PAUSEBRIDGEREQUEST']._serialized_end=1482
-  _globals['_PAUSEBRIDGERESPONSE']._serialized_start=1484
-  _globals['_PAUSEBRIDGERESPONSE']._serialized_end=1523
-  _globals['_RESUMEBRIDGEREQUEST']._serialized_start=1525
-  _globals['_RESUMEBRIDGEREQUEST']._serialized_end=1566
-  _globals['_RESUMEBRIDGERESPONSE']._serialized_start=1568
-  _globals['_RESUMEBRIDGERESPONSE']._serialized_end=1608
-  _globals['_BRIDGESERVICE']._serialized_start=2209
-  _globals['_BRIDGESERVICE']._serialized_end=2678
+  _globals['_BRIDGESERVICE'].methods_by_name['GetRoutingPolicy']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_BRIDGESERVICE'].methods_by_name['UpdateRoutingPolicy']._loaded_options = None
+  _globals['_BRIDGESERVICE'].methods_by_name['UpdateRoutingPolicy']._serialized_options = b'\310\332\030\003'
+  _globals['_BRIDGESERVICE'].methods_by_name['PauseBridge']._loaded_options = None
+  _globals['_BRIDGESERVICE'].methods_by_name['PauseBridge']._serialized_options = b'\310\332\030\003'
+  _globals['_BRIDGESERVICE'].methods_by_name['ResumeBridge']._loaded_options = None
+  _globals['_BRIDGESERVICE'].methods_by_name['ResumeBridge']._serialized_options = b'\310\332\030\003'
+  _globals['_ROUTINGMODE']._serialized_start=1634
+  _globals['_ROUTINGMODE']._serialized_end=1721
+  _globals['_PRUNEACTION']._serialized_start=1723
+  _globals['_PRUNEACTION']._serialized_end=1816
+  _globals['_BRIDGEACTIVITY']._serialized_start=1819
+  _globals['_BRIDGEACTIVITY']._serialized_end=1956
+  _globals['_SKIPREASON']._serialized_start=1959
+  _globals['_SKIPREASON']._serialized_end=2230
+  _globals['_ROUTINGPOLICY']._serialized_start=211
+  _globals['_ROUTINGPOLICY']._serialized_end=543
+  _globals['_GETBRIDGESTATUSREQUEST']._serialized_start=545
+  _globals['_GETBRIDGESTATUSREQUEST']._serialized_end=569
+  _globals['_SKIPCOUNT']._serialized_start=571
+  _globals['_SKIPCOUNT']._serialized_end=636
+  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_start=639
+  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_end=1080
+  _globals['_GETROUTINGPOLICYREQUEST']._serialized_start=1082
+  _globals['_GETROUTINGPOLICYREQUEST']._serialized_end=1107
+  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_start=1109
+  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_end=1177
+  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_start=1180
+  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_end=1373
+  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_start=1375
+  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_end=1464
+  _globals['_PAUSEBRIDGEREQUEST']._serialized_start=1466
+  _globals['_PAUSEBRIDGEREQUEST']._serialized_end=1506
+  _globals['_PAUSEBRIDGERESPONSE']._serialized_start=1508
+  _globals['_PAUSEBRIDGERESPONSE']._serialized_end=1547
+  _globals['_RESUMEBRIDGEREQUEST']._serialized_start=1549
+  _globals['_RESUMEBRIDGEREQUEST']._serialized_end=1590
+  _globals['_RESUMEBRIDGERESPONSE']._serialized_start=1592
+  _globals['_RESUMEBRIDGERESPONSE']._serialized_end=1632
+  _globals['_BRIDGESERVICE']._serialized_start=2233
+  _globals['_BRIDGESERVICE']._serialized_end=2728
 # @@protoc_insertion_point(module_scope)

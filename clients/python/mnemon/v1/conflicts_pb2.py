@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 from mnemon.v1 import decisions_pb2 as mnemon_dot_v1_dot_decisions__pb2
 from mnemon.v1 import semantic_pb2 as mnemon_dot_v1_dot_semantic__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19mnemon/v1/conflicts.proto\x12\tmnemon.v1\x1a\x19mnemon/v1/decisions.proto\x1a\x18mnemon/v1/semantic.proto\"\x96\x01\n\x0fMemoryReference\x12\x13\n\tmemory_id\x18\x01 \x01(\tH\x00\x12+\n\x06memory\x18\x02 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemoryH\x00\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\x0b\n\treferenceB\x14\n\x12_expected_revision\"\x93\x01\n\x16\x44\x65tectConflictsRequest\x12-\n\tcandidate\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12-\n\tdetection\x18\x03 \x01(\x0b\x32\x1a.mnemon.v1.DetectionConfig\x12\r\n\x05limit\x18\x04 \x01(\x05\"w\n\x17\x44\x65tectConflictsResponse\x12&\n\tconflicts\x18\x01 \x03(\x0b\x32\x13.mnemon.v1.Conflict\x12\x13\n\x0btotal_count\x18\x02 \x01(\x05\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"\xb8\x01\n\x18\x41rbitrateConflictRequest\x12-\n\tcandidate\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12,\n\x08\x65xisting\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12\x31\n\x0b\x61rbitration\x18\x04 \x01(\x0b\x32\x1c.mnemon.v1.ArbitrationConfig\"V\n\x19\x41rbitrateConflictResponse\x12+\n\x0b\x61rbitration\x18\x01 \x01(\x0b\x32\x16.mnemon.v1.Arbitration\x12\x0c\n\x04rule\x18\x02 \x01(\t\"\xc7\x01\n\x14MergeMemoriesRequest\x12)\n\x05\x66irst\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12*\n\x06second\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12%\n\x05merge\x18\x04 \x01(\x0b\x32\x16.mnemon.v1.MergeConfig\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"\xdd\x01\n\x15MergeMemoriesResponse\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12.\n\nstatistics\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.MergeStatistics\x12\x34\n\x10\x63ontent_strategy\x18\x03 \x01(\x0e\x32\x1a.mnemon.v1.ContentStrategy\x12%\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32\x13.mnemon.v1.Decision\x12\x0c\n\x04rule\x18\x05 \x01(\t\"S\n\x18PreviewResolutionRequest\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x0c\n\x04rule\x18\x02 \x01(\t\"\x80\x01\n\x19PreviewResolutionResponse\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x11\n\tduplicate\x18\x02 \x01(\x08\x12%\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32\x13.mnemon.v1.Decision\"`\n\x14UnmergeMemoryRequest\x12\x13\n\tmemory_id\x18\x01 \x01(\tH\x00\x12\x15\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\tH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\tB\x08\n\x06target\"\xa9\x01\n\x15UnmergeMemoryResponse\x12+\n\x08restored\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x12\n\nremoved_id\x18\x02 \x01(\t\x12%\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32\x13.mnemon.v1.Decision\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x12\x15\n\rremaining_ids\x18\x05 \x03(\t\"^\n\x14ListDecisionsRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tmemory_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"X\n\x15ListDecisionsResponse\x12&\n\tdecisions\x18\x01 \x03(\x0b\x32\x13.mnemon.v1.Decision\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xbb\x04\n\x0f\x43onflictService\x12]\n\x0f\x44\x65tectConflicts\x12!.mnemon.v1.DetectConflictsRequest\x1a\".mnemon.v1.DetectConflictsResponse\"\x03\x90\x02\x01\x12\x63\n\x11\x41rbitrateConflict\x12#.mnemon.v1.ArbitrateConflictRequest\x1a$.mnemon.v1.ArbitrateConflictResponse\"\x03\x90\x02\x01\x12R\n\rMergeMemories\x12\x1f.mnemon.v1.MergeMemoriesRequest\x1a .mnemon.v1.MergeMemoriesResponse\x12\x63\n\x11PreviewResolution\x12#.mnemon.v1.PreviewResolutionRequest\x1a$.mnemon.v1.PreviewResolutionResponse\"\x03\x90\x02\x01\x12R\n\rUnmergeMemory\x12\x1f.mnemon.v1.UnmergeMemoryRequest\x1a .mnemon.v1.UnmergeMemoryResponse\x12W\n\rListDecisions\x12\x1f.mnemon.v1.ListDecisionsRequest\x1a .mnemon.v1.ListDecisionsResponse\"\x03\x90\x02\x01\x42\xa0\x01\n\rdev.mnemon.v1B\x0e\x43onflictsProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19mnemon/v1/conflicts.proto\x12\tmnemon.v1\x1a\x16mnemon/v1/access.proto\x1a\x19mnemon/v1/decisions.proto\x1a\x18mnemon/v1/semantic.proto\"\x96\x01\n\x0fMemoryReference\x12\x13\n\tmemory_id\x18\x01 \x01(\tH\x00\x12+\n\x06memory\x18\x02 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemoryH\x00\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\x0b\n\treferenceB\x14\n\x12_expected_revision\"\x93\x01\n\x16\x44\x65tectConflictsRequest\x12-\n\tcandidate\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12-\n\tdetection\x18\x03 \x01(\x0b\x32\x1a.mnemon.v1.DetectionConfig\x12\r\n\x05limit\x18\x04 \x01(\x05\"w\n\x17\x44\x65tectConflictsResponse\x12&\n\tconflicts\x18\x01 \x03(\x0b\x32\x13.mnemon.v1.Conflict\x12\x13\n\x0btotal_count\x18\x02 \x01(\x05\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"\xb8\x01\n\x18\x41rbitrateConflictRequest\x12-\n\tcandidate\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12,\n\x08\x65xisting\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12\x31\n\x0b\x61rbitration\x18\x04 \x01(\x0b\x32\x1c.mnemon.v1.ArbitrationConfig\"V\n\x19\x41rbitrateConflictResponse\x12+\n\x0b\x61rbitration\x18\x01 \x01(\x0b\x32\x16.mnemon.v1.Arbitration\x12\x0c\n\x04rule\x18\x02 \x01(\t\"\xc7\x01\n\x14MergeMemoriesRequest\x12)\n\x05\x66irst\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12*\n\x06second\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.MemoryReference\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12%\n\x05merge\x18\x04 \x01(\x0b\x32\x16.mnemon.v1.MergeConfig\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"\xdd\x01\n\x15MergeMemoriesResponse\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12.\n\nstatistics\x18\x02 \x01(\x0b\x32\x1a.mnemon.v1.MergeStatistics\x12\x34\n\x10\x63ontent_strategy\x18\x03 \x01(\x0e\x32\x1a.mnemon.v1.ContentStrategy\x12%\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32\x13.mnemon.v1.Decision\x12\x0c\n\x04rule\x18\x05 \x01(\t\"S\n\x18PreviewResolutionRequest\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x0c\n\x04rule\x18\x02 \x01(\t\"\x80\x01\n\x19PreviewResolutionResponse\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x11\n\tduplicate\x18\x02 \x01(\x08\x12%\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32\x13.mnemon.v1.Decision\"`\n\x14UnmergeMemoryRequest\x12\x13\n\tmemory_id\x18\x01 \x01(\tH\x00\x12\x15\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\tH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\tB\x08\n\x06target\"\xa9\x01\n\x15UnmergeMemoryResponse\x12+\n\x08restored\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x12\n\nremoved_id\x18\x02 \x01(\t\x12%\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32\x13.mnemon.v1.Decision\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x12\x15\n\rremaining_ids\x18\x05 \x03(\t\"^\n\x14ListDecisionsRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tmemory_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"X\n\x15ListDecisionsResponse\x12&\n\tdecisions\x18\x01 \x03(\x0b\x32\x13.mnemon.v1.Decision\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xd7\x04\n\x0f\x43onflictService\x12\x61\n\x0f\x44\x65tectConflicts\x12!.mnemon.v1.DetectConflictsRequest\x1a\".mnemon.v1.DetectConflictsResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12g\n\x11\x41rbitrateConflict\x12#.mnemon.v1.ArbitrateConflictRequest\x1a$.mnemon.v1.ArbitrateConflictResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12X\n\rMergeMemories\x12\x1f.mnemon.v1.MergeMemoriesRequest\x1a .mnemon.v1.MergeMemoriesResponse\"\x04\xc8\xda\x18\x02\x12g\n\x11PreviewResolution\x12#.mnemon.v1.PreviewResolutionRequest\x1a$.mnemon.v1.PreviewResolutionResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12X\n\rUnmergeMemory\x12\x1f.mnemon.v1.UnmergeMemoryRequest\x1a .mnemon.v1.UnmergeMemoryResponse\"\x04\xc8\xda\x18\x02\x12[\n\rListDecisions\x12\x1f.mnemon.v1.ListDecisionsRequest\x1a .mnemon.v1.ListDecisionsResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x42\xa0\x01\n\rdev.mnemon.v1B\x0e\x43onflictsProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,39 +36,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\rdev.mnemon.v1B\016ConflictsProtoP\001Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\252\002\tMnemon.V1\272\002\010MnemonV1\312\002\tMnemon\\V1\342\002\025Mnemon\\V1\\GPBMetadata\352\002\nMnemon::V1'
   _globals['_CONFLICTSERVICE'].methods_by_name['DetectConflicts']._loaded_options = None
-  _globals['_CONFLICTSERVICE'].methods_by_name['DetectConflicts']._serialized_options = b'\220\002\001'
+  _globals['_CONFLICTSERVICE'].methods_by_name['DetectConflicts']._serialized_options = b'\220\002\001\310\332\030\001'
   _globals['_CONFLICTSERVICE'].methods_by_name['ArbitrateConflict']._loaded_options = None
-  _globals['_CONFLICTSERVICE'].methods_by_name['ArbitrateConflict']._serialized_options = b'\220\002\001'
+  _globals['_CONFLICTSERVICE'].methods_by_name['ArbitrateConflict']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_CONFLICTSERVICE'].methods_by_name['MergeMemories']._loaded_options = None
+  _globals['_CONFLICTSERVICE'].methods_by_name['MergeMemories']._serialized_options = b'\310\332\030\002'
   _globals['_CONFLICTSERVICE'].methods_by_name['PreviewResolution']._loaded_options = None
-  _globals['_CONFLICTSERVICE'].methods_by_name['PreviewResolution']._serialized_options = b'\220\002\001'
+  _globals['_CONFLICTSERVICE'].methods_by_name['PreviewResolution']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_CONFLICTSERVICE'].methods_by_name['UnmergeMemory']._loaded_options = None
+  _globals['_CONFLICTSERVICE'].methods_by_name['UnmergeMemory']._serialized_options = b'\310\332\030\002'
   _globals['_CONFLICTSERVICE'].methods_by_name['ListDecisions']._loaded_options = None
-  _globals['_CONFLICTSERVICE'].methods_by_name['ListDecisions']._serialized_options = b'\220\002\001'
-  _globals['_MEMORYREFERENCE']._serialized_start=94
-  _globals['_MEMORYREFERENCE']._serialized_end=244
-  _globals['_DETECTCONFLICTSREQUEST']._serialized_start=247
-  _globals['_DETECTCONFLICTSREQUEST']._serialized_end=394
-  _globals['_DETECTCONFLICTSRESPONSE']._serialized_start=396
-  _globals['_DETECTCONFLICTSRESPONSE']._serialized_end=515
-  _globals['_ARBITRATECONFLICTREQUEST']._serialized_start=518
-  _globals['_ARBITRATECONFLICTREQUEST']._serialized_end=702
-  _globals['_ARBITRATECONFLICTRESPONSE']._serialized_start=704
-  _globals['_ARBITRATECONFLICTRESPONSE']._serialized_end=790
-  _globals['_MERGEMEMORIESREQUEST']._serialized_start=793
-  _globals['_MERGEMEMORIESREQUEST']._serialized_end=992
-  _globals['_MERGEMEMORIESRESPONSE']._serialized_start=995
-  _globals['_MERGEMEMORIESRESPONSE']._serialized_end=1216
-  _globals['_PREVIEWRESOLUTIONREQUEST']._serialized_start=1218
-  _globals['_PREVIEWRESOLUTIONREQUEST']._serialized_end=1301
-  _globals['_PREVIEWRESOLUTIONRESPONSE']._serialized_start=1304
-  _globals['_PREVIEWRESOLUTIONRESPONSE']._serialized_end=1432
-  _globals['_UNMERGEMEMORYREQUEST']._serialized_start=1434
-  _globals['_UNMERGEMEMORYREQUEST']._serialized_end=1530
-  _globals['_UNMERGEMEMORYRESPONSE']._serialized_start=1533
-  _globals['_UNMERGEMEMORYRESPONSE']._serialized_end=1702
-  _globals['_LISTDECISIONSREQUEST']._serialized_start=1704
-  _globals['_LISTDECISIONSREQUEST']._serialized_end=1798
-  _globals['_LISTDECISIONSRESPONSE']._serialized_start=1800
-  _globals['_LISTDECISIONSRESPONSE']._serialized_end=1888
-  _globals['_CONFLICTSERVICE']._serialized_start=1891
-  _globals['_CONFLICTSERVICE']._serialized_end=2462
+  _globals['_CONFLICTSERVICE'].methods_by_name['ListDecisions']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_MEMORYREFERENCE']._serialized_start=118
+  _globals['_MEMORYREFERENCE']._serialized_end=268
+  _globals['_DETECTCONFLICTSREQUEST']._serialized_start=271
+  _globals['_DETECTCONFLICTSREQUEST']._serialized_end=418
+  _globals['_DETECTCONFLICTSRESPONSE']._serialized_start=420
+  _globals['_DETECTCONFLICTSRESPONSE']._serialized_end=539
+  _globals['_ARBITRATECONFLICTREQUEST']._serialized_start=542
+  _globals['_ARBITRATECONFLICTREQUEST']._serialized_end=726
+  _globals['_ARBITRATECONFLICTRESPONSE']._serialized_start=728
+  _globals['_ARBITRATECONFLICTRESPONSE']._serialized_end=814
+  _globals['_MERGEMEMORIESREQUEST']._serialized_start=817
+  _globals['_MERGEMEMORIESREQUEST']._serialized_end=1016
+  _globals['_MERGEMEMORIESRESPONSE']._serialized_start=1019
+  _globals['_MERGEMEMORIESRESPONSE']._serialized_end=1240
+  _globals['_PREVIEWRESOLUTIONREQUEST']._serialized_start=1242
+  _globals['_PREVIEWRESOLUTIONREQUEST']._serialized_end=1325
+  _globals['_PREVIEWRESOLUTIONRESPONSE']._serialized_start=1328
+  _globals['_PREVIEWRESOLUTIONRESPONSE']._serialized_end=1456
+  _globals['_UNMERGEMEMORYREQUEST']._serialized_start=1458
+  _globals['_UNMERGEMEMORYREQUEST']._serialized_end=1554
+  _globals['_UNMERGEMEMORYRESPONSE']._serialized_start=1557
+  _globals['_UNMERGEMEMORYRESPONSE']._serialized_end=1726
+  _globals['_LISTDECISIONSREQUEST']._serialized_start=1728
+  _globals['_LISTDECISIONSREQUEST']._serialized_end=1822
+  _globals['_LISTDECISIONSRESPONSE']._serialized_start=1824
+  _globals['_LISTDECISIONSRESPONSE']._serialized_end=1912
+  _globals['_CONFLICTSERVICE']._serialized_start=1915
+  _globals['_CONFLICTSERVICE']._serialized_end=2514
 # @@protoc_insertion_point(module_scope)

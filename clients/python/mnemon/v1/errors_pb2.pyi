@@ -118,6 +118,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DATA_LOSS. A stored record cannot be read: its bytes are not those that were written. The details contain
     `collection` and `record_id` if they are known. Other records are not affected.
     """
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 43
+    """UNAUTHENTICATED. The call has no valid credential: none was sent, or it is unknown, expired or revoked."""
+    ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 44
+    """PERMISSION_DENIED. The caller's role does not allow the method."""
+    ERROR_REASON_KEY_NOT_FOUND: _ErrorReason.ValueType  # 45
+    """NOT_FOUND. The tenant has no API key with this id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -223,4 +229,10 @@ ERROR_REASON_RECORD_DAMAGED: ErrorReason.ValueType  # 42
 """DATA_LOSS. A stored record cannot be read: its bytes are not those that were written. The details contain
 `collection` and `record_id` if they are known. Other records are not affected.
 """
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 43
+"""UNAUTHENTICATED. The call has no valid credential: none was sent, or it is unknown, expired or revoked."""
+ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 44
+"""PERMISSION_DENIED. The caller's role does not allow the method."""
+ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 45
+"""NOT_FOUND. The tenant has no API key with this id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

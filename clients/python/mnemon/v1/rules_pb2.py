@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
+from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 from mnemon.v1 import decisions_pb2 as mnemon_dot_v1_dot_decisions__pb2
 from mnemon.v1 import semantic_pb2 as mnemon_dot_v1_dot_semantic__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15mnemon/v1/rules.proto\x12\tmnemon.v1\x1a google/protobuf/field_mask.proto\x1a\x16mnemon/v1/common.proto\x1a\x19mnemon/v1/decisions.proto\x1a\x18mnemon/v1/semantic.proto\"\xfb\x02\n\x0fMergeRuleConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x65xtends\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x14\n\x07\x65nabled\x18\x05 \x01(\x08H\x03\x88\x01\x01\x12-\n\nconditions\x18\x06 \x01(\x0b\x32\x19.mnemon.v1.RuleConditions\x12-\n\tdetection\x18\x07 \x01(\x0b\x32\x1a.mnemon.v1.DetectionConfig\x12\x31\n\x0b\x61rbitration\x18\x08 \x01(\x0b\x32\x1c.mnemon.v1.ArbitrationConfig\x12%\n\x05merge\x18\t \x01(\x0b\x32\x16.mnemon.v1.MergeConfig\x12\x10\n\x08revision\x18\n \x01(\x03\x42\x0e\n\x0c_descriptionB\n\n\x08_extendsB\x0b\n\t_priorityB\n\n\x08_enabled\"\xa2\x01\n\x0eRuleConditions\x12\r\n\x05users\x18\x01 \x03(\t\x12\x10\n\x08personas\x18\x02 \x03(\t\x12\x0f\n\x07sources\x18\x03 \x03(\t\x12\x1b\n\x0eimportance_min\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0eimportance_max\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x11\n\x0f_importance_minB\x11\n\x0f_importance_max\"*\n\x0b\x46ieldOrigin\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0c\n\x04rule\x18\x02 \x01(\t\"S\n\x13RegisterRuleRequest\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"Z\n\x14RegisterRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"\x1e\n\x0eGetRuleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"U\n\x0fGetRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"\xb8\x01\n\x11UpdateRuleRequest\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"X\n\x12UpdateRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"\x91\x01\n\x11\x44\x65leteRuleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"X\n\x12\x44\x65leteRuleResponse\x12(\n\x07receipt\x18\x01 \x01(\x0b\x32\x17.mnemon.v1.WriteReceipt\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"^\n\x10ListRulesRequest\x12#\n\x05order\x18\x01 \x01(\x0e\x32\x14.mnemon.v1.RuleOrder\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"q\n\x11ListRulesResponse\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x18\n\x10registry_version\x18\x03 \x01(\x03\"G\n\x17\x46indMatchingRuleRequest\x12,\n\tcandidate\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\"D\n\x18\x46indMatchingRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\"\"\n\x12ResolveRuleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"{\n\x13ResolveRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\'\n\x07origins\x18\x02 \x03(\x0b\x32\x16.mnemon.v1.FieldOrigin\x12\x11\n\tancestors\x18\x03 \x03(\t\"\x14\n\x12\x45xportRulesRequest\"Z\n\x13\x45xportRulesResponse\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"w\n\x10LoadRulesRequest\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x13\n\x0breplace_all\x18\x02 \x01(\x08\x12\x0f\n\x07lenient\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"u\n\x11LoadRulesResponse\x12\x18\n\x10registered_count\x18\x01 \x01(\x05\x12\x15\n\rupdated_count\x18\x02 \x01(\x05\x12\x15\n\rdeleted_count\x18\x03 \x01(\x05\x12\x18\n\x10registry_version\x18\x04 \x01(\x03\"\'\n\x11ResetRulesRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\".\n\x12ResetRulesResponse\x12\x18\n\x10registry_version\x18\x01 \x01(\x03*]\n\tRuleOrder\x12\x1a\n\x16RULE_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n\x17RULE_ORDER_REGISTRATION\x10\x01\x12\x17\n\x13RULE_ORDER_MATCHING\x10\x02\x32\xa4\x06\n\x0cRulesService\x12O\n\x0cRegisterRule\x12\x1e.mnemon.v1.RegisterRuleRequest\x1a\x1f.mnemon.v1.RegisterRuleResponse\x12\x45\n\x07GetRule\x12\x19.mnemon.v1.GetRuleRequest\x1a\x1a.mnemon.v1.GetRuleResponse\"\x03\x90\x02\x01\x12I\n\nUpdateRule\x12\x1c.mnemon.v1.UpdateRuleRequest\x1a\x1d.mnemon.v1.UpdateRuleResponse\x12I\n\nDeleteRule\x12\x1c.mnemon.v1.DeleteRuleRequest\x1a\x1d.mnemon.v1.DeleteRuleResponse\x12K\n\tListRules\x12\x1b.mnemon.v1.ListRulesRequest\x1a\x1c.mnemon.v1.ListRulesResponse\"\x03\x90\x02\x01\x12`\n\x10\x46indMatchingRule\x12\".mnemon.v1.FindMatchingRuleRequest\x1a#.mnemon.v1.FindMatchingRuleResponse\"\x03\x90\x02\x01\x12Q\n\x0bResolveRule\x12\x1d.mnemon.v1.ResolveRuleRequest\x1a\x1e.mnemon.v1.ResolveRuleResponse\"\x03\x90\x02\x01\x12Q\n\x0b\x45xportRules\x12\x1d.mnemon.v1.ExportRulesRequest\x1a\x1e.mnemon.v1.ExportRulesResponse\"\x03\x90\x02\x01\x12\x46\n\tLoadRules\x12\x1b.mnemon.v1.LoadRulesRequest\x1a\x1c.mnemon.v1.LoadRulesResponse\x12I\n\nResetRules\x12\x1c.mnemon.v1.ResetRulesRequest\x1a\x1d.mnemon.v1.ResetRulesResponseB\x9c\x01\n\rdev.mnemon.v1B\nRulesProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15mnemon/v1/rules.proto\x12\tmnemon.v1\x1a google/protobuf/field_mask.proto\x1a\x16mnemon/v1/access.proto\x1a\x16mnemon/v1/common.proto\x1a\x19mnemon/v1/decisions.proto\x1a\x18mnemon/v1/semantic.proto\"\xfb\x02\n\x0fMergeRuleConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x65xtends\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x14\n\x07\x65nabled\x18\x05 \x01(\x08H\x03\x88\x01\x01\x12-\n\nconditions\x18\x06 \x01(\x0b\x32\x19.mnemon.v1.RuleConditions\x12-\n\tdetection\x18\x07 \x01(\x0b\x32\x1a.mnemon.v1.DetectionConfig\x12\x31\n\x0b\x61rbitration\x18\x08 \x01(\x0b\x32\x1c.mnemon.v1.ArbitrationConfig\x12%\n\x05merge\x18\t \x01(\x0b\x32\x16.mnemon.v1.MergeConfig\x12\x10\n\x08revision\x18\n \x01(\x03\x42\x0e\n\x0c_descriptionB\n\n\x08_extendsB\x0b\n\t_priorityB\n\n\x08_enabled\"\xa2\x01\n\x0eRuleConditions\x12\r\n\x05users\x18\x01 \x03(\t\x12\x10\n\x08personas\x18\x02 \x03(\t\x12\x0f\n\x07sources\x18\x03 \x03(\t\x12\x1b\n\x0eimportance_min\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0eimportance_max\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x11\n\x0f_importance_minB\x11\n\x0f_importance_max\"*\n\x0b\x46ieldOrigin\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0c\n\x04rule\x18\x02 \x01(\t\"S\n\x13RegisterRuleRequest\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"Z\n\x14RegisterRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"\x1e\n\x0eGetRuleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"U\n\x0fGetRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"\xb8\x01\n\x11UpdateRuleRequest\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"X\n\x12UpdateRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"\x91\x01\n\x11\x44\x65leteRuleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"X\n\x12\x44\x65leteRuleResponse\x12(\n\x07receipt\x18\x01 \x01(\x0b\x32\x17.mnemon.v1.WriteReceipt\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"^\n\x10ListRulesRequest\x12#\n\x05order\x18\x01 \x01(\x0e\x32\x14.mnemon.v1.RuleOrder\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"q\n\x11ListRulesResponse\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x18\n\x10registry_version\x18\x03 \x01(\x03\"G\n\x17\x46indMatchingRuleRequest\x12,\n\tcandidate\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\"D\n\x18\x46indMatchingRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\"\"\n\x12ResolveRuleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"{\n\x13ResolveRuleResponse\x12(\n\x04rule\x18\x01 \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\'\n\x07origins\x18\x02 \x03(\x0b\x32\x16.mnemon.v1.FieldOrigin\x12\x11\n\tancestors\x18\x03 \x03(\t\"\x14\n\x12\x45xportRulesRequest\"Z\n\x13\x45xportRulesResponse\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x18\n\x10registry_version\x18\x02 \x01(\x03\"w\n\x10LoadRulesRequest\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.mnemon.v1.MergeRuleConfig\x12\x13\n\x0breplace_all\x18\x02 \x01(\x08\x12\x0f\n\x07lenient\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"u\n\x11LoadRulesResponse\x12\x18\n\x10registered_count\x18\x01 \x01(\x05\x12\x15\n\rupdated_count\x18\x02 \x01(\x05\x12\x15\n\rdeleted_count\x18\x03 \x01(\x05\x12\x18\n\x10registry_version\x18\x04 \x01(\x03\"\'\n\x11ResetRulesRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\".\n\x12ResetRulesResponse\x12\x18\n\x10registry_version\x18\x01 \x01(\x03*]\n\tRuleOrder\x12\x1a\n\x16RULE_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n\x17RULE_ORDER_REGISTRATION\x10\x01\x12\x17\n\x13RULE_ORDER_MATCHING\x10\x02\x32\xd6\x06\n\x0cRulesService\x12U\n\x0cRegisterRule\x12\x1e.mnemon.v1.RegisterRuleRequest\x1a\x1f.mnemon.v1.RegisterRuleResponse\"\x04\xc8\xda\x18\x03\x12I\n\x07GetRule\x12\x19.mnemon.v1.GetRuleRequest\x1a\x1a.mnemon.v1.GetRuleResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12O\n\nUpdateRule\x12\x1c.mnemon.v1.UpdateRuleRequest\x1a\x1d.mnemon.v1.UpdateRuleResponse\"\x04\xc8\xda\x18\x03\x12O\n\nDeleteRule\x12\x1c.mnemon.v1.DeleteRuleRequest\x1a\x1d.mnemon.v1.DeleteRuleResponse\"\x04\xc8\xda\x18\x03\x12O\n\tListRules\x12\x1b.mnemon.v1.ListRulesRequest\x1a\x1c.mnemon.v1.ListRulesResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12\x64\n\x10\x46indMatchingRule\x12\".mnemon.v1.FindMatchingRuleRequest\x1a#.mnemon.v1.FindMatchingRuleResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12U\n\x0bResolveRule\x12\x1d.mnemon.v1.ResolveRuleRequest\x1a\x1e.mnemon.v1.ResolveRuleResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12U\n\x0b\x45xportRules\x12\x1d.mnemon.v1.ExportRulesRequest\x1a\x1e.mnemon.v1.ExportRulesResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x12L\n\tLoadRules\x12\x1b.mnemon.v1.LoadRulesRequest\x1a\x1c.mnemon.v1.LoadRulesResponse\"\x04\xc8\xda\x18\x03\x12O\n\nResetRules\x12\x1c.mnemon.v1.ResetRulesRequest\x1a\x1d.mnemon.v1.ResetRulesResponse\"\x04\xc8\xda\x18\x03\x42\x9c\x01\n\rdev.mnemon.v1B\nRulesProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,64 +37,74 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'mnemon.v1.rules_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\rdev.mnemon.v1B\nRulesProtoP\001Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\252\002\tMnemon.V1\272\002\010MnemonV1\312\002\tMnemon\\V1\342\002\025Mnemon\\V1\\GPBMetadata\352\002\nMnemon::V1'
+  _globals['_RULESSERVICE'].methods_by_name['RegisterRule']._loaded_options = None
+  _globals['_RULESSERVICE'].methods_by_name['RegisterRule']._serialized_options = b'\310\332\030\003'
   _globals['_RULESSERVICE'].methods_by_name['GetRule']._loaded_options = None
-  _globals['_RULESSERVICE'].methods_by_name['GetRule']._serialized_options = b'\220\002\001'
+  _globals['_RULESSERVICE'].methods_by_name['GetRule']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_RULESSERVICE'].methods_by_name['UpdateRule']._loaded_options = None
+  _globals['_RULESSERVICE'].methods_by_name['UpdateRule']._serialized_options = b'\310\332\030\003'
+  _globals['_RULESSERVICE'].methods_by_name['DeleteRule']._loaded_options = None
+  _globals['_RULESSERVICE'].methods_by_name['DeleteRule']._serialized_options = b'\310\332\030\003'
   _globals['_RULESSERVICE'].methods_by_name['ListRules']._loaded_options = None
-  _globals['_RULESSERVICE'].methods_by_name['ListRules']._serialized_options = b'\220\002\001'
+  _globals['_RULESSERVICE'].methods_by_name['ListRules']._serialized_options = b'\220\002\001\310\332\030\001'
   _globals['_RULESSERVICE'].methods_by_name['FindMatchingRule']._loaded_options = None
-  _globals['_RULESSERVICE'].methods_by_name['FindMatchingRule']._serialized_options = b'\220\002\001'
+  _globals['_RULESSERVICE'].methods_by_name['FindMatchingRule']._serialized_options = b'\220\002\001\310\332\030\001'
   _globals['_RULESSERVICE'].methods_by_name['ResolveRule']._loaded_options = None
-  _globals['_RULESSERVICE'].methods_by_name['ResolveRule']._serialized_options = b'\220\002\001'
+  _globals['_RULESSERVICE'].methods_by_name['ResolveRule']._serialized_options = b'\220\002\001\310\332\030\001'
   _globals['_RULESSERVICE'].methods_by_name['ExportRules']._loaded_options = None
-  _globals['_RULESSERVICE'].methods_by_name['ExportRules']._serialized_options = b'\220\002\001'
-  _globals['_RULEORDER']._serialized_start=2507
-  _globals['_RULEORDER']._serialized_end=2600
-  _globals['_MERGERULECONFIG']._serialized_start=148
-  _globals['_MERGERULECONFIG']._serialized_end=527
-  _globals['_RULECONDITIONS']._serialized_start=530
-  _globals['_RULECONDITIONS']._serialized_end=692
-  _globals['_FIELDORIGIN']._serialized_start=694
-  _globals['_FIELDORIGIN']._serialized_end=736
-  _globals['_REGISTERRULEREQUEST']._serialized_start=738
-  _globals['_REGISTERRULEREQUEST']._serialized_end=821
-  _globals['_REGISTERRULERESPONSE']._serialized_start=823
-  _globals['_REGISTERRULERESPONSE']._serialized_end=913
-  _globals['_GETRULEREQUEST']._serialized_start=915
-  _globals['_GETRULEREQUEST']._serialized_end=945
-  _globals['_GETRULERESPONSE']._serialized_start=947
-  _globals['_GETRULERESPONSE']._serialized_end=1032
-  _globals['_UPDATERULEREQUEST']._serialized_start=1035
-  _globals['_UPDATERULEREQUEST']._serialized_end=1219
-  _globals['_UPDATERULERESPONSE']._serialized_start=1221
-  _globals['_UPDATERULERESPONSE']._serialized_end=1309
-  _globals['_DELETERULEREQUEST']._serialized_start=1312
-  _globals['_DELETERULEREQUEST']._serialized_end=1457
-  _globals['_DELETERULERESPONSE']._serialized_start=1459
-  _globals['_DELETERULERESPONSE']._serialized_end=1547
-  _globals['_LISTRULESREQUEST']._serialized_start=1549
-  _globals['_LISTRULESREQUEST']._serialized_end=1643
-  _globals['_LISTRULESRESPONSE']._serialized_start=1645
-  _globals['_LISTRULESRESPONSE']._serialized_end=1758
-  _globals['_FINDMATCHINGRULEREQUEST']._serialized_start=1760
-  _globals['_FINDMATCHINGRULEREQUEST']._serialized_end=1831
-  _globals['_FINDMATCHINGRULERESPONSE']._serialized_start=1833
-  _globals['_FINDMATCHINGRULERESPONSE']._serialized_end=1901
-  _globals['_RESOLVERULEREQUEST']._serialized_start=1903
-  _globals['_RESOLVERULEREQUEST']._serialized_end=1937
-  _globals['_RESOLVERULERESPONSE']._serialized_start=1939
-  _globals['_RESOLVERULERESPONSE']._serialized_end=2062
-  _globals['_EXPORTRULESREQUEST']._serialized_start=2064
-  _globals['_EXPORTRULESREQUEST']._serialized_end=2084
-  _globals['_EXPORTRULESRESPONSE']._serialized_start=2086
-  _globals['_EXPORTRULESRESPONSE']._serialized_end=2176
-  _globals['_LOADRULESREQUEST']._serialized_start=2178
-  _globals['_LOADRULESREQUEST']._serialized_end=2297
-  _globals['_LOADRULESRESPONSE']._serialized_start=2299
-  _globals['_LOADRULESRESPONSE']._serialized_end=2416
-  _globals['_RESETRULESREQUEST']._serialized_start=2418
-  _globals['_RESETRULESREQUEST']._serialized_end=2457
-  _globals['_RESETRULESRESPONSE']._serialized_start=2459
-  _globals['_RESETRULESRESPONSE']._serialized_end=2505
-  _globals['_RULESSERVICE']._serialized_start=2603
-  _globals['_RULESSERVICE']._serialized_end=3407
+  _globals['_RULESSERVICE'].methods_by_name['ExportRules']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_RULESSERVICE'].methods_by_name['LoadRules']._loaded_options = None
+  _globals['_RULESSERVICE'].methods_by_name['LoadRules']._serialized_options = b'\310\332\030\003'
+  _globals['_RULESSERVICE'].methods_by_name['ResetRules']._loaded_options = None
+  _globals['_RULESSERVICE'].methods_by_name['ResetRules']._serialized_options = b'\310\332\030\003'
+  _globals['_RULEORDER']._serialized_start=2531
+  _globals['_RULEORDER']._serialized_end=2624
+  _globals['_MERGERULECONFIG']._serialized_start=172
+  _globals['_MERGERULECONFIG']._serialized_end=551
+  _globals['_RULECONDITIONS']._serialized_start=554
+  _globals['_RULECONDITIONS']._serialized_end=716
+  _globals['_FIELDORIGIN']._serialized_start=718
+  _globals['_FIELDORIGIN']._serialized_end=760
+  _globals['_REGISTERRULEREQUEST']._serialized_start=762
+  _globals['_REGISTERRULEREQUEST']._serialized_end=845
+  _globals['_REGISTERRULERESPONSE']._serialized_start=847
+  _globals['_REGISTERRULERESPONSE']._serialized_end=937
+  _globals['_GETRULEREQUEST']._serialized_start=939
+  _globals['_GETRULEREQUEST']._serialized_end=969
+  _globals['_GETRULERESPONSE']._serialized_start=971
+  _globals['_GETRULERESPONSE']._serialized_end=1056
+  _globals['_UPDATERULEREQUEST']._serialized_start=1059
+  _globals['_UPDATERULEREQUEST']._serialized_end=1243
+  _globals['_UPDATERULERESPONSE']._serialized_start=1245
+  _globals['_UPDATERULERESPONSE']._serialized_end=1333
+  _globals['_DELETERULEREQUEST']._serialized_start=1336
+  _globals['_DELETERULEREQUEST']._serialized_end=1481
+  _globals['_DELETERULERESPONSE']._serialized_start=1483
+  _globals['_DELETERULERESPONSE']._serialized_end=1571
+  _globals['_LISTRULESREQUEST']._serialized_start=1573
+  _globals['_LISTRULESREQUEST']._serialized_end=1667
+  _globals['_LISTRULESRESPONSE']._serialized_start=1669
+  _globals['_LISTRULESRESPONSE']._serialized_end=1782
+  _globals['_FINDMATCHINGRULEREQUEST']._serialized_start=1784
+  _globals['_FINDMATCHINGRULEREQUEST']._serialized_end=1855
+  _globals['_FINDMATCHINGRULERESPONSE']._serialized_start=1857
+  _globals['_FINDMATCHINGRULERESPONSE']._serialized_end=1925
+  _globals['_RESOLVERULEREQUEST']._serialized_start=1927
+  _globals['_RESOLVERULEREQUEST']._serialized_end=1961
+  _globals['_RESOLVERULERESPONSE']._serialized_start=1963
+  _globals['_RESOLVERULERESPONSE']._serialized_end=2086
+  _globals['_EXPORTRULESREQUEST']._serialized_start=2088
+  _globals['_EXPORTRULESREQUEST']._serialized_end=2108
+  _globals['_EXPORTRULESRESPONSE']._serialized_start=2110
+  _globals['_EXPORTRULESRESPONSE']._serialized_end=2200
+  _globals['_LOADRULESREQUEST']._serialized_start=2202
+  _globals['_LOADRULESREQUEST']._serialized_end=2321
+  _globals['_LOADRULESRESPONSE']._serialized_start=2323
+  _globals['_LOADRULESRESPONSE']._serialized_end=2440
+  _globals['_RESETRULESREQUEST']._serialized_start=2442
+  _globals['_RESETRULESREQUEST']._serialized_end=2481
+  _globals['_RESETRULESRESPONSE']._serialized_start=2483
+  _globals['_RESETRULESRESPONSE']._serialized_end=2529
+  _globals['_RULESSERVICE']._serialized_start=2627
+  _globals['_RULESSERVICE']._serialized_end=3481
 # @@protoc_insertion_point(module_scope)

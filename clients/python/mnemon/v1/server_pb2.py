@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/server.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16mnemon/v1/common.proto\"\x16\n\x14GetServerInfoRequest\"\xda\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0c\x61pi_revision\x18\x02 \x01(\x05\x12+\n\x0c\x63\x61pabilities\x18\x03 \x03(\x0e\x32\x15.mnemon.v1.Capability\x12\'\n\x06limits\x18\x04 \x01(\x0b\x32\x17.mnemon.v1.ServerLimits\x12\x32\n\x0f\x65mbedding_model\x18\x05 \x01(\x0b\x32\x19.mnemon.v1.EmbeddingModel\x12\x10\n\x08vault_id\x18\x06 \x01(\t\"\xa6\x02\n\x0cServerLimits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x03\x12\x14\n\x0c\x61nswer_bytes\x18\x02 \x01(\x03\x12\x15\n\rcontent_bytes\x18\x03 \x01(\x03\x12\x15\n\rbulk_requests\x18\x04 \x01(\x05\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x13\n\x0bunary_calls\x18\x06 \x01(\x05\x12\x0f\n\x07streams\x18\x07 \x01(\x05\x12\x33\n\x10\x64\x65\x66\x61ult_deadline\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x10\x63hange_retention\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10\x65mbedding_tokens\x18\n \x01(\x05*\xb2\x01\n\nCapability\x12\x1a\n\x16\x43\x41PABILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41PABILITY_DURABLE\x10\x01\x12\x1e\n\x1a\x43\x41PABILITY_ABSOLUTE_SCORES\x10\x02\x12\x18\n\x14\x43\x41PABILITY_RERANKING\x10\x03\x12\x1f\n\x1b\x43\x41PABILITY_TIMELINE_VECTORS\x10\x04\x12\x15\n\x11\x43\x41PABILITY_BRIDGE\x10\x05\x32h\n\rServerService\x12W\n\rGetServerInfo\x12\x1f.mnemon.v1.GetServerInfoRequest\x1a .mnemon.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x42\x9d\x01\n\rdev.mnemon.v1B\x0bServerProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/server.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16mnemon/v1/access.proto\x1a\x16mnemon/v1/common.proto\"\x16\n\x14GetServerInfoRequest\"\xda\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0c\x61pi_revision\x18\x02 \x01(\x05\x12+\n\x0c\x63\x61pabilities\x18\x03 \x03(\x0e\x32\x15.mnemon.v1.Capability\x12\'\n\x06limits\x18\x04 \x01(\x0b\x32\x17.mnemon.v1.ServerLimits\x12\x32\n\x0f\x65mbedding_model\x18\x05 \x01(\x0b\x32\x19.mnemon.v1.EmbeddingModel\x12\x10\n\x08vault_id\x18\x06 \x01(\t\"\xa6\x02\n\x0cServerLimits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x03\x12\x14\n\x0c\x61nswer_bytes\x18\x02 \x01(\x03\x12\x15\n\rcontent_bytes\x18\x03 \x01(\x03\x12\x15\n\rbulk_requests\x18\x04 \x01(\x05\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x13\n\x0bunary_calls\x18\x06 \x01(\x05\x12\x0f\n\x07streams\x18\x07 \x01(\x05\x12\x33\n\x10\x64\x65\x66\x61ult_deadline\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x10\x63hange_retention\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10\x65mbedding_tokens\x18\n \x01(\x05*\xb2\x01\n\nCapability\x12\x1a\n\x16\x43\x41PABILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41PABILITY_DURABLE\x10\x01\x12\x1e\n\x1a\x43\x41PABILITY_ABSOLUTE_SCORES\x10\x02\x12\x18\n\x14\x43\x41PABILITY_RERANKING\x10\x03\x12\x1f\n\x1b\x43\x41PABILITY_TIMELINE_VECTORS\x10\x04\x12\x15\n\x11\x43\x41PABILITY_BRIDGE\x10\x05\x32l\n\rServerService\x12[\n\rGetServerInfo\x12\x1f.mnemon.v1.GetServerInfoRequest\x1a .mnemon.v1.GetServerInfoResponse\"\x07\x90\x02\x01\xc8\xda\x18\x01\x42\x9d\x01\n\rdev.mnemon.v1B\x0bServerProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,15 +36,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\rdev.mnemon.v1B\013ServerProtoP\001Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\252\002\tMnemon.V1\272\002\010MnemonV1\312\002\tMnemon\\V1\342\002\025Mnemon\\V1\\GPBMetadata\352\002\nMnemon::V1'
   _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._loaded_options = None
-  _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\220\002\001'
-  _globals['_CAPABILITY']._serialized_start=636
-  _globals['_CAPABILITY']._serialized_end=814
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=93
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=115
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=118
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=336
-  _globals['_SERVERLIMITS']._serialized_start=339
-  _globals['_SERVERLIMITS']._serialized_end=633
-  _globals['_SERVERSERVICE']._serialized_start=816
-  _globals['_SERVERSERVICE']._serialized_end=920
+  _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\220\002\001\310\332\030\001'
+  _globals['_CAPABILITY']._serialized_start=660
+  _globals['_CAPABILITY']._serialized_end=838
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=117
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=139
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=142
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=360
+  _globals['_SERVERLIMITS']._serialized_start=363
+  _globals['_SERVERLIMITS']._serialized_end=657
+  _globals['_SERVERSERVICE']._serialized_start=840
+  _globals['_SERVERSERVICE']._serialized_end=948
 # @@protoc_insertion_point(module_scope)

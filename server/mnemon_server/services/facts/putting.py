@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
 from mnemon_server.domain.facts import Fact, PutFact
-from mnemon_server.domain.json_size import holds_many
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.facts.checks import put_violations
+from mnemon_server.services.facts.json_size import holds_many
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content

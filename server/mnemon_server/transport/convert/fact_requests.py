@@ -5,11 +5,9 @@ see `Reader`.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from itertools import chain
 from typing import NamedTuple
 
-from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import facts_pb2 as pb
 
 from mnemon_server.domain.errors import InvalidArgumentError
@@ -46,9 +44,6 @@ PUT_MODES: Mapping[int, PutMode] = {
     pb.PUT_MODE_CREATE: PutMode.CREATE,
     pb.PUT_MODE_UPDATE: PutMode.UPDATE,
 }
-TTL_RANGE = "must be within 10,000 years, with seconds and nanoseconds of the same sign"
-_DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
-"""What a Duration may hold; the runtime does not check it."""
 _DEFAULT_INDEX = FactIndex()
 
 Filtered = pb.SearchFactsRequest | pb.ListFactsRequest | pb.DeleteFactsRequest
@@ -75,7 +70,7 @@ def read_put(request: pb.PutFactRequest) -> PutFact:
         metadata=reader.metadata("fact.metadata", fact.metadata),
         created_at=reader.time("fact.create_time", fact, "create_time"),
         updated_at=reader.time("fact.update_time", fact, "update_time"),
-        ttl=_ttl(reader, fact.ttl) if fact.HasField("ttl") else None,
+        ttl=reader.duration("fact.ttl", fact, "ttl"),
         index=FactIndex(fact.index.off, tuple(fact.index.paths)) if fact.HasField("index") else _DEFAULT_INDEX,
         mode=reader.enum("mode", request.mode, PUT_MODES),
         embedding=vector_from_pb(request.embedding),
@@ -160,15 +155,6 @@ def read_deletions(request: pb.DeleteFactsRequest) -> FactFilter:
     where = _filter(reader, request)
     reader.finish(chain(filter_violations(where), request_id_violations(request.request_id)))
     return where
-
-
-def _ttl(reader: Reader, message: Duration) -> timedelta | None:
-    """How long a fact lives, to the microsecond."""
-    seconds, nanos = message.seconds, message.nanos
-    if abs(seconds) > _DURATION_S_MAX or abs(nanos) >= _SECOND_NS or seconds * nanos < 0:
-        reader.note("fact.ttl", TTL_RANGE)
-        return None
-    return timedelta(seconds=seconds, microseconds=nanos // 1000)
 
 
 def _names(reader: Reader, request: pb.BatchGetFactsRequest | pb.RenewFactsRequest) -> Names:

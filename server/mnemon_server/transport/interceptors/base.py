@@ -1,12 +1,14 @@
 """What the interceptors share: each one wraps the behaviour of a method once, and no call pays for the wrapping."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc import aio
+
+from mnemon_server.domain.access import EVERYBODY, Principal
 
 Context = aio.ServicerContext[Any, Any]
 Single = Callable[[Any, Context], Awaitable[Any]]
@@ -31,11 +33,19 @@ class Call:
     request_id: str
     connection: str = ""
     """The address of the client. The runtime makes it anew each time that it is asked for it."""
+    credential: str = ""
+    """The secret in the header `authorization`; empty without one."""
+    principal: Principal = EVERYBODY
     reason: str = ""
     incident_id: str = ""
     awaits_request: bool = False
     """Its request has not arrived yet. Clients may drop such calls as often as they like: the log leaves them out."""
     request_bytes: int = 0
+
+    @property
+    def holder(self) -> Hashable:
+        """With whom its connections share what is limited: a caller with a name may have many connections."""
+        return (self.principal.tenant, self.principal.subject) if self.principal.subject else self.connection
 
 
 current_call: ContextVar[Call] = ContextVar("current_call")

@@ -9,7 +9,8 @@ from mnemon_server.transport.interceptors.base import Context, Method, MethodInt
 class Limiter(MethodInterceptor):
     """Separate budgets for single calls and for streams; health and reflection are exempt.
 
-    Connections share each budget: one that wants all of it leaves room for the others. The runtime's own limit also
+    Callers share each budget: one that wants all of it leaves room for the others. Without authentication, a connection
+    counts as a caller. The runtime's own limit also
     counts health checks, so that a busy server would be taken for a dead one.
     """
 
@@ -38,8 +39,7 @@ class Limiter(MethodInterceptor):
 
 def _counted(budget: SharedBudget, inner: Single) -> Single:
     async def call(request: Any, context: Context) -> Any:
-        # The share of a connection, since callers have no names.
-        holder = current_call.get().connection
+        holder = current_call.get().holder
         budget.take(holder)
         try:
             return await inner(request, context)

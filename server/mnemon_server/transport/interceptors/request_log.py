@@ -12,6 +12,7 @@ import grpc
 import structlog
 from grpc import aio
 
+from mnemon_server.domain.access import Principal
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.transport.interceptors.base import (
     REQUEST_ID_KEY,
@@ -24,6 +25,7 @@ from mnemon_server.transport.interceptors.base import (
     current_call,
 )
 
+CREDENTIAL_KEY, CREDENTIAL_SCHEME = "authorization", "bearer"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _PATH_CHARACTERS_MAX = 128
 _log = structlog.get_logger()
@@ -35,7 +37,7 @@ class RequestLog(MethodInterceptor):
     async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """The wrapped handler, which the runtime calls in the same task; None if the method does not exist."""
         # The runtime makes the headers anew each time that it is asked for them, and here it has made them already.
-        current_call.set(Call(_request_id(handler_call_details.invocation_metadata)))
+        current_call.set(_call_of(handler_call_details.invocation_metadata))
         return await super().intercept_service(continuation, handler_call_details)
 
     def wrap_single(self, method: Method, inner: Single) -> Single:
@@ -69,6 +71,7 @@ class RequestLog(MethodInterceptor):
                         "code": code,
                         "duration_ms": round((time.perf_counter() - started) * 1000, 3),
                         "peer": record.connection,
+                        **_who(record.principal),
                         **{key: value for key in ("reason", "incident_id") if (value := getattr(record, key))},
                     }
                     # Once the answer is on its way: a line costs as much as the rest of a small call.
@@ -81,11 +84,22 @@ class RequestLog(MethodInterceptor):
         return self.wrap_single(method, inner)
 
 
-def _request_id(headers: Iterable[tuple[str, str | bytes]]) -> str:
+def _call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
+    call = Call("")
     for key, value in headers:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
-            return value
-    return new_id().replace("-", "")
+            call.request_id = value
+        elif key == CREDENTIAL_KEY and isinstance(value, str):
+            scheme, _, credential = value.partition(" ")
+            if scheme.lower() == CREDENTIAL_SCHEME:
+                call.credential = credential.strip()
+    if not call.request_id:
+        call.request_id = new_id().replace("-", "")
+    return call
+
+
+def _who(principal: Principal) -> dict[str, str]:
+    return {"tenant": principal.tenant, "subject": principal.subject} if principal.subject else {}
 
 
 def _name(code: Any) -> str:

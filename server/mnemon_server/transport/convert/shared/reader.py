@@ -1,9 +1,10 @@
 """How a request is read: each field once, and on the way it is noted what is wrong with it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from mnemon.v1 import common_pb2
 
@@ -16,6 +17,9 @@ T = TypeVar("T")
 
 BULK_REQUESTS_MAX = 1000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1000
+DURATION_RANGE = "must be within 10,000 years, with seconds and nanoseconds of the same sign"
+_DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
+"""What a Duration may hold; the runtime does not check it."""
 TIME_RANGE = "must be a time from year 1 to 9999, with 0 to 999,999,999 nanoseconds"
 
 
@@ -75,6 +79,17 @@ class Reader:
         if time is None:
             self.note(field, TIME_RANGE)
         return time
+
+    def duration(self, field: str, owner: Message, name: str) -> timedelta | None:
+        """The duration in the field `name` of a message; None if unset or invalid. The request calls it `field`."""
+        if not owner.HasField(name):
+            return None
+        message: Duration = getattr(owner, name)
+        mixed = message.seconds * message.nanos < 0
+        if mixed or abs(message.seconds) > _DURATION_S_MAX or abs(message.nanos) >= _SECOND_NS:
+            self.note(field, DURATION_RANGE)
+            return None
+        return timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
 
     def span(self, field: str, message: common_pb2.TimeRange) -> tuple[datetime | None, datetime | None]:
         """The start and the end of a span of time; None for one that is unset or invalid."""

@@ -1,0 +1,95 @@
+"""API keys, and who one is."""
+
+import json
+from datetime import timedelta
+
+import click
+
+from mnemon._cli.options import json_option
+from mnemon._cli.render import field_table
+from mnemon._cli.session import Session
+from mnemon._values.access import ApiKey, KeySecret, Role
+
+_ROLES = [role.value for role in Role]
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def whoami(session: Session, *, as_json: bool) -> None:
+    """Show the tenant, the name and the role that the server knows you by."""
+    found = session.client.who_am_i()
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        return
+    ends = found.expire_time.isoformat() if found.expire_time else "not by itself"
+    session.console.print(
+        field_table(
+            {
+                "tenant": found.tenant,
+                "subject": found.subject or "(the server has no authentication)",
+                "role": found.role.value,
+                "ends": ends,
+            }
+        )
+    )
+
+
+@click.group()
+def keys() -> None:
+    """Manage the API keys of your tenant; for admins."""
+
+
+@keys.command("list")
+@json_option
+@click.pass_obj
+def list_keys(session: Session, *, as_json: bool) -> None:
+    """List the keys, without their secrets."""
+    found = list(session.client.keys.list())
+    if as_json:
+        click.echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+        return
+    for each in found:
+        session.console.print(_line(each), markup=False)
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(_ROLES), required=True, help="What its holder may do.")
+@click.option("--ttl-days", type=float, help="Days for which it is valid; by default, until it is revoked.")
+@click.pass_obj
+def create(session: Session, name: str, role: str, ttl_days: float | None) -> None:
+    """Make a key, and print its secret, which cannot be shown again. NAME says what it is for."""
+    ttl = None if ttl_days is None else timedelta(days=ttl_days)
+    _show(session, session.client.keys.add(name, role=role, ttl=ttl))
+
+
+@keys.command()
+@click.argument("key_id")
+@click.option("--overlap-hours", type=float, help="Hours for which the secret before remains valid; default 24.")
+@click.pass_obj
+def rotate(session: Session, key_id: str, overlap_hours: float | None) -> None:
+    """Give a key a new secret, and print it."""
+    overlap = None if overlap_hours is None else timedelta(hours=overlap_hours)
+    _show(session, session.client.keys.rotate(key_id, overlap=overlap))
+
+
+@keys.command()
+@click.argument("key_id")
+@click.pass_obj
+def revoke(session: Session, key_id: str) -> None:
+    """End a key for good."""
+    session.client.keys.revoke(key_id)
+    session.console.print(f"the key {key_id} is revoked", markup=False)
+
+
+def _show(session: Session, made: KeySecret) -> None:
+    """The secret alone on standard output, so that a script can keep it."""
+    session.error_console.print(f"key {made.key.key_id} ({made.key.role}); its secret is:", markup=False)
+    click.echo(made.secret)
+
+
+def _line(key: ApiKey) -> str:
+    used = f"last used {key.last_use_time:%Y-%m-%d %H:%M} UTC" if key.last_use_time else "never used"
+    ends = f", ends {key.expire_time:%Y-%m-%d %H:%M} UTC" if key.expire_time else ""
+    return f"{key.key_id}  {key.role:6}  {key.name}  (created {key.create_time:%Y-%m-%d}, {used}{ends})"

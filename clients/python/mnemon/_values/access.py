@@ -1,0 +1,63 @@
+"""API keys, and who a caller is."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from mnemon._values.documents import JsonValue
+
+
+class Role(StrEnum):
+    """What a caller may do; each role includes those before it.
+
+    `reader`: read all records of the tenant. `writer`: write and delete records, and call tools. `admin`: change what
+    concerns the whole tenant, such as keys, merge rules and the routing policy.
+    """
+
+    READER = "reader"
+    WRITER = "writer"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey(JsonValue):
+    """An API key without its secret."""
+
+    key_id: str
+    name: str
+    role: Role
+    create_time: datetime
+    expire_time: datetime | None = None
+    """When it ends; None if it does not end by itself."""
+    last_use_time: datetime | None = None
+    """When it was last used, to the minute; None if never."""
+    previous_expire_time: datetime | None = None
+    """Until when the secret before the last rotation is valid; None if only one is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySecret(JsonValue):
+    """An API key with its secret, which the server does not show again."""
+
+    key: ApiKey
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPage(JsonValue):
+    """A page of keys; `next_page_token` is empty after the last one."""
+
+    keys: tuple[ApiKey, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity(JsonValue):
+    """Who a caller is. On a server without authentication, everybody is the admin of the tenant "default"."""
+
+    tenant: str
+    subject: str
+    """Such as "key:1f3a5c7e9b0d2f46"; empty on a server without authentication."""
+    role: Role
+    expire_time: datetime | None = None
+    """When the credential ends; None if it does not end by itself."""

@@ -1,0 +1,145 @@
+"""The commands `mnemon-server keys`, which manage API keys in a data folder, also while a server uses it."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.access import DEFAULT_TENANT, KEYS_MAX, OVERLAP_DEFAULT, ApiKey, NewSecret, Role, check_tenant
+from mnemon_server.domain.errors import MnemonError
+
+if TYPE_CHECKING:
+    from mnemon_server.services.access.keys import KeyRing
+
+T = TypeVar("T")
+
+_ROLES = [role.name.lower() for role in Role]
+_data_dir = click.option(
+    "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
+)
+_tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose keys.")
+
+
+@click.group()
+def keys() -> None:
+    """Manage the API keys in a data folder. A server may be running; it notices a change within five seconds."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(_ROLES), required=True, help="What its holder may do.")
+@click.option("--ttl-days", type=float, help="Days for which it is valid; by default, until it is revoked.")
+@_tenant
+@_data_dir
+def create(name: str, role: str, ttl_days: float | None, tenant: str, data_dir: Path | None) -> None:
+    """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
+
+    A tenant begins to exist with its first key.
+    """
+    ttl = None if ttl_days is None else timedelta(days=ttl_days)
+    _show_secret(_run(data_dir, tenant, lambda ring: ring.create(tenant, name, Role[role.upper()], ttl)))
+
+
+@keys.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_tenant
+@_data_dir
+def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
+    """Print the keys of a tenant, without their secrets."""
+
+    async def read(ring: "KeyRing") -> tuple[ApiKey, ...]:
+        return ring.list(tenant, after=0, limit=KEYS_MAX).keys
+
+    rows = [_row(key) for key in _run(data_dir, tenant, read)]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        used = f"last used {row['last_use_time']}" if row["last_use_time"] else "never used"
+        ends = f", ends {row['expire_time']}" if row["expire_time"] else ""
+        click.echo(f"{row['key_id']}  {row['role']:6}  {row['name']}  (created {row['create_time']}, {used}{ends})")
+
+
+@keys.command()
+@click.argument("key_id")
+@click.option(
+    "--overlap-hours",
+    type=float,
+    default=OVERLAP_DEFAULT / timedelta(hours=1),
+    show_default=True,
+    help="Hours for which the secret before remains valid.",
+)
+@_tenant
+@_data_dir
+def rotate(key_id: str, overlap_hours: float, tenant: str, data_dir: Path | None) -> None:
+    """Give a key a new secret, and print it."""
+    overlap = timedelta(hours=overlap_hours)
+    _show_secret(_run(data_dir, tenant, lambda ring: ring.rotate(tenant, key_id, overlap)))
+
+
+@keys.command()
+@click.argument("key_id")
+@_tenant
+@_data_dir
+def revoke(key_id: str, tenant: str, data_dir: Path | None) -> None:
+    """End a key for good."""
+    _run(data_dir, tenant, lambda ring: ring.revoke(tenant, key_id))
+    click.echo(f"the key {key_id} is revoked")
+
+
+def _run(data_dir: Path | None, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]") -> T:
+    """What an action on the keys of the folder returns."""
+    import asyncio
+
+    from mnemon_server.engines.key_file import KeyFile
+    from mnemon_server.services.access.keys import KeyRing
+
+    async def work(store: KeyFile) -> T:
+        async with KeyRing(store) as ring:
+            return await action(ring)
+
+    with _explained():
+        check_tenant(tenant)
+        store = KeyFile(data_dir or load_settings(environ=os.environ).settings.data_dir)
+        try:
+            return asyncio.run(work(store))
+        finally:
+            store.close()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(1)
+
+
+def _show_secret(made: NewSecret) -> None:
+    """The secret alone on standard output, so that a script can keep it."""
+    click.echo(f"key {made.key.key_id} ({made.key.role.name.lower()} of {made.key.tenant}); its secret is:", err=True)
+    click.echo(made.secret)
+
+
+def _row(key: ApiKey) -> dict[str, str | None]:
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "role": key.role.name.lower(),
+        "create_time": _text(key.created_at),
+        "expire_time": _text(key.expires_at),
+        "last_use_time": _text(key.last_used_at),
+        "previous_expire_time": _text(key.previous_expires_at),
+    }
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,109 @@
+"""Who calls, what they may do, and the API keys that say so."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+
+DEFAULT_TENANT = "default"
+"""The only tenant of a server without authentication."""
+TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+NAME_BYTES_MAX = 128
+KEYS_MAX = 1_000
+"""API keys of one tenant."""
+TTL_MIN, TTL_MAX = timedelta(seconds=1), timedelta(days=36_525)
+OVERLAP_DEFAULT, OVERLAP_MAX = timedelta(days=1), timedelta(days=30)
+
+
+class Role(IntEnum):
+    """What a caller may do. Each role includes those before it."""
+
+    READER = 1
+    WRITER = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller whose identity is known."""
+
+    tenant: str
+    """Whose records the caller works on."""
+    subject: str
+    """Who calls, such as "key:1f3a5c7e9b0d2f46"; empty without authentication."""
+    role: Role
+    expires_at: datetime | None = None
+
+
+EVERYBODY = Principal(DEFAULT_TENANT, "", Role.ADMIN)
+"""The caller on a server without authentication."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key without its secret."""
+
+    key_id: str
+    tenant: str
+    name: str
+    """What it is for, as its creator wrote."""
+    role: Role
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    """To the minute; None if it was never used."""
+    previous_expires_at: datetime | None = None
+    """Until when the secret before the last rotation is valid; None if only one is."""
+
+    @property
+    def principal(self) -> Principal:
+        """Whoever holds the secret."""
+        return Principal(self.tenant, f"key:{self.key_id}", self.role, self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """Some keys of a tenant, in the order of their creation."""
+
+    keys: tuple[ApiKey, ...]
+    next_position: int | None
+    """Where to continue; None after the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSecret:
+    """A key, with a secret that is shown only once."""
+
+    key: ApiKey
+    secret: str
+
+
+def check_tenant(tenant: str) -> None:
+    """Raises InvalidArgumentError if no tenant can have this name."""
+    if not TENANT_ID.fullmatch(tenant):
+        raise InvalidArgumentError.of(
+            "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
+        )
+
+
+def check_key(name: str, ttl: timedelta | None) -> None:
+    """Raises InvalidArgumentError if no key can have this name, or be valid for this time."""
+    if violations := list(key_violations(name, ttl)):
+        raise InvalidArgumentError(violations)
+
+
+def key_violations(name: str, ttl: timedelta | None) -> Iterator[FieldViolation]:
+    """What is wrong with a key that is to be made."""
+    if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+        yield FieldViolation("name", f"must say what the key is for, in 1 to {NAME_BYTES_MAX} bytes")
+    if ttl is not None and not TTL_MIN <= ttl <= TTL_MAX:
+        yield FieldViolation("ttl", "must be a second to 100 years; leave it out for a key that does not end by itself")
+
+
+def check_overlap(overlap: timedelta) -> None:
+    """Raises InvalidArgumentError if a former secret cannot remain valid for this time."""
+    if not timedelta(0) <= overlap <= OVERLAP_MAX:
+        raise InvalidArgumentError.of("overlap", f"must be 0 to {OVERLAP_MAX.days} days")

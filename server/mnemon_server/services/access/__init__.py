@@ -1,0 +1,1 @@
+"""Who calls: API keys, and what their holders may do."""

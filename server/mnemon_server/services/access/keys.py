@@ -1,0 +1,182 @@
+"""API keys: makes and ends them, and tells who calls with one."""
+
+import asyncio
+import bisect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from mnemon_server.domain.access import (
+    KEYS_MAX,
+    OVERLAP_DEFAULT,
+    ApiKey,
+    KeyPage,
+    NewSecret,
+    Principal,
+    Role,
+    check_key,
+    check_overlap,
+)
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.errors import InvalidOperationError, KeyNotFoundError, UnauthenticatedError
+from mnemon_server.engines.promises.keys import KeyStore, StoredKey
+from mnemon_server.services.access.secrets import digest_of, is_secret_of, key_id_of, new_key_id, new_secret
+from mnemon_server.services.shared.periodic import Periodic
+
+REFRESH_S = 1.0
+"""How often the keys are read again if another process changed them."""
+USES = timedelta(minutes=1)
+"""How often the times of last use are stored."""
+_NO_KEY = "send a valid API key as the header `authorization: Bearer KEY`"
+
+
+class KeyRing(Periodic):
+    """All keys of a server, in memory. Follows changes that other processes make. Belongs to one event loop.
+
+    While the file cannot be read, the keys that were read last are valid.
+    """
+
+    def __init__(self, store: KeyStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
+        """Reads nothing yet."""
+        super().__init__("changes of API keys could not be read", interval_s=refresh_s)
+        self._store = store
+        self._clock = clock
+        self._version = -1
+        self._keys: Mapping[str, StoredKey] = {}
+        self._used: dict[str, datetime] = {}
+        """When keys were last used since the start, to the minute."""
+        self._unstored: set[str] = set()
+        """The keys whose last use is not stored yet."""
+        self._stored_at = clock()
+        self._refreshing = asyncio.Lock()
+        self.listeners: list[Callable[[], None]] = []
+        """Called about once a second, and after each change, so that they notice keys that are no longer valid."""
+
+    async def __aenter__(self) -> Self:
+        await self._refresh()
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        await self._store_uses()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key exists, so that every call is refused."""
+        return not self._keys
+
+    def authenticate(self, secret: str) -> Principal:
+        """Who calls with this secret.
+
+        Raises:
+            UnauthenticatedError: it is not a secret of a key, or no longer.
+        """
+        now = self._clock()
+        key_id = key_id_of(secret)
+        stored = self._keys.get(key_id) if key_id else None
+        if stored is None or not _opens(secret, stored, now):
+            raise UnauthenticatedError(_NO_KEY)
+        self._require_valid(stored.key, now)
+        self._used[stored.key.key_id] = now.replace(second=0, microsecond=0)
+        self._unstored.add(stored.key.key_id)
+        return stored.key.principal
+
+    def is_valid(self, principal: Principal, secret: str) -> bool:
+        """Whether a caller who was authenticated before would be again, as the same principal."""
+        try:
+            return self.authenticate(secret) == principal
+        except UnauthenticatedError:
+            return False
+
+    async def create(self, tenant: str, name: str, role: Role, ttl: timedelta | None = None) -> NewSecret:
+        """Makes a key.
+
+        Raises:
+            InvalidArgumentError: the name or the time is invalid.
+            InvalidOperationError: the tenant has too many keys.
+        """
+        check_key(name, ttl)
+        now = self._clock()
+        secret = new_secret(new_key_id())
+        key = ApiKey(secret.key_id, tenant, name, role, now, expires_at=now + ttl if ttl is not None else None)
+        if not await asyncio.to_thread(self._store.add, key, secret.digest, tenant_keys_max=KEYS_MAX):
+            raise InvalidOperationError(f"the tenant has {KEYS_MAX:,} keys, the most it can have; revoke one first")
+        await self._refresh()
+        return NewSecret(key, secret.text)
+
+    async def rotate(self, tenant: str, key_id: str, overlap: timedelta = OVERLAP_DEFAULT) -> NewSecret:
+        """Gives a key a new secret; the one before remains valid for `overlap`.
+
+        Raises:
+            InvalidArgumentError: the overlap is invalid.
+            KeyNotFoundError: the tenant has no such key.
+        """
+        check_overlap(overlap)
+        secret = new_secret(key_id)
+        previous_expires_at = self._clock() + overlap if overlap else None
+        key = await asyncio.to_thread(self._store.rotate, tenant, key_id, secret.digest, previous_expires_at)
+        if key is None:
+            raise KeyNotFoundError(key_id)
+        await self._refresh()
+        return NewSecret(key, secret.text)
+
+    async def revoke(self, tenant: str, key_id: str, *, allow_missing: bool = False) -> None:
+        """Ends a key.
+
+        Raises:
+            KeyNotFoundError: the tenant has no such key, and `allow_missing` is false.
+        """
+        removed = await asyncio.to_thread(self._store.remove, tenant, key_id)
+        if not removed and not allow_missing:
+            raise KeyNotFoundError(key_id)
+        await self._refresh()
+
+    def list(self, tenant: str, *, after: int, limit: int) -> KeyPage:
+        """The keys of a tenant after a position, in the order of their creation."""
+        mine = [each for each in self._keys.values() if each.key.tenant == tenant]
+        start = bisect.bisect_right(mine, after, key=lambda each: each.position)
+        page = mine[start : start + limit]
+        has_more = start + limit < len(mine)
+        keys = tuple(self._with_last_use(each.key) for each in page)
+        return KeyPage(keys, page[-1].position if has_more else None)
+
+    def _with_last_use(self, key: ApiKey) -> ApiKey:
+        return replace(key, last_used_at=self._used.get(key.key_id, key.last_used_at))
+
+    def _require_valid(self, key: ApiKey, now: datetime) -> None:
+        if key.expires_at is not None and now >= key.expires_at:
+            raise UnauthenticatedError(f"the key {key.key_id} has expired; {_NO_KEY}")
+
+    async def _turn(self) -> float | None:
+        await self._refresh()
+        if self._clock() - self._stored_at >= USES:
+            await self._store_uses()
+        return None
+
+    async def _refresh(self) -> None:
+        async with self._refreshing:
+            version = await asyncio.to_thread(self._store.version)
+            if version != self._version:
+                stored = await asyncio.to_thread(self._store.read)
+                self._keys = {each.key.key_id: each for each in stored}
+                self._version = version
+        for listener in self.listeners:
+            listener()
+
+    async def _store_uses(self) -> None:
+        unstored, self._unstored = self._unstored, set()
+        self._stored_at = self._clock()
+        if unstored:
+            await asyncio.to_thread(self._store.note_uses, {key_id: self._used[key_id] for key_id in unstored})
+
+
+def _opens(secret: str, stored: StoredKey, now: datetime) -> bool:
+    digest = digest_of(secret)
+    if is_secret_of(digest, stored.digest):
+        return True
+    until = stored.key.previous_expires_at
+    return is_secret_of(digest, stored.previous_digest) and until is not None and now < until

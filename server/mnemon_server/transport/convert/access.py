@@ -1,0 +1,56 @@
+"""Requests to the access service as values, and its answers as messages."""
+
+from datetime import timedelta
+
+from mnemon.v1 import access_pb2 as pb
+
+from mnemon_server.domain.access import OVERLAP_DEFAULT, ApiKey, Principal, Role, key_violations
+from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.roles import ROLES, ROLES_TO_PB
+from mnemon_server.wire.values import fill_time
+
+
+def read_create(request: pb.CreateKeyRequest) -> tuple[str, Role, timedelta | None]:
+    """Name, role and time of validity of a new key; None for one that does not end by itself."""
+    reader = Reader()
+    role = reader.enum("role", request.role, ROLES)
+    ttl = reader.duration("ttl", request, "ttl")
+    reader.finish(key_violations(request.name, ttl))
+    return request.name, role, ttl
+
+
+def read_list(request: pb.ListKeysRequest) -> int:
+    """The most keys on a page."""
+    reader = Reader()
+    limit = reader.page_size(request.page_size)
+    reader.finish()
+    return limit
+
+
+def read_rotation(request: pb.RotateKeyRequest) -> timedelta:
+    """For how long the secret before remains valid."""
+    reader = Reader()
+    overlap = reader.duration("overlap", request, "overlap")
+    reader.finish()
+    return OVERLAP_DEFAULT if overlap is None else overlap
+
+
+def key_to_pb(key: ApiKey) -> pb.ApiKey:
+    """The key, without its secret."""
+    message = pb.ApiKey(key_id=key.key_id, name=key.name, role=ROLES_TO_PB[key.role])
+    fill_time(message.create_time, key.created_at)
+    if key.expires_at is not None:
+        fill_time(message.expire_time, key.expires_at)
+    if key.last_used_at is not None:
+        fill_time(message.last_use_time, key.last_used_at)
+    if key.previous_expires_at is not None:
+        fill_time(message.previous_expire_time, key.previous_expires_at)
+    return message
+
+
+def principal_to_pb(principal: Principal) -> pb.WhoAmIResponse:
+    """Who the caller is."""
+    message = pb.WhoAmIResponse(tenant=principal.tenant, subject=principal.subject, role=ROLES_TO_PB[principal.role])
+    if principal.expires_at is not None:
+        fill_time(message.expire_time, principal.expires_at)
+    return message

@@ -1,0 +1,320 @@
+"""Who may call: every method, with every kind of credential, before its request is read."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import mnemon
+import pytest
+from grpc import aio
+from mnemon.v1 import access_pb2 as pb
+from mnemon.v1 import access_pb2_grpc, changes_pb2, memory_pb2
+from mnemon_server.transport.roles import required_roles
+
+from tests.support.access import bearer, guarded_server, key_id, make_key, methods, open_call, path_of
+from tests.support.command import run
+from tests.support.server import (
+    WAIT_S,
+    Connection,
+    eventually,
+    failure_of,
+    reason,
+    run_command,
+    stream_end,
+    until,
+    whole_server,
+)
+
+METHODS = list(methods())
+ROLE_NAMES = ("reader", "writer", "admin")
+ROLES = required_roles({method.containing_service for method in METHODS})
+
+
+def access_of(connection: Connection) -> Any:
+    return access_pb2_grpc.AccessServiceStub(connection.channel)
+
+
+async def test_every_method_refuses_a_caller_without_a_valid_key_before_it_reads_the_request(tmp_path: Path) -> None:
+    valid = make_key(tmp_path, "admin")
+    revoked = make_key(tmp_path, "admin")
+    assert run_command("keys", "revoke", key_id(revoked), "--data-dir", str(tmp_path)).returncode == 0
+    expired = make_key(tmp_path, "admin", "--ttl-days", str(1 / 86_400))
+    wrong = valid[:-4] + ("AAAA" if not valid.endswith("AAAA") else "BBBB")
+    async with guarded_server(tmp_path) as connection:
+        who = access_of(connection)
+
+        async def has_expired() -> bool:
+            answer = who.WhoAmI(pb.WhoAmIRequest(), metadata=bearer(expired))
+            return await answer.code() is grpc.StatusCode.UNAUTHENTICATED
+
+        await eventually(has_expired)
+        for secret in ("", wrong, revoked, expired, "mn_", "a" * 4000):
+            ended = [
+                asyncio.wait_for(open_call(connection.channel, method, secret).code(), WAIT_S) for method in METHODS
+            ]
+            assert set(await asyncio.gather(*ended)) == {grpc.StatusCode.UNAUTHENTICATED}, secret[:20]
+
+
+@pytest.mark.parametrize("role", ROLE_NAMES)
+async def test_every_method_refuses_a_lesser_role_before_it_reads_the_request(tmp_path: Path, role: str) -> None:
+    secret = make_key(tmp_path, role)
+    held = ROLE_NAMES.index(role) + 1
+    refused = [method for method in METHODS if ROLES[path_of(method)] > held]
+    assert bool(refused) == (role != "admin")
+    async with guarded_server(tmp_path) as connection:
+        ended = [asyncio.wait_for(open_call(connection.channel, each, secret).code(), WAIT_S) for each in refused]
+        assert set(await asyncio.gather(*ended)) <= {grpc.StatusCode.PERMISSION_DENIED}
+        for method in METHODS:
+            if method not in refused:
+                call = open_call(connection.channel, method, secret)
+                await call.done_writing()
+                code = await asyncio.wait_for(call.code(), WAIT_S)
+                assert code not in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), (
+                    method.full_name
+                )
+
+
+def test_reading_needs_no_more_than_a_reader_and_writing_no_less_than_a_writer() -> None:
+    for method in METHODS:
+        reads = method.GetOptions().idempotency_level == 1
+        assert (ROLES[path_of(method)].name == "READER") <= reads, method.full_name
+        assert reads <= (ROLES[path_of(method)].name in ("READER", "ADMIN")), method.full_name
+
+
+async def test_the_error_says_what_is_missing_and_never_what_was_sent(tmp_path: Path) -> None:
+    reader = make_key(tmp_path, "reader")
+    async with guarded_server(tmp_path) as connection:
+        create = connection.memories.CreateMemory
+        missing = await failure_of(create(memory_pb2.CreateMemoryRequest()))
+        wrong = await failure_of(create(memory_pb2.CreateMemoryRequest(), metadata=bearer(reader[:-1])))
+        lesser = await failure_of(create(memory_pb2.CreateMemoryRequest(), metadata=bearer(reader)))
+        assert (missing.code(), reason(missing)) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+        assert "authorization: Bearer" in str(missing.details())
+        assert reader[:-1] not in str(wrong.details())
+        assert (lesser.code(), reason(lesser)) == (grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED")
+        assert "writer" in str(lesser.details())
+
+
+async def test_two_tenants_share_nothing(tmp_path: Path) -> None:
+    ada, bob = (make_key(tmp_path, "admin", tenant=tenant) for tenant in ("ada", "bob"))
+    async with guarded_server(tmp_path) as connection:
+        address = str(connection.server.address)
+        async with (
+            mnemon.AsyncClient(address, api_key=ada) as of_ada,
+            mnemon.AsyncClient(address, api_key=bob) as of_bob,
+        ):
+            before = await everything(of_bob)
+            await of_ada.documents.put("note", "Ada sits by the window.")
+            memory = await of_ada.remember("Ada dislikes early flights.", type="preference", user="ada")
+            await of_ada.semantic.add("Ada lives in Berlin.", user="ada")
+            event = await of_ada.timeline.add("conversation", "Ada asked for the train.", user="ada")
+            await of_ada.facts.put(("ada",), "seat", {"row": 12})
+            assert await everything(of_bob) == before
+            for read in (
+                of_bob.documents.get("note"),
+                of_bob.memories.get(memory.memory_id),
+                of_bob.timeline.get(event.event_id),
+                of_bob.facts.get(("ada",), "seat"),
+            ):
+                with pytest.raises(mnemon.NotFoundError):
+                    await read
+            assert (await of_ada.documents.get("note")).content == "Ada sits by the window."
+            assert {(await each.who_am_i()).tenant for each in (of_ada, of_bob)} == {"ada", "bob"}
+            assert (await of_ada.server_info()).vault_id != (await of_bob.server_info()).vault_id
+
+
+async def everything(client: mnemon.AsyncClient) -> list[Any]:
+    """What a client finds of all that there is."""
+    return [
+        (await client.documents.search("Where does Ada sit?")).results,
+        (await client.recall("Ada flights")).results,
+        (await client.semantic.search("Ada Berlin", user="ada")).results,
+        [each async for each in client.documents.list()],
+        [each async for each in client.memories.list()],
+        [each async for each in client.facts.list(subtree=True)],
+        (await client.changes.list_page()).changes,
+        await client.documents.count(),
+        await client.memories.count(),
+        [each async for each in client.keys.list()][1:],
+    ]
+
+
+async def test_open_streams_end_when_their_key_is_revoked_or_their_secret_is_replaced(tmp_path: Path) -> None:
+    revoked, replaced, kept = (make_key(tmp_path, "writer") for _ in range(3))
+    async with guarded_server(tmp_path) as connection:
+        watches = [watch(connection, secret) for secret in (revoked, replaced, kept)]
+        bulk = connection.episodic.BulkRecordEvents(metadata=bearer(revoked))
+        for each in watches:
+            assert (await each.read()).HasField("started")
+        await until(lambda: connection.server.open_streams == 4)
+        for command in (("revoke", key_id(revoked)), ("rotate", key_id(replaced), "--overlap-hours", "0")):
+            assert run_command("keys", *command, "--data-dir", str(tmp_path)).returncode == 0
+        for call in (*watches[:2], bulk):
+            _, error = await stream_end(call)
+            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+        assert await is_valid(connection, kept)
+        assert not watches[2].done()
+        watches[2].cancel()
+        await until(lambda: connection.server.open_streams == 0)
+
+
+def watch(connection: Connection, secret: str) -> Any:
+    request = changes_pb2.WatchChangesRequest()
+    return connection.changes.WatchChanges(request, metadata=bearer(secret))
+
+
+async def test_after_a_rotation_both_secrets_are_valid_until_the_overlap_ends(tmp_path: Path) -> None:
+    first = make_key(tmp_path, "admin")
+    async with guarded_server(tmp_path) as connection, client_of(connection, first) as client:
+        second = (await client.keys.rotate(key_id(first))).secret
+        assert await is_valid(connection, first)
+        assert await is_valid(connection, second)
+        async with client_of(connection, second) as renewed:
+            third = (await renewed.keys.rotate(key_id(first), overlap=timedelta(0))).secret
+        assert [await is_valid(connection, each) for each in (first, second, third)] == [False, False, True]
+
+
+async def is_valid(connection: Connection, secret: str) -> bool:
+    call = access_of(connection).WhoAmI(pb.WhoAmIRequest(), metadata=bearer(secret))
+    return await call.code() is grpc.StatusCode.OK
+
+
+async def test_an_admin_manages_the_keys_of_its_own_tenant_alone(tmp_path: Path) -> None:
+    ada, bob = (make_key(tmp_path, "admin", tenant=tenant) for tenant in ("ada", "bob"))
+    async with guarded_server(tmp_path) as connection, client_of(connection, ada) as client:
+        made = await client.keys.add("a robot", role="reader", ttl=timedelta(hours=1))
+        assert [each.name async for each in client.keys.list(page_size=1)] == ["a test", "a robot"]
+        assert made.key.expire_time is not None
+        assert made.secret not in repr(made.key)
+        async with client_of(connection, made.secret) as robot:
+            assert await robot.who_am_i() == mnemon.Identity(
+                tenant="ada",
+                subject=f"key:{made.key.key_id}",
+                role=mnemon.Role.READER,
+                expire_time=made.key.expire_time,
+            )
+        for call in (client.keys.revoke(key_id(bob)), client.keys.rotate(key_id(bob)), client.keys.revoke("none")):
+            with pytest.raises(mnemon.KeyNotFoundError):
+                await call
+        await client.keys.revoke(made.key.key_id)
+        assert not await is_valid(connection, made.secret)
+        assert await is_valid(connection, bob)
+        with pytest.raises(mnemon.InvalidArgumentError, match="name"):
+            await client.keys.add(" ", role="reader")
+
+
+async def test_a_command_on_the_folder_changes_the_keys_of_a_running_server(tmp_path: Path) -> None:
+    first = make_key(tmp_path, "admin")
+    async with guarded_server(tmp_path) as connection:
+        second = make_key(tmp_path, "reader")
+        await eventually(lambda: is_valid(connection, second))
+        assert run_command("keys", "revoke", key_id(first), "--data-dir", str(tmp_path)).returncode == 0
+
+        async def is_revoked() -> bool:
+            return not await is_valid(connection, first)
+
+        await eventually(is_revoked)
+    listed = run_command("keys", "list", "--data-dir", str(tmp_path))
+    assert key_id(second) in listed.stdout
+    assert "last used" in listed.stdout
+    assert key_id(first) not in listed.stdout
+
+
+async def test_health_needs_no_key_and_the_log_names_the_caller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = make_key(tmp_path, "reader", tenant="ada")
+    async with guarded_server(tmp_path) as connection:
+        await until(lambda: connection.server.health is not None)
+        async with aio.insecure_channel(str(connection.server.address)) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
+            assert await check(b"", timeout=WAIT_S)
+        assert await is_valid(connection, secret)
+    assert secret not in capsys.readouterr().err
+
+
+async def test_a_folder_with_keys_is_not_served_to_everybody(tmp_path: Path) -> None:
+    make_key(tmp_path, "admin")
+    with pytest.raises(Exception, match="has API keys, but authentication is off"):
+        async with whole_server(tmp_path):
+            pass
+
+
+def test_a_program_that_opens_a_folder_itself_needs_no_key(tmp_path: Path) -> None:
+    make_key(tmp_path, "admin")
+    with mnemon.Mnemon(tmp_path, embedding_model="hashing") as memory:
+        memory.documents.put("note", "Ada sits by the window.")
+        assert memory.who_am_i().tenant == "default"
+
+
+async def test_reembedding_reaches_every_tenant(tmp_path: Path) -> None:
+    secrets = [make_key(tmp_path, "admin", tenant=tenant) for tenant in ("ada", "bob")]
+    async with guarded_server(tmp_path) as connection:
+        for secret in secrets:
+            async with client_of(connection, secret) as client:
+                await client.documents.put("note", "Ada sits by the window.", {"tenant": secret})
+    done = await asyncio.to_thread(
+        run_command,
+        "reembed",
+        "--data-dir",
+        str(tmp_path),
+        "--embedding-model",
+        "hashing",
+        "--authentication",
+        "api_key",
+    )
+    assert "2 documents have new vectors" in done.stdout, done.stderr
+
+
+async def test_without_authentication_everybody_is_admin_of_one_tenant_and_has_no_keys(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection, client_of(connection, "") as client:
+        identity = await client.who_am_i()
+        assert (identity.tenant, identity.subject, identity.role) == ("default", "", mnemon.Role.ADMIN)
+        with pytest.raises(mnemon.FailedPreconditionError, match="authentication is off"):
+            await client.keys.add("a robot", role="reader")
+
+
+async def test_the_client_takes_its_key_from_the_environment_and_shows_it_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = make_key(tmp_path, "writer")
+    async with guarded_server(tmp_path) as connection:
+        monkeypatch.setenv("MNEMON_API_KEY", secret)
+        async with mnemon.AsyncClient(str(connection.server.address)) as client:
+            assert (await client.who_am_i()).role is mnemon.Role.WRITER
+            assert secret not in f"{client!r}{client._connection.target!r}"
+        blocking = mnemon.Client(str(connection.server.address))
+        with blocking:
+            assert (await asyncio.to_thread(blocking.who_am_i)).role is mnemon.Role.WRITER
+            with pytest.raises(mnemon.PermissionDeniedError):
+                await asyncio.to_thread(blocking.rules.reset)
+    with pytest.raises(ValueError, match="api_key") as caught:
+        mnemon.Client(api_key="two words")
+    assert "two words" not in str(caught.value)
+
+
+def client_of(connection: Connection, secret: str) -> mnemon.AsyncClient:
+    return mnemon.AsyncClient(str(connection.server.address), api_key=secret)
+
+
+async def test_the_command_manages_keys_and_says_who_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "admin", tenant="ada"))
+    async with guarded_server(tmp_path) as connection:
+        address = str(connection.server.address)
+
+        async def command(*arguments: str) -> str:
+            done = await asyncio.to_thread(run, address, *arguments)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        assert "ada" in await command("whoami")
+        secret = (await command("keys", "create", "a robot", "--role", "reader", "--ttl-days", "1")).splitlines()[-1]
+        rotated = (await command("keys", "rotate", key_id(secret), "--overlap-hours", "0")).splitlines()[-1]
+        assert [await is_valid(connection, each) for each in (secret, rotated)] == [False, True]
+        assert "a robot" in await command("keys", "list")
+        await command("keys", "revoke", key_id(secret))
+        assert not await is_valid(connection, rotated)
+        assert key_id(secret) not in await command("keys", "list", "--json")
+        assert "ada" in await command("whoami", "--json")

@@ -1,0 +1,129 @@
+"""API keys: when a secret is valid, and what of it is kept."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.access import Principal, Role
+from mnemon_server.domain.errors import (
+    ConfigurationError,
+    InvalidOperationError,
+    KeyNotFoundError,
+    UnauthenticatedError,
+)
+from mnemon_server.engines import key_file
+from mnemon_server.engines.key_file import KeyFile
+from mnemon_server.services.access import keys
+from mnemon_server.services.access.keys import KeyRing
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 1, 12, 30, 45, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, by: timedelta) -> None:
+        self.now += by
+
+
+async def test_a_key_is_valid_until_it_expires(tmp_path: Path) -> None:
+    clock = Clock()
+    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+        made = await ring.create("ada", "a robot", Role.WRITER, timedelta(hours=1))
+        principal = Principal("ada", f"key:{made.key.key_id}", Role.WRITER, clock.now + timedelta(hours=1))
+        clock.advance(timedelta(minutes=59))
+        assert ring.authenticate(made.secret) == principal
+        assert ring.is_valid(principal, made.secret)
+        clock.advance(timedelta(minutes=1))
+        with pytest.raises(UnauthenticatedError, match=f"{made.key.key_id} has expired"):
+            ring.authenticate(made.secret)
+        assert not ring.is_valid(principal, made.secret)
+
+
+async def test_the_secret_before_a_rotation_is_valid_until_the_overlap_ends_and_older_ones_are_not(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+        first = await ring.create("ada", "a robot", Role.READER)
+        second = await ring.rotate("ada", first.key.key_id, timedelta(hours=2))
+        assert second.key.previous_expires_at == clock.now + timedelta(hours=2)
+        assert ring.authenticate(first.secret) == ring.authenticate(second.secret)
+        third = await ring.rotate("ada", first.key.key_id)
+        with pytest.raises(UnauthenticatedError):
+            ring.authenticate(first.secret)
+        clock.advance(timedelta(days=1))
+        with pytest.raises(UnauthenticatedError):
+            ring.authenticate(second.secret)
+        assert ring.authenticate(third.secret).tenant == "ada"
+
+
+async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_secret_is_in_the_file(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    store = KeyFile(tmp_path)
+    async with KeyRing(store, clock=clock) as ring:
+        made = await ring.create("ada", "a robot", Role.ADMIN)
+        ring.authenticate(made.secret)
+    store.close()
+    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+        [key] = ring.list("ada", after=0, limit=10).keys
+        assert key.last_used_at == clock.now.replace(second=0)
+        assert ring.authenticate(made.secret).role is Role.ADMIN
+        assert ring.list("bob", after=0, limit=10).keys == ()
+    check_file(tmp_path, made.secret)
+
+
+def check_file(folder: Path, secret: str) -> None:
+    """The folder has one file, which only its owner reads, and from which the secret cannot be learned."""
+    [file] = folder.iterdir()
+    assert file.name == key_file.FILE_NAME
+    assert secret.rpartition("_")[2].encode() not in file.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_pages_of_keys_join_to_all_of_them(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        made = [(await ring.create("ada", f"key {number}", Role.READER)).key.key_id for number in range(5)]
+        await ring.create("bob", "another", Role.READER)
+        found, after = [], 0
+        while (page := ring.list("ada", after=after, limit=2)).next_position is not None:
+            found += page.keys
+            after = page.next_position
+        assert [key.key_id for key in (*found, *page.keys)] == made
+
+
+async def test_a_tenant_has_a_bounded_number_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "KEYS_MAX", 2)
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        for _ in range(2):
+            await ring.create("ada", "a robot", Role.READER)
+        with pytest.raises(InvalidOperationError, match="2 keys"):
+            await ring.create("ada", "a robot", Role.READER)
+        await ring.create("bob", "a robot", Role.READER)
+
+
+async def test_only_its_own_tenant_can_revoke_a_key(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        made = await ring.create("ada", "a robot", Role.READER)
+        with pytest.raises(KeyNotFoundError):
+            await ring.revoke("bob", made.key.key_id)
+        await ring.revoke("bob", made.key.key_id, allow_missing=True)
+        assert ring.authenticate(made.secret)
+        await ring.revoke("ada", made.key.key_id)
+        with pytest.raises(UnauthenticatedError):
+            ring.authenticate(made.secret)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all", b"SQLite format 3\0" + bytes(100)])
+def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / key_file.FILE_NAME
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        KeyFile(tmp_path)
+    assert path.read_bytes() == content
