@@ -24,7 +24,7 @@ from rich.table import Table
 from tests.bench.conversations import Conversation, load_conversations
 from tests.bench.metrics import METRICS, Estimate, estimate, measure
 from tests.bench.serving import serving
-from tests.bench.train_ranker import Asked, ask, index, measure_ranker, train, turn_id
+from tests.bench.train_ranker import UNRANKED, Asked, ask, index, measure_ranker, train, turn_id
 
 CONTEXT_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DEFAULT_WEIGHT = 0.75
@@ -32,7 +32,6 @@ CHOSEN_ON = (2, 3)
 CHOSEN_BY = METRICS.index("recall@10")
 DEPTH = 20
 SETTING = "MNEMON_SEARCH_CONTEXT_WEIGHT"
-RERANKING = "MNEMON_SEARCH_RERANKING"
 FUSION = "MNEMON_FUSION"
 FUSIONS = {"weighted": "hybrid, scores scaled query by query", "rrf": "hybrid, ranks fused"}
 """Labels of those that are not the default."""
@@ -69,16 +68,16 @@ def run(conversations: Sequence[Conversation], folder: Path | None = None) -> St
             index(client, conversations)
             rows["vector"] = [_measure_mode(client, each, SearchMode.VECTOR) for each in conversations]
         for weight in CONTEXT_WEIGHTS:
-            with serving(folder=folder, settings={SETTING: str(weight)}) as client:
+            with serving(folder=folder, settings=UNRANKED | {SETTING: str(weight)}) as client:
                 asked[weight] = [ask(client, each) for each in conversations]
                 if weight in (0.0, DEFAULT_WEIGHT):
                     label = "keyword" if weight else "keyword, each record alone"
                     rows[label] = [_measure_mode(client, each, SearchMode.KEYWORD) for each in conversations]
         for fusion, label in FUSIONS.items():
-            with serving(folder=folder, settings={FUSION: fusion}) as client:
+            with serving(folder=folder, settings=UNRANKED | {FUSION: fusion}) as client:
                 rows[label] = [_measure_mode(client, each, SearchMode.HYBRID) for each in conversations]
-        with serving(folder=folder, settings={RERANKING: "true"}) as client:
-            reranked = [np.array(_measure_asked(ask(client, each))) for each in conversations]
+        with serving(folder=folder) as client:
+            reranked = [_measure_mode(client, each, SearchMode.HYBRID) for each in conversations]
     return _summarize(rows, asked, reranked)
 
 
@@ -100,10 +99,10 @@ def _summarize(rows: dict[str, list[Values]], asked: dict[float, list[list[Asked
         rows=[
             *(_row(name, values) for name, values in rows.items()),
             _row("hybrid, each record alone", by_weight[0.0]),
-            _row(f"hybrid, context {DEFAULT_WEIGHT}: the default", by_weight[DEFAULT_WEIGHT]),
-            _row("hybrid, context chosen on others", _on_others(len(default), best_weight)),
+            _row("hybrid, not reranked", by_weight[DEFAULT_WEIGHT]),
+            _row("hybrid, not reranked, context chosen on others", _on_others(len(default), best_weight)),
             _row("hybrid, ranker trained on others", _on_others(len(default), trained)),
-            _row("hybrid, the ranker that is shipped", reranked),
+            _row("hybrid: the default", reranked),
         ],
         chosen_weights=chosen,
     )

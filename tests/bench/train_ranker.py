@@ -7,22 +7,14 @@ Trains on the first three conversations by default. The results on the others ar
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 import numpy as np
 from mnemon import Client, Document, Scope, SearchMode, View
-from mnemon_server.services.search.reranking import (
-    DEPTH,
-    FEATURES,
-    WEIGHTS_FILE,
-    Candidate,
-    Ranker,
-    author_of,
-    features,
-    log_odds,
-)
+from mnemon_server.services.search.reranking import DEPTH, FEATURES, WEIGHTS_FILE, Ranker, features, log_odds
+from mnemon_server.services.search.turns import Turn, question_before
 from numpy.typing import NDArray
 
 from tests.bench.conversations import Conversation, load_conversations
@@ -36,15 +28,19 @@ RIDGE = 1.0
 """Of the squared weights, for features of unit variance."""
 STEPS_MAX = 50
 NEAR_CERTAIN = 1e-3
+FOUND = 100
+"""How many results a search returns. A question that is not among them counts as if it had no score."""
+UNRANKED = {"MNEMON_SEARCH_RERANKING": "false"}
+"""The setting of a server whose results can be used for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, the results of a hybrid search, best first, and the relevant ones."""
+    """A question, the results of a hybrid search that are reranked, best first, and the relevant ones."""
 
     query: str
     doc_ids: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
+    turns: tuple[Turn, ...]
     scores: Floats
     relevant: frozenset[str]
 
@@ -68,20 +64,37 @@ def turn_id(conversation: Conversation, turn: str) -> str:
     return f"{conversation.id}/{turn}"
 
 
-def ask(client: Client, conversation: Conversation, *, depth: int = DEPTH) -> list[Asked]:
-    """Searches for all questions of a conversation."""
-    return [_ask(client, conversation, question.text, question.evidence, depth) for question in conversation.questions]
+def ask(client: Client, conversation: Conversation) -> list[Asked]:
+    """Searches for all questions of a conversation on a server with the settings UNRANKED."""
+    earlier: list[Turn] = []
+    turns: dict[str, tuple[Turn, str]] = {}
+    for each in conversation.turns:
+        turn = Turn.of(each.document, each.document, {})
+        question = question_before(turn, earlier[::-1])
+        asked_in = "" if question is None else conversation.turns[len(earlier) - 1 - question].id
+        turns[turn_id(conversation, each.id)] = turn, turn_id(conversation, asked_in)
+        earlier.append(turn)
+    return [_ask(client, conversation, turns, each.text, each.evidence) for each in conversation.questions]
 
 
-def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str], depth: int) -> Asked:
+def _ask(
+    client: Client,
+    conversation: Conversation,
+    turns: dict[str, tuple[Turn, str]],
+    text: str,
+    evidence: frozenset[str],
+) -> Asked:
     answer = client.documents.search(
-        text, limit=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.STANDARD
+        text, limit=FOUND, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.IDS
     )
+    scores = {result.doc_id: result.score for result in answer}
+    doc_ids = tuple(scores)[:DEPTH]
+    found = (turns[doc_id] for doc_id in doc_ids)
     return Asked(
         query=text,
-        doc_ids=tuple(result.doc_id for result in answer),
-        candidates=tuple(Candidate(result.content, author_of(result.content, {})) for result in answer),
-        scores=np.array([result.score for result in answer]),
+        doc_ids=doc_ids,
+        turns=tuple(replace(turn, question_score=scores.get(asked_in, 0.0)) for turn, asked_in in found),
+        scores=np.array([scores[doc_id] for doc_id in doc_ids]),
         relevant=frozenset(turn_id(conversation, turn) for turn in evidence),
     )
 
@@ -91,7 +104,7 @@ def train(asked: Sequence[Asked]) -> Ranker:
 
     Every question has the same weight, however many texts answer it.
     """
-    rows = [np.column_stack([_odds(each.scores), features(each.query, each.candidates)]) for each in asked]
+    rows = [np.column_stack([_odds(each.scores), features(each.query, each.turns)]) for each in asked]
     relevant = [np.array([doc_id in each.relevant for doc_id in each.doc_ids], np.float64) for each in asked]
     shares = [np.full(len(each.doc_ids), 1 / len(each.relevant)) for each in asked]
     inputs = np.concatenate(rows)
@@ -99,15 +112,14 @@ def train(asked: Sequence[Asked]) -> Ranker:
     fitted = _fit((inputs - means) / deviations, np.concatenate(relevant), np.concatenate(shares)) / deviations
     if fitted[0] <= 0:
         raise ValueError("the scores do not tell what is relevant from the rest")
-    return Ranker(weights=fitted[1:] / fitted[0], means=means[1:])
+    return Ranker(fitted[1:] / fitted[0])
 
 
 def measure_ranker(ranker: Ranker, asked: Sequence[Asked]) -> list[tuple[float, ...]]:
     """METRICS of each question after reranking."""
     values = []
     for each in asked:
-        scores = ranker.scores(each.query, each.candidates, each.scores)
-        ranking = [each.doc_ids[row] for row in np.argsort(-scores, kind="stable")]
+        ranking = [each.doc_ids[row] for row, _ in ranker.rerank(each.query, each.turns, each.scores)]
         values.append(measure(ranking, each.relevant))
     return values
 
@@ -134,11 +146,8 @@ def _fit(inputs: Floats, relevant: Floats, shares: Floats) -> Floats:
 
 def write_weights(ranker: Ranker, path: Path) -> None:
     """Writes the file that `default_ranker` reads."""
-    tables = {
-        name: dict(zip(FEATURES, (round(float(value), 4) for value in values), strict=True))
-        for name, values in (("weights", ranker.weights), ("means", ranker.means))
-    }
-    path.write_text(json.dumps(tables, indent=2) + "\n", encoding="utf-8")
+    weights = {name: round(float(weight), 4) for name, weight in zip(FEATURES, ranker.weights, strict=True)}
+    path.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
 
 
 @click.command()
@@ -150,7 +159,7 @@ def main(data: Path, names: tuple[str, ...], out: Path, folder: Path | None) -> 
     """Trains on conversations of the folder DATA."""
     conversations = load_conversations(data)
     chosen = names or tuple(conversation.id for conversation in conversations[:TRAINED_ON])
-    with serving(folder=folder) as client:
+    with serving(folder=folder, settings=UNRANKED) as client:
         index(client, conversations)
         asked = {conversation.id: ask(client, conversation) for conversation in conversations}
     ranker = train([each for name in chosen for each in asked[name]])

@@ -15,7 +15,7 @@ from mnemon_server import __version__
 from tests.support.command import run, run_json
 from tests.support.server import bare_server, failure_of, reason, whole_server
 
-DEFAULTS = {Capability.DURABLE, Capability.ABSOLUTE_SCORES, Capability.BRIDGE}
+DEFAULTS = {Capability.DURABLE, Capability.ABSOLUTE_SCORES, Capability.RERANKING, Capability.BRIDGE}
 
 
 async def info_of(folder: Path, **settings: Any) -> mnemon.ServerInfo:
@@ -41,7 +41,7 @@ async def test_the_settings_determine_capabilities_and_limits(tmp_path: Path) ->
     other = await info_of(
         tmp_path / "other",
         fusion="rrf",
-        search_reranking=True,
+        search_reranking=False,
         timeline_embeddings=True,
         bridge_enabled=False,
         max_message_mib=8,
@@ -51,7 +51,7 @@ async def test_the_settings_determine_capabilities_and_limits(tmp_path: Path) ->
         change_retention_days=0.5,
     )
     assert set(plain.capabilities) == DEFAULTS
-    assert set(other.capabilities) == {Capability.DURABLE, Capability.RERANKING, Capability.TIMELINE_VECTORS}
+    assert set(other.capabilities) == {Capability.DURABLE, Capability.TIMELINE_VECTORS}
     limits = other.limits
     assert (limits.message_bytes, limits.unary_calls, limits.streams) == (8 << 20, 7, 9)
     assert (limits.default_deadline_s, limits.change_retention_s) == (1.5, 43_200.0)

@@ -304,8 +304,11 @@ class Settings:
         ),
     )
     search_reranking: bool = field(
-        default=False,
-        metadata=_row("Rerank the best 100 results of a hybrid search by who speaks and whether it is an answer."),
+        default=True,
+        metadata=_row(
+            "Rerank the best 50 results of a hybrid search that finds turns of conversations: by who speaks, and"
+            " whether a turn asks or answers."
+        ),
     )
     max_message_mib: int = field(
         default=4, metadata=_row("Maximum size of a message in either direction.", at_least=1, at_most=512)

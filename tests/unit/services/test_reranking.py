@@ -8,20 +8,13 @@ import pytest
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document, DocumentFilter, Passage, SearchQuery, SearchResult
 from mnemon_server.domain.memories import MemoryQuery
-from mnemon_server.domain.records import Scope, SearchMode
+from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
-from mnemon_server.services.search.reranking import (
-    FEATURES,
-    SHIFT_MAX,
-    Candidate,
-    Ranker,
-    author_of,
-    default_ranker,
-    features,
-)
+from mnemon_server.services.search.reranking import DEPTH, FEATURES, Ranker, default_ranker, features
 from mnemon_server.services.search.settings import SearchSettings, VectorBackend
+from mnemon_server.services.search.turns import REACH, Turn, author_of
 
 from tests.support.memory_stores import open_memories
 
@@ -29,21 +22,16 @@ WAIT_S = 60.0
 QUERY = "When did Anna adopt the dog?"
 ASKED = "Ben (8 May): Anna, when did you adopt the dog?"
 TOLD = "Anna (8 May): the dog, I could adopt her last week, on Sunday"
-
-
-def candidate(text: str) -> Candidate:
-    return Candidate(text, author_of(text, {}))
-
-
-def signs(query: str, text: str) -> dict[str, float]:
-    return dict(zip(FEATURES, features(query, [candidate(text)])[0].tolist(), strict=True))
+OTHER = "Ben (8 May): the dog, I could adopt her last week, on Sunday"
 
 
 def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: object) -> list[SearchResult]:
     """Finds documents by word. Each is in the scope of its own user, and all have the same meaning."""
     records = InMemoryVault().collection(DOCUMENTS)
+    metadata: dict[str, MetadataValue] = {"speaker": str(terms.pop("speaker"))} if "speaker" in terms else {}
     for i, text in enumerate(texts):
-        document = Document(f"d{i}", text, passages=(Passage(0, 0, len(text)),), scope=Scope(user=f"u{i % 2}"))
+        passages = (Passage(0, 0, len(text)),)
+        document = Document(f"d{i}", text, metadata, passages=passages, scope=Scope(user=f"u{i % 2}"))
         vector = np.array([0.6, 0.8], np.float32)
         records.put_document(DocumentWrite(document=document, passages=[PassageInput(0, len(text), vector)])).result(
             WAIT_S
@@ -63,32 +51,76 @@ def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: obje
     return list(answer.results)
 
 
+def scores(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: object) -> dict[str, float]:
+    return {result.doc_id: result.score for result in found(texts, query, ranker, **terms)}
+
+
 def test_an_answer_by_the_named_person_beats_a_question_about_them() -> None:
     assert [result.content for result in found([ASKED, TOLD], QUERY, None)] == [ASKED, TOLD]
     assert [result.content for result in found([ASKED, TOLD], QUERY, default_ranker())] == [TOLD, ASKED]
 
 
-def test_the_features_are_read_from_the_text() -> None:
-    assert signs(QUERY, ASKED) | {"length": 0} == {
-        "by_named": 0,
-        "by_other": 0,
-        "ends_asking": 1,
-        "asks": 1,
-        "length": 0,
-        "times_if_when": 2,
-        "numbers_if_how_many": 0,
-    }
-    assert signs(QUERY, TOLD)["by_named"] == 1
-    assert signs(QUERY, TOLD)["times_if_when"] == 3
-    assert signs("How many dogs has Anna?", "Anna: two dogs")["numbers_if_how_many"] == 1
-    assert signs("Which dogs?", "Anna: two dogs, last week")["times_if_when"] == 0
+def test_the_answer_to_a_matching_question_rises() -> None:
+    texts = ["Ben: hello", "Anna: the dog is fine", ASKED, "Anna: it was the dog on Sunday"]
+    plain, ranked = scores(texts, QUERY, None), scores(texts, QUERY, default_ranker())
+    assert ranked["d3"] > plain["d3"]
+    assert ranked["d1"] == plain["d1"]
+
+
+@pytest.mark.parametrize("between", range(REACH + 1))
+def test_own_turns_may_be_between_a_question_and_its_answer(between: int) -> None:
+    texts = [ASKED, *["Anna: well"] * between, "Anna: it was the dog on Sunday"]
+    answer = f"d{between + 1}"
+    rises = scores(texts, QUERY, default_ranker())[answer] > scores(texts, QUERY, None)[answer]
+    assert rises is (between < REACH)
+
+
+def test_only_the_last_turn_of_somebody_else_is_answered() -> None:
+    for before in ([ASKED, "Ben: well"], [ASKED, "Ben: well, really", "Anna: so"], ["Anna: when did I adopt the dog?"]):
+        texts = [*before, "Anna: it was the dog on Sunday"]
+        answer = f"d{len(before)}"
+        assert scores(texts, QUERY, default_ranker())[answer] == scores(texts, QUERY, None)[answer]
+
+
+def test_a_question_outside_of_the_search_has_no_answer() -> None:
+    texts = [ASKED, "Anna: it was the dog on Sunday"]
+    where = DocumentFilter(scope=Scope(user="u1"))
+    assert scores(texts, QUERY, default_ranker(), where=where) == scores(texts, QUERY, None, where=where)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["when did Anna adopt the dog?", "the dog of Anna", "a dog?"],
+        ["Note: when did Anna adopt the dog?", "the dog of Anna", "a dog?", "Anna: her dog", "one more dog"],
+        # The texts before the best ones tell, too.
+        ["chapter one", ASKED, "chapter two", OTHER, "chapter three", TOLD],
+    ],
+)
+def test_texts_that_are_not_turns_keep_their_scores(texts: Sequence[str]) -> None:
+    assert scores(texts, QUERY, default_ranker()) == scores(texts, QUERY, None)
+
+
+def test_the_author_may_be_in_the_metadata() -> None:
+    texts = ["when did Anna adopt the dog?", "it was the dog on Sunday"]
+    plain, ranked = (scores(texts, QUERY, ranker, speaker="Anna") for ranker in (None, default_ranker()))
+    assert ranked["d0"] < plain["d0"]
+    assert ranked["d1"] == plain["d1"]
 
 
 def test_the_author_counts_only_if_the_query_names_someone() -> None:
-    both = [candidate(ASKED), candidate(TOLD)]
+    turns = [Turn("ben"), Turn("anna"), Turn("")]
     by_other = FEATURES.index("by_other")
-    assert features(QUERY, both)[:, by_other].tolist() == [1, 0]
-    assert features("which dog is it?", both)[:, by_other].tolist() == [0, 0]
+    assert features(QUERY, turns)[:, by_other].tolist() == [1, 0, 0]
+    assert features("which dog is it?", turns)[:, by_other].tolist() == [0, 0, 0]
+    assert features("Anna and Ben, which dog is it?", turns)[:, by_other].tolist() == [0, 0, 0]
+
+
+def test_a_name_that_is_a_common_word_needs_its_capital_letter() -> None:
+    turns = [Turn("will"), Turn("ann")]
+    by_other = FEATURES.index("by_other")
+    assert features("when will it rain?", turns)[:, by_other].tolist() == [0, 0]
+    assert features("when did Will leave?", turns)[:, by_other].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +128,11 @@ def test_the_author_counts_only_if_the_query_names_someone() -> None:
     [
         ("Ann (8 May, 2023): hello", {}, "ann"),
         ("Ann Lee: hello", {}, "ann lee"),
+        ("[1:56 pm on 8 May] Ann: hello", {}, "ann"),
         ("[8 May] hello", {}, ""),
         ("no author here", {}, ""),
+        ("Arguments:\n one", {}, ""),
+        ("12: a number", {}, ""),
         ("http://example.org", {}, ""),
         ("Bob: said Ann", {"speaker": "Ann"}, "ann"),
         ("", {"author": 7}, ""),
@@ -110,19 +145,33 @@ def test_the_author_comes_from_the_metadata_or_the_first_words(
 
 
 def test_scores_stay_in_range_and_move_by_a_bounded_amount() -> None:
-    ranker = Ranker(weights=np.full(len(FEATURES), 100.0), means=np.zeros(len(FEATURES)))
-    texts = [candidate(TOLD)] * 4
-    scores = ranker.scores(QUERY, texts, np.array([0.0, 0.5, 0.9, 1.0]))
-    assert scores[[0, 3]].tolist() == [0.0, 1.0]
-    assert scores[1] == pytest.approx(1 / (1 + np.exp(-SHIFT_MAX)))
-    assert 0.9 < scores[2] < 1.0
+    ranker = default_ranker()
+    turns = [Turn("anna", question_score=1.0)] * 4
+    new = ranker.scores(QUERY, turns, np.array([0.0, 0.5, 0.9, 1.0]))
+    assert new[[0, 3]].tolist() == [0.0, 1.0]
+    assert 0.5 < new[1] < 0.9 < new[2] < 1.0
+    assert ranker.score_before(float(new[1])) == pytest.approx(0.5)
 
 
 def test_min_score_applies_to_the_new_scores() -> None:
-    ranker = default_ranker()
-    scores = {result.content: result.score for result in found([ASKED, TOLD], QUERY, ranker)}
-    bound = (scores[ASKED] + scores[TOLD]) / 2
-    assert [result.content for result in found([ASKED, TOLD], QUERY, ranker, min_score=bound)] == [TOLD]
+    texts = [ASKED, TOLD]
+    ranked = scores(texts, QUERY, default_ranker())
+    assert list(scores(texts, QUERY, default_ranker(), min_score=(ranked["d0"] + ranked["d1"]) / 2)) == ["d1"]
+    texts = [ASKED, "Anna: it was the dog on Sunday"]
+    plain, ranked = scores(texts, QUERY, None), scores(texts, QUERY, default_ranker())
+    assert plain["d1"] < ranked["d1"]
+    assert "d1" in scores(texts, QUERY, default_ranker(), min_score=(plain["d1"] + ranked["d1"]) / 2)
+
+
+def test_every_limit_gives_the_same_order() -> None:
+    texts = [ASKED, TOLD, OTHER, "Anna: it was the dog on Sunday"] * (DEPTH // 3)
+    whole = found(texts, QUERY, default_ranker(), top_k=len(texts))
+    assert [result.score for result in whole] == sorted((result.score for result in whole), reverse=True)
+    plain = scores(texts, QUERY, None, top_k=len(texts))
+    assert [result.doc_id for result in whole[DEPTH:]] == list(plain)[DEPTH:]
+    for limit in (1, 3, DEPTH - 1, DEPTH, DEPTH + 1):
+        part = found(texts, QUERY, default_ranker(), top_k=limit)
+        assert [(each.doc_id, each.score) for each in part] == [(each.doc_id, each.score) for each in whole[:limit]]
 
 
 def test_limits_filters_and_the_other_modes_are_unchanged() -> None:
@@ -152,5 +201,4 @@ async def test_the_change_by_the_ranker_is_part_of_the_explanation(tmp_path: Pat
         assert sum(part.score * part.weight for part in parts) == pytest.approx(match.score)
         assert [part.name for part in parts] == ["vector", "keyword", "ranker"]
         moved[match.memory.content] = parts[-1].score * parts[-1].weight
-    assert moved[ASKED] < moved[TOLD]
-    assert moved[ASKED] < 0
+    assert moved[ASKED] < 0 < moved[TOLD]

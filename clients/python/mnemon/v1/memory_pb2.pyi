@@ -707,7 +707,7 @@ class ScorePart(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     CONTRIBUTION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """"vector", "keyword" or, on a server that reranks, "ranker": the adjustment by reranking."""
+    """"vector", "keyword" or, if the score was changed by reranking (CAPABILITY_RERANKING), "ranker"."""
     score: _builtins.float
     """The part's own score, 0 to 1. On a server that scales scores or fuses ranks: the transformed score."""
     weight: _builtins.float

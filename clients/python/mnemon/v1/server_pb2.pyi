@@ -36,7 +36,9 @@ class _CapabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capability
     scores are relative to the other results of the same query.
     """
     CAPABILITY_RERANKING: _Capability.ValueType  # 3
-    """Searches rerank the best results."""
+    """Hybrid searches that find turns of conversations rerank the best: by who speaks, and whether a turn asks or answers.
+    Relevance changes by a limited amount, and stays comparable across queries.
+    """
     CAPABILITY_TIMELINE_VECTORS: _Capability.ValueType  # 4
     """QueryWindow finds events by meaning, too; without it, only by keyword."""
     CAPABILITY_BRIDGE: _Capability.ValueType  # 5
@@ -54,7 +56,9 @@ CAPABILITY_ABSOLUTE_SCORES: Capability.ValueType  # 2
 scores are relative to the other results of the same query.
 """
 CAPABILITY_RERANKING: Capability.ValueType  # 3
-"""Searches rerank the best results."""
+"""Hybrid searches that find turns of conversations rerank the best: by who speaks, and whether a turn asks or answers.
+Relevance changes by a limited amount, and stays comparable across queries.
+"""
 CAPABILITY_TIMELINE_VECTORS: Capability.ValueType  # 4
 """QueryWindow finds events by meaning, too; without it, only by keyword."""
 CAPABILITY_BRIDGE: Capability.ValueType  # 5

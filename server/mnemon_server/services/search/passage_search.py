@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,9 @@ from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
 from mnemon_server.services.search.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
-from mnemon_server.services.search.reranking import AUTHOR_KEYS, Ranker, widened
+from mnemon_server.services.search.reranking import DEPTH, Ranker
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
+from mnemon_server.services.search.turns import JUDGED, Turns
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
@@ -74,6 +76,10 @@ class _Choice:
     places: dict[str, tuple[int, PassageLocation]]
     candidates: int
     """The number of passages that match the filter; if it was applied afterwards, only among those looked at."""
+    compared: Ranking
+    """The ranking before rounded scores were replaced: it has every passage that was compared."""
+    widened: "Callable[[int], _Choice]"
+    """Chooses the given number of documents from the same ranking, whatever their score."""
 
     def shown_scores(self) -> NDArray[np.float64]:
         """The scores of the documents, best first."""
@@ -111,11 +117,11 @@ class PassageSearch:
         ranker = self._settings.ranker
         if ranker is None or query.mode is not SearchMode.HYBRID:
             choice = self._find(query)
-            places = choice.scored()
+            ranking, places = choice.ranking, choice.scored()
         else:
-            choice = self._find(widened(query))
-            places = self._reranked(ranker, query, choice)
-        hits = self._hits(query, choice.ranking, places[query.skip :], fits)
+            choice = self._find(replace(query, min_score=ranker.score_before(query.min_score)))
+            ranking, places = self._reranked(ranker, query, choice)
+        hits = self._hits(query, ranking, places[query.skip :], fits)
         return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query))
 
     def _find(self, query: PassageQuery) -> _Choice:
@@ -331,9 +337,13 @@ class PassageSearch:
             matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
-                return _Choice(ranking, places, plan.candidates if plan.check is None else len(matching))
+                candidates = plan.candidates if plan.check is None else len(matching)
+                return _Choice(ranking, places, candidates, found, partial(self._widened, query, plan, found))
             # Enough if the share of rows that lead to a document stays the same further down.
             count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
+
+    def _widened(self, query: PassageQuery, plan: _Plan, ranking: Ranking, limit: int) -> _Choice:
+        return self._choose(replace(query, limit=limit, min_score=0.0), plan, ranking)
 
     def _places(
         self, passage_ids: PassageIds, row_of: dict[int, int], limit: int
@@ -346,17 +356,20 @@ class PassageSearch:
             places.setdefault(place.doc_id, (row_of[place.passage_id], place))
         return places
 
-    def _reranked(self, ranker: Ranker, query: PassageQuery, choice: _Choice) -> list[ScoredPlace]:
-        """The best places after reranking, in their new order."""
-        ids = [place.passage_id for _, place in choice.places.values()]
-        excerpts = self._records.read_excerpts(ids, metadata_keys=AUTHOR_KEYS)
-        places = [scored for scored in choice.scored() if scored.place.passage_id in excerpts]
-        order = ranker.rerank(
-            query,
-            [excerpts[scored.place.passage_id] for scored in places],
-            np.array([scored.score for scored in places], np.float64),
-        )
-        return [places[row]._replace(score=score) for row, score in order]
+    def _reranked(self, ranker: Ranker, query: PassageQuery, choice: _Choice) -> tuple[Ranking, list[ScoredPlace]]:
+        """The best places after reranking, in their new order, and the ranking that has their rows."""
+        judged = choice if len(choice.places) >= JUDGED else choice.widened(JUDGED)
+        turns = Turns(self._records, judged.compared)
+        if turns.are_turns([place.passage_id for _, place in judged.places.values()][:JUDGED]):
+            choice = choice if len(choice.places) >= DEPTH else choice.widened(max(query.limit, DEPTH))
+            places = choice.scored()
+            first, rest = places[:DEPTH], places[DEPTH:]
+            scores = np.array([scored.score for scored in first], np.float64)
+            order = ranker.rerank(query.text, turns.turns([scored.place.passage_id for scored in first]), scores)
+            places = [*(first[row]._replace(score=score) for row, score in order), *rest]
+        else:
+            places = choice.scored()
+        return choice.ranking, [scored for scored in places if scored.score >= query.min_score][: query.limit]
 
     def _hits(
         self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace], fits: Fits | None
