@@ -14,6 +14,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.sqlite.keywords import fts, index, packing
 from mnemon_server.engines.sqlite.keywords.packing import PackingRound
+from mnemon_server.engines.sqlite.upkeep import packing as upkeep_packing
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
@@ -28,7 +29,7 @@ TABLES = fts.KeywordTables("reference")
 @pytest.fixture(autouse=True)
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "PACKED_MIN", 40)
-    monkeypatch.setattr(packing, "CHECK_ROWS", 1)
+    monkeypatch.setattr(upkeep_packing, "CHECK_ROWS", 1)
     monkeypatch.setattr(packing, "READ_WORDS", 3)
     monkeypatch.setattr(packing, "WRITTEN_ROWS", 2)
 
@@ -113,7 +114,7 @@ def test_what_is_deleted_during_a_round_is_not_packed(
     tmp_path: Path, vault: SQLiteVault, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between reading words and writing them, too."""
-    monkeypatch.setattr(packing, "CHECK_ROWS", 1 << 40)  # the vault's own thread stays away
+    monkeypatch.setattr(upkeep_packing, "CHECK_ROWS", 1 << 40)  # the vault's own thread stays away
     records, rng, texts = vault.collection(DOCUMENTS), random.Random(seed), dict[str, str]()
     put(records, texts, rng)
     put(records, texts, rng)
@@ -133,7 +134,7 @@ def test_what_is_deleted_during_a_round_is_not_packed(
 def test_a_round_that_was_interrupted_leaves_nothing_behind(
     tmp_path: Path, vault: SQLiteVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "CHECK_ROWS", 1 << 40)
+    monkeypatch.setattr(upkeep_packing, "CHECK_ROWS", 1 << 40)
     records, rng, texts = vault.collection(DOCUMENTS), random.Random(5), dict[str, str]()
     put(records, texts, rng)
     put(records, texts, rng)

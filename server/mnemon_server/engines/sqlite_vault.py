@@ -26,6 +26,7 @@ from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.transactions import Transactions
+from mnemon_server.engines.sqlite.upkeep.packing import Packing, PackingThread
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
@@ -95,7 +96,11 @@ class SQLiteVault:
         self._transactions = Transactions(journal, mutations)
         records = TimelineRecords(journal, self._connections)
         indexes = [table.keywords for table in map(Tables, COLLECTIONS) if table.collection.words]
-        self._packing = KeywordPacking(self._connections, indexes)
+        packings: list[Packing] = [
+            *map(KeywordPacking, indexes),
+            *(writing.vector_packing(dimension) for writing in mutations.values()),
+        ]
+        self._packing = PackingThread(self._connections, packings)
         # Housekeeping comes first: it checks the model before any vectors are loaded.
         housekeeping = _Housekeeping(model_identity, journal)
         self._open([housekeeping, *mutations.values(), *records.followers, self._packing, journal])

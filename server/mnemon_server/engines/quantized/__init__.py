@@ -3,6 +3,8 @@
 Start with `QuantizedVectors`. `block.py` stores the vectors, `inverted_lists.py` their signs by similarity.
 """
 
+from mnemon_server.engines.quantized.block import RoundedVectors, round_vectors
 from mnemon_server.engines.quantized.quantized_vectors import QuantizedVectors
+from mnemon_server.engines.quantized.signs import words_per_vector
 
-__all__ = ["QuantizedVectors"]
+__all__ = ["QuantizedVectors", "RoundedVectors", "round_vectors", "words_per_vector"]

@@ -17,6 +17,35 @@ Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
+class RoundedVectors:
+    """What is held of n vectors."""
+
+    signs: SignWords
+    """The signs of the components relative to an origin, of shape (words, n)."""
+    codes: NDArray[np.int8]
+    """The components as multiples of the row's scale, of shape (n, dimension), or (0, dimension)."""
+    scales: NDArray[np.float32]
+    """Of shape (n), or (0)."""
+
+    def part(self, start: int, stop: int) -> "RoundedVectors":
+        """Those of some of the vectors."""
+        rows = slice(start, stop)
+        return RoundedVectors(self.signs[:, rows], self.codes[rows], self.scales[rows])
+
+
+def round_vectors(vectors: NDArray[np.float32], origin: Vector, *, with_codes: bool = True) -> RoundedVectors:
+    """Rounds vectors of shape (n, dimension)."""
+    codes = np.empty((len(vectors) if with_codes else 0, vectors.shape[1]), np.int8)
+    scales = np.empty(len(codes), np.float32)
+    # A few at a time, so that the intermediate results stay in a core's cache.
+    for start in range(0, len(codes), _QUANTIZED_AT_ONCE):
+        rows = slice(start, start + _QUANTIZED_AT_ONCE)
+        scales[rows] = np.maximum(np.abs(vectors[rows]).max(axis=1), _TINY) / np.float32(_LEVELS)
+        codes[rows] = np.rint(vectors[rows] / scales[rows, None])
+    return RoundedVectors(signs_of(vectors, origin), codes, scales)
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A reader's view of a block of n rows. A writer only appends behind it."""
 
@@ -88,17 +117,12 @@ class Block:
         """The number of rows that can be added."""
         return len(self._ids) - len(self.view.ids)
 
-    def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32], origin: Vector) -> None:
-        """Adds up to `room` vectors of shape (n, dimension). The ids ascend, and are larger than those before."""
+    def add(self, passage_ids: PassageIds, vectors: RoundedVectors) -> None:
+        """Adds up to `room` vectors. The ids ascend, and are larger than those before."""
         new = self._new(len(passage_ids))
-        self._signs[:, new] = signs_of(vectors, origin)
+        self._signs[:, new] = vectors.signs
         if len(self._codes):
-            # A few at a time, so that the intermediate results stay in a core's cache.
-            for start in range(0, len(vectors), _QUANTIZED_AT_ONCE):
-                part = vectors[start : start + _QUANTIZED_AT_ONCE]
-                scales = np.maximum(np.abs(part).max(axis=1), _TINY) / np.float32(_LEVELS)
-                rows = slice(new.start + start, new.start + start + len(part))
-                self._codes[rows], self._scales[rows] = np.rint(part / scales[:, None]), scales
+            self._codes[new], self._scales[new] = vectors.codes, vectors.scales
         self._append(new, passage_ids)
 
     def take(self, view: View, rows: Rows) -> None:

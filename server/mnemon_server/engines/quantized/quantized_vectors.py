@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import EXACT_BEST, PassageIds, Scores, Vector, VectorUsage
-from mnemon_server.engines.quantized.block import Block, Rows, View
+from mnemon_server.engines.quantized.block import Block, RoundedVectors, Rows, View, round_vectors
 from mnemon_server.engines.quantized.sign_search import DEAD_SHARE_MAX, LISTS_MIN, SignSearch
 from mnemon_server.engines.quantized.signs import words_per_vector
 
@@ -38,7 +38,7 @@ _ID_BYTES, _SCALE_BYTES, _ALIVE_BYTES = 8, 4, 1
 
 
 class QuantizedVectors:
-    """Vectors of unit length by ascending passage id, with one byte and one bit per component, and nothing on disk.
+    """Vectors of unit length by ascending passage id, with one byte and one bit per component.
 
     A search compares signs, then the rounded components of the vectors that have the most signs in common, and finally
     the stored vectors of the best. Every step reads what is stored at that moment, so every search sees additions and
@@ -55,16 +55,21 @@ class QuantizedVectors:
         dimension: int,
         score: ScoreStored,
         *,
+        origin: Vector | None = None,
         with_codes: bool = True,
         block_rows: int = BLOCK_ROWS,
         lists_min: int = LISTS_MIN,
     ) -> None:
-        """Creates it empty. `score` reads the stored vectors; `with_codes` holds the rounded components."""
+        """Creates it empty. `score` reads the stored vectors; `with_codes` holds the rounded components.
+
+        Without `origin`, the first vectors determine it.
+        """
         self._dimension = dimension
         self._with_codes = with_codes
         self._block_rows = block_rows
         self._score = score
-        self._origin: Vector = np.zeros(dimension, np.float32)
+        self._origin: Vector = np.zeros(dimension, np.float32) if origin is None else origin
+        self._has_origin = origin is not None
         self._changing = threading.Lock()
         self._blocks = [self._new_block()]
         self._views: tuple[View, ...] = ()
@@ -89,18 +94,27 @@ class QuantizedVectors:
         """Starts the thread. Call it once all stored vectors have been added: a sample of them determines the lists."""
         self._signs.start()
 
+    @property
+    def origin(self) -> Vector:
+        """The point from which the signs of components are counted."""
+        return self._origin
+
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
         """Adds vectors of shape (n, dimension). The ids ascend, and are larger than all ids added before."""
-        if not self._views and len(vectors) >= ORIGIN_ROWS_MIN:
+        if not (self._views or self._has_origin) and len(vectors) >= ORIGIN_ROWS_MIN:
             # The middle of the vectors. If they all share a direction, its signs would tell nothing.
             self._origin = vectors[:ORIGIN_ROWS_MAX].mean(axis=0)
+        self.add_rounded(passage_ids, round_vectors(vectors, self._origin, with_codes=self._with_codes))
+
+    def add_rounded(self, passage_ids: PassageIds, vectors: RoundedVectors) -> None:
+        """Adds vectors that were rounded with the same origin. The ids ascend, and are larger than all before."""
         done = 0
         with self._changing:
             while done < len(passage_ids):
                 block = self._last_with_room()
-                part = slice(done, done + block.room)
-                block.add(passage_ids[part], vectors[part], self._origin)
-                done = part.stop
+                end = min(done + block.room, len(passage_ids))
+                block.add(passage_ids[done:end], vectors.part(done, end))
+                done = end
             self._publish()
         self._signs.changed()
 

@@ -24,7 +24,7 @@ from mnemon_server.engines.sqlite.filters.plan import prepare_filter, prepare_po
 from mnemon_server.engines.sqlite.passage_map import PassageRun
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
-from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.tables import BLOCK_ID_BITS, Tables
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -278,11 +278,16 @@ class DocumentTable:
         return changes
 
     def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> PassageChanges:
-        """Removes the passages of a document from the keyword index, which needs their words for that."""
+        """Removes the passages of a document from the keyword index, which needs their words for that, and the blocks
+        that have their rounded vectors.
+        """
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
         for passage_id, start, end in rows if self.tables.collection.words else ():
             self.tables.keywords.delete(connection, passage_id, content[start:end])
+        if rows:
+            numbers = sorted({row[0] >> BLOCK_ID_BITS for row in rows})
+            connection.execute(self.tables.delete_vector_blocks, (id_array(numbers),))
         return PassageChanges(removed=[row[0] for row in rows], runs=[PassageRun(position)])
 
     def _stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:

@@ -22,6 +22,7 @@ from mnemon_server.engines.sqlite.tables import (
     document_indexes,
     packed_keyword_statements,
     unusual_indexes,
+    vector_block_statements,
 )
 
 EPOCH_BYTES = 16
@@ -142,6 +143,12 @@ def _to_format_10(connection: apsw.Connection) -> None:
             connection.execute(statement)
 
 
+def _to_format_11(connection: apsw.Connection) -> None:
+    """Adds the tables of rounded vectors."""
+    for statement in vector_block_statements():
+        connection.execute(statement)
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_2,
     _to_format_3,
@@ -153,5 +160,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_8,
     _to_format_9,
     _to_format_10,
+    _to_format_11,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -16,6 +16,7 @@ from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
+from mnemon_server.engines.sqlite.vector_blocks import VectorPacking
 from mnemon_server.engines.sqlite.vectors import VectorScanner
 
 
@@ -177,6 +178,10 @@ class Mutations:
         """See RecordEngine.set_index_position."""
         changes.set_position(connection, self.table.tables, index, position, emptied=emptied)
         self.writes.followed = True
+
+    def vector_packing(self, dimension: int) -> VectorPacking:
+        """Packs the vectors of `dimension` components. Call its methods once the state is loaded."""
+        return VectorPacking(self.table.tables, dimension, lambda: self.vectors.origin)
 
     # With the transactions; see Follower
 

@@ -10,7 +10,12 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.sqlite import journal, values
 from mnemon_server.engines.sqlite.migrations import MIGRATIONS, set_epoch
-from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS, create_statements, packed_keyword_statements
+from mnemon_server.engines.sqlite.tables import (
+    TIMELINE_STATEMENTS,
+    create_statements,
+    packed_keyword_statements,
+    vector_block_statements,
+)
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +134,7 @@ def _create(connection: apsw.Connection) -> None:
             values.CREATE_STATEMENT,
             *TIMELINE_STATEMENTS,
             *packed_keyword_statements(),
+            *vector_block_statements(),
             *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
         ):
             connection.execute(statement)

@@ -11,6 +11,9 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 
+BLOCK_ID_BITS = 7
+"""The passages of a block of vectors differ in these bits of their ids."""
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -32,6 +35,16 @@ class Tables:
     def passages(self) -> str:
         """One row per passage, with its vector."""
         return f"{self.collection.name}_passage"
+
+    @property
+    def vector_blocks(self) -> str:
+        """Rounded vectors, in blocks; see vector_blocks.py."""
+        return f"{self.collection.name}_vector_block"
+
+    @property
+    def delete_vector_blocks(self) -> str:
+        """The statement that deletes the blocks whose numbers are in an array."""
+        return f"DELETE FROM {self.vector_blocks} WHERE number IN (SELECT value FROM carray(?))"  # noqa: S608 - a constant
 
     @property
     def deletions(self) -> str:
@@ -149,6 +162,22 @@ def packed_keyword_statements() -> list[str]:
     """The statements that create the tables for packing the keyword indexes of all collections, since format 8."""
     indexes = (Tables(collection).keywords for collection in COLLECTIONS if collection.words)
     return [statement for index in indexes for statement in index.create_packed_statements()]
+
+
+def vector_block_statements() -> list[str]:
+    """The statements that create the tables of rounded vectors of all collections, since format 11.
+
+    Without the index, counting the blocks would read a page for each.
+    """
+    names = [Tables(collection).vector_blocks for collection in COLLECTIONS]
+    return [
+        statement
+        for name in names
+        for statement in (
+            f"CREATE TABLE {name} (number INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT",
+            f"CREATE UNIQUE INDEX {name}_number ON {name} (number)",
+        )
+    ]
 
 
 def document_indexes(collection: Collection) -> list[str]:

@@ -2,11 +2,11 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import numpy as np
@@ -15,15 +15,14 @@ from mnemon_server.engines.hnsw import LocalVectors
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.documents import NORM_MAX, VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
 from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.vector_blocks import ROWS_AT_ONCE, VectorBlock, read_origin, read_parts, read_vectors
 from mnemon_server.engines.vector_cache import cosine
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
-CHUNK_ROWS = 512
-"""The number of vectors read at a time. What is computed from them then stays in a core's cache."""
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ class VectorScanner:
             f"SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN {tables.passages} AS p ON p.id = wanted.value"
         )
         self._dimension = dimension
-        self._name = tables.passages
+        self._tables = tables
         self._damaged: set[int] = set()
         self._limits = limits
         self._held: LocalVectors | QuantizedVectors | None = None
@@ -80,7 +79,7 @@ class VectorScanner:
         if self._count <= limits.full:
             self._held = new_vectors(_store_name(connection))
         elif self._count <= limits.signs:
-            self._held = self._new_quantized(self._count)
+            self._held = self._new_quantized(self._count, read_origin(connection, tables, dimension))
         if self._held is not None:
             self._load(connection, self._held)
         if isinstance(self._held, QuantizedVectors):
@@ -121,6 +120,12 @@ class VectorScanner:
             return held.nearest(query, limit, exact=exact)
         return None if held is None else held.nearest(query, limit)
 
+    @property
+    def origin(self) -> Vector | None:
+        """The origin of the rounded vectors' signs; None if vectors are held in full, or not at all."""
+        held = self._held
+        return held.origin if isinstance(held, QuantizedVectors) else None
+
     def usage(self) -> VectorUsage:
         """How the vectors are held."""
         held = self._held
@@ -160,7 +165,7 @@ class VectorScanner:
         self, connection: apsw.Connection, statement: str, parameters: Sequence[Any], query: Vector
     ) -> Scores:
         chunks = [Scores(np.empty(0, np.int64), np.empty(0, np.float64))]
-        for rows in fetch_chunks(connection, statement, parameters, rows_max=CHUNK_ROWS):
+        for rows in fetch_chunks(connection, statement, parameters, rows_max=ROWS_AT_ONCE):
             ids, matrix = self._matrix(rows)
             chunks.append(Scores(ids, cosine(matrix, query)))
         return _joined(chunks)
@@ -180,13 +185,14 @@ class VectorScanner:
 
     def _quantize(self, full: LocalVectors, count: int) -> QuantizedVectors:
         quantized = self._new_quantized(count)
-        for ids, vectors in full.chunks(CHUNK_ROWS):
+        for ids, vectors in full.chunks(ROWS_AT_ONCE):
             quantized.add(ids, vectors)
         quantized.start()
         return quantized
 
-    def _new_quantized(self, count: int) -> QuantizedVectors:
-        return QuantizedVectors(self._dimension, self._score_stored, with_codes=count <= self._limits.quantized)
+    def _new_quantized(self, count: int, origin: Vector | None = None) -> QuantizedVectors:
+        with_codes = count <= self._limits.quantized
+        return QuantizedVectors(self._dimension, self._score_stored, origin=origin, with_codes=with_codes)
 
     def _score_stored(self, query: Vector, ids: PassageIds) -> Scores:
         with self._connections.lend() as connection:
@@ -200,31 +206,40 @@ class VectorScanner:
             held.remove(self._removed)
 
     def _load(self, connection: apsw.Connection, held: LocalVectors | QuantizedVectors) -> None:
-        # A thread reads the next chunk meanwhile. It waits for the disk, or copies pages, half of the time.
-        with ThreadPoolExecutor(1, "vector-reader") as reader:
-            chunks = fetch_chunks(connection, self._all, rows_max=CHUNK_ROWS)
-            following = reader.submit(next, chunks, None)
-            while rows := following.result():
-                following = reader.submit(next, chunks, None)
+        if isinstance(held, QuantizedVectors):
+            for part in _ahead(read_parts(connection, self._tables, self._dimension, held.origin)):
+                if isinstance(part, VectorBlock):
+                    held.add_rounded(part.passage_ids, part.vectors)
+                else:
+                    held.add(*self._matrix(part))
+        else:
+            for rows in _ahead(fetch_chunks(connection, self._all, rows_max=ROWS_AT_ONCE)):
                 held.add(*self._matrix(rows))
 
     def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
-        """Passages with their vectors, without damaged vectors, which would distort the scores of others."""
-        sized = [row for row in rows if len(row[1]) == self._dimension * VECTOR_TYPE.itemsize]
-        ids = np.fromiter((row[0] for row in sized), np.int64, len(sized))
-        matrix = np.frombuffer(b"".join(row[1] for row in sized), VECTOR_TYPE).reshape(len(sized), self._dimension)
-        # Also false for NaN.
-        sound = np.einsum("ij,ij->i", matrix, matrix) <= NORM_MAX**2
-        if len(sized) < len(rows) or not sound.all():
-            self._log_damaged({row[0] for row in rows}.difference(ids[sound].tolist()))
-            ids, matrix = ids[sound], matrix[sound]
-        return ids, matrix.astype(np.float32, copy=False)
+        ids, matrix = read_vectors(rows, self._dimension)
+        if len(ids) < len(rows):
+            self._log_damaged({row[0] for row in rows}.difference(ids.tolist()))
+        return ids, matrix
 
     def _log_damaged(self, passage_ids: set[int]) -> None:
         """Logs each passage once."""
         for passage_id in sorted(passage_ids - self._damaged):
-            log.error("the vector of passage %d in %s is damaged; vector searches skip it", passage_id, self._name)
+            log.error(
+                "the vector of passage %d in %s is damaged; vector searches skip it", passage_id, self._tables.passages
+            )
         self._damaged |= passage_ids
+
+
+def _ahead(parts: Iterator[T]) -> Iterator[T]:
+    """The parts, of which a thread reads the next one meanwhile. It waits for the disk, or copies pages, half of the
+    time.
+    """
+    with ThreadPoolExecutor(1, "vector-reader") as reader:
+        following = reader.submit(next, parts, None)
+        while (part := following.result()) is not None:
+            following = reader.submit(next, parts, None)
+            yield part
 
 
 def _joined(parts: Sequence[Scores]) -> Scores:

@@ -1,4 +1,4 @@
-"""The thread that packs a keyword index: it copies a full FTS5 table to blocks in steps, and then empties the table.
+"""Packs a keyword index: copies a full FTS5 table to blocks in steps, and then empties the table.
 
 Searches use the table until the last step, a short transaction that serves the blocks and empties the table. A kill in
 between leaves blocks that are not served. The next round drops them.
@@ -7,106 +7,44 @@ Passages may be deleted meanwhile. A deletion removes the passage from the table
 read from the table before it, and are written after it, are compared with the passages that the block still has.
 """
 
-import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import apsw
 import numpy as np
 
-from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.keywords.blocks import BLOCK_IDS, Block
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS, PassageIds
+from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 
 READ_BYTES = 1 << 20
 READ_WORDS = 4_096
 """How much of the table one step reads at most: about 100,000 occurrences, or this many words."""
 WRITTEN_ROWS = 2_048
 """The number of rows that one transaction writes, so that other writes do not wait for long."""
-CHECK_ROWS = 4_096
-"""The number of changed rows in the file after which tables are checked again for whether they are full."""
-
 T = TypeVar("T")
 Rows = Sequence[tuple[int, str, bytes]]
 
-log = logging.getLogger(__name__)
-
-
-class Transactions(Protocol):
-    """How the packing reads and writes; see Connections."""
-
-    def lend(self) -> AbstractContextManager[apsw.Connection]:
-        """A reading connection, within a transaction."""
-
-    def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
-        """Runs `operation` in the next transaction."""
-
 
 class KeywordPacking:
-    """Packs the keyword indexes of a vault, and follows its transactions. The thread runs only while there is work."""
+    """The packing of one keyword index; see upkeep.packing.Packing."""
 
-    def __init__(self, transactions: Transactions, indexes: Sequence[KeywordIndex]) -> None:
-        """Starts no thread yet."""
-        self._transactions = transactions
-        self._indexes = indexes
-        self._checked_at = 0
-        self._due = False
-        self._closing = threading.Event()
-        self._thread = threading.Thread()
+    def __init__(self, index: KeywordIndex) -> None:
+        self._index = index
 
-    def start(self) -> None:
-        """Starts the thread if a table is full. Call it once the vault is open; later commits do."""
-        if self._due and not self._thread.is_alive() and not self._closing.is_set():
-            self._due = False
-            self._thread = threading.Thread(target=self._run, name="keyword-packing", daemon=True)
-            self._thread.start()
+    def is_due(self, connection: apsw.Connection) -> bool:
+        """Whether a table is full."""
+        return self._index.closed(connection) is not None
 
-    def close(self) -> None:
-        """Stops after the current step, and waits for it."""
-        self._closing.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    # With the transactions; see Follower
-
-    def load(self, connection: apsw.Connection) -> None:
-        """Checks the tables."""
-        self._checked_at = connection.total_changes()
-        self._due = self._is_due(connection)
-
-    def before_commit(self, connection: apsw.Connection) -> None:
-        """Checks the tables if much was written since the last check."""
-        if connection.total_changes() - self._checked_at >= CHECK_ROWS:
-            self._checked_at = connection.total_changes()
-            self._due = self._is_due(connection)
-
-    def after_commit(self) -> None:
-        """Starts the thread if a table is full."""
-        self.start()
-
-    def after_rollback(self) -> None:
-        """Does nothing: the thread checks for itself whether a table is full."""
-
-    def _is_due(self, connection: apsw.Connection) -> bool:
-        return any(index.closed(connection) is not None for index in self._indexes)
-
-    def _run(self) -> None:
-        try:
-            for index in self._indexes:
-                while PackingRound(self._transactions, index, self._closing.is_set).run():
-                    pass
-        except StorageFailedError:
-            log.warning("the keyword index was not packed, because the records cannot be written", exc_info=True)
-        except Exception:  # any error: searches use the table until it is packed
-            log.exception("the keyword index was not packed")
+    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+        """Packs the full table."""
+        while PackingRound(transactions, self._index, is_stopped).run():
+            pass
 
 
 class PackingRound:

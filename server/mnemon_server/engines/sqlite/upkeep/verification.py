@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
 from mnemon_server.wire.events import decode, encode
 
 # ruff: noqa: S608 - table and column names come from the file and are quoted
@@ -149,6 +151,7 @@ class RecordsVerifier:
         yield Step(0, tuple(self._orphans(table)))
         if table.tables.collection.words:
             yield from self._blocks(table.tables)
+        yield from self._vector_blocks(table.tables)
 
     def _checked_documents(self, table: DocumentTable, positions: Sequence[int]) -> Iterator[DamagedRow]:
         try:
@@ -252,6 +255,23 @@ class RecordsVerifier:
                 yield DamagedRow(packed.blocks, f"block {block.first}", "its counts do not match its passages")
         except _UNREADABLE as error:
             yield DamagedRow(packed.words, f"block {block.first}", _describe_error(error))
+
+    def _vector_blocks(self, tables: Tables) -> Iterator[Step]:
+        for numbers in self._chunks(tables.vector_blocks, "number"):
+            for number in numbers:
+                with self._snapshot():
+                    yield Step(
+                        0, tuple(self._each(tables.vector_blocks, [number], partial(self._check_vectors, tables)))
+                    )
+
+    def _check_vectors(self, tables: Tables, number: int) -> None:
+        statement = f"SELECT content FROM {tables.vector_blocks} WHERE number = ?"
+        for (content,) in fetch(self._connection, statement, (number,)):
+            block = read_block(tables, self._dimension, number, content)
+            if block is None:
+                raise ValueError("its content does not match its checksum")
+            if content != block_content(self._connection, tables, self._dimension, number, block.origin):
+                raise ValueError("it does not match the vectors of its passages")
 
     def _name(self, table: DocumentTable, position: int) -> str:
         try:

@@ -1,0 +1,97 @@
+"""The thread that packs what was written one by one into forms that are read faster."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+import apsw
+
+from mnemon_server.domain.errors import StorageFailedError
+
+CHECK_ROWS = 4_096
+"""The number of changed rows in the file after which is checked again what is due."""
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Transactions(Protocol):
+    """How the packing reads and writes; see Connections."""
+
+    def lend(self) -> AbstractContextManager[apsw.Connection]:
+        """A reading connection, within a transaction."""
+
+    def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
+        """Runs `operation` in the next transaction."""
+
+
+class Packing(Protocol):
+    """Packs one kind of data. What is not packed yet is only slower to read."""
+
+    def is_due(self, connection: apsw.Connection) -> bool:
+        """Whether there is enough to pack. Called on the writer's thread, so it must be quick."""
+
+    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+        """Packs it in short transactions. `is_stopped` is asked before each."""
+
+
+class PackingThread:
+    """Packs what is due, and follows the vault's transactions. The thread runs only while there is work."""
+
+    def __init__(self, transactions: Transactions, packings: Sequence[Packing]) -> None:
+        """Starts no thread yet."""
+        self._transactions = transactions
+        self._packings = packings
+        self._checked_at = 0
+        self._due = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread()
+
+    def start(self) -> None:
+        """Starts the thread if something is due. Call it once the vault is open; later commits do."""
+        if self._due and not self._thread.is_alive() and not self._closing.is_set():
+            self._due = False
+            self._thread = threading.Thread(target=self._run, name="packing", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stops after the current step, and waits for it."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # With the transactions; see Follower
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Checks what is due."""
+        self._checked_at = connection.total_changes()
+        self._due = self._is_due(connection)
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Checks what is due if much was written since the last check."""
+        if connection.total_changes() - self._checked_at >= CHECK_ROWS:
+            self._checked_at = connection.total_changes()
+            self._due = self._is_due(connection)
+
+    def after_commit(self) -> None:
+        """Starts the thread if something is due."""
+        self.start()
+
+    def after_rollback(self) -> None:
+        """Does nothing: the thread checks for itself what is due."""
+
+    def _is_due(self, connection: apsw.Connection) -> bool:
+        return any(packing.is_due(connection) for packing in self._packings)
+
+    def _run(self) -> None:
+        for packing in self._packings:
+            try:
+                packing.pack(self._transactions, self._closing.is_set)
+            except StorageFailedError:
+                log.warning("nothing was packed, because the records cannot be written", exc_info=True)
+            except Exception:  # any error: what is not packed is read in its first form
+                log.exception("the packing failed")
