@@ -18,6 +18,7 @@ PRECISION_MIN = 0.9
 """What thresholds must have to be chosen: a false alarm can cost a statement."""
 DEFAULTS = DetectionConfig()
 SENTENCE_THRESHOLD = MergeConfig().deduplication_threshold
+RELATED = only(SignalType.RELATION)
 EITHER = only(SEMANTIC, KEYWORD)
 ANY_DECIDES = DetectionConfig(required_signals=frozenset(SignalType))
 
@@ -90,6 +91,7 @@ def _detection(trials: Sequence[Trial], chosen: Thresholds) -> Table:
         f"keyword > {DEFAULTS.keyword_threshold:g}": only(KEYWORD),
         "either: the defaults": EITHER,
         f"either, semantic > {chosen.semantic:g}, keyword > {chosen.keyword:g}": chosen.config,
+        f"relation > {DEFAULTS.relation_threshold:g}": RELATED,
     }
     return Table(
         "Detection",
@@ -100,13 +102,8 @@ def _detection(trials: Sequence[Trial], chosen: Thresholds) -> Table:
         [
             [name, *_per_half(trials, lambda half, config=config: detection_answers(half, config))]
             for name, config in configs.items()
-        ]
-        + [[f"relation > {DEFAULTS.relation_threshold:g}", *_per_half(trials, _relation_answers)]],
+        ],
     )
-
-
-def _relation_answers(trials: Sequence[Trial]) -> Answers:
-    return Answers.of((trial.is_related(DEFAULTS.relation_threshold), trial.pair.agree_or_clash) for trial in trials)
 
 
 def _kinds(trials: Sequence[Trial]) -> Table:
@@ -116,7 +113,7 @@ def _kinds(trials: Sequence[Trial]) -> Table:
         members = [trial for trial in reported if trial.pair.label is label]
         for kind in dict.fromkeys(trial.pair.kind for trial in members):
             groups[f"{label}: {kind}"] = [trial for trial in members if trial.pair.kind == kind]
-    configs = (only(SEMANTIC), only(KEYWORD), EITHER)
+    configs = (only(SEMANTIC), only(KEYWORD), EITHER, RELATED)
     return Table(
         "Conflicts found, by kind",
         "Pairs of the reporting half for which the default signals fire, those for which the relation model finds a "
@@ -127,8 +124,7 @@ def _kinds(trials: Sequence[Trial]) -> Table:
                 name,
                 str(len(group)),
                 *(str(sum(trial.fires(config) for trial in group)) for config in configs),
-                str(sum(trial.is_related(DEFAULTS.relation_threshold) for trial in group)),
-                str(sum(trial.relation is not None and trial.relation.type is trial.pair.relation for trial in group)),
+                str(sum(trial.has_right_relation for trial in group)),
             ]
             for name, group in groups.items()
         ],

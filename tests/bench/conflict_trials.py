@@ -13,14 +13,12 @@ from mnemon_server.domain.conflicts import (
     ContentStrategy,
     DetectionConfig,
     MergeConfig,
-    Relation,
     SignalType,
 )
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.merging import merge
-from mnemon_server.services.conflicts.relations import default_relations
 from mnemon_server.services.conflicts.signals import Comparison, compare, signals_of
 from mnemon_server.services.semantic.terms import content_hash
 
@@ -36,8 +34,6 @@ class Trial:
 
     pair: Pair
     comparison: Comparison
-    relation: Relation | None
-    """What the relation model says; None if a side has no telling words."""
 
     @property
     def is_duplicate(self) -> bool:
@@ -49,9 +45,11 @@ class Trial:
         """Whether there is a conflict."""
         return bool(signals_of(self.comparison, config))
 
-    def is_related(self, threshold: float) -> bool:
-        """Whether the relation model finds a conflict."""
-        return self.relation is not None and self.relation.related > threshold
+    @property
+    def has_right_relation(self) -> bool:
+        """Whether the relation is that of the labels."""
+        relation = self.comparison.relation
+        return relation is not None and relation.type is self.pair.relation
 
     def drops_a_sentence(self, threshold: float, *, guard: bool) -> bool:
         """Whether merging the two drops a sentence as a repetition."""
@@ -94,12 +92,7 @@ def run_trials(pairs: Sequence[Pair], embedder: Embedder) -> list[Trial]:
     def embedded(memory: SemanticMemory) -> SemanticMemory:
         return replace(memory, embedding=vectors[memory.content])
 
-    return [_trial(pair, compare(embedded(pair.right), embedded(pair.left))) for pair in pairs]
-
-
-def _trial(pair: Pair, comparison: Comparison) -> Trial:
-    relation = default_relations().relate(pair.left.content, pair.right.content, comparison.similarity or 0.0)
-    return Trial(pair, comparison, relation)
+    return [Trial(pair, compare(embedded(pair.right), embedded(pair.left))) for pair in pairs]
 
 
 def only(*signals: SignalType, semantic: float | None = None, keyword: float | None = None) -> DetectionConfig:

@@ -20,7 +20,8 @@ FULL: dict[str, Any] = {
         "keyword_threshold": 0.5,
         "time_window_s": 0.1,
         "importance_delta": 0.0,
-        "signals": ["semantic", "keyword", "time", "importance"],
+        "relation_threshold": 0.25,
+        "signals": ["semantic", "keyword", "time", "importance", "relation"],
         "required_signals": ["keyword"],
     },
     "arbitration": {

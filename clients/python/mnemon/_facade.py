@@ -66,7 +66,9 @@ from mnemon._values.decisions import (
     Decision,
     DecisionPage,
     MergeStatistics,
+    RelationType,
     SignalType,
+    StatementRelation,
 )
 from mnemon._values.documents import (
     AckLevel,
@@ -335,6 +337,7 @@ __all__ = [
     "Reconciliation",
     "RecordKind",
     "RecordResult",
+    "RelationType",
     "RememberResult",
     "RenewResult",
     "ResolutionPreview",
@@ -375,6 +378,7 @@ __all__ = [
     "SimilarityAnswer",
     "SimilarityDiagnostics",
     "SnapshotReceipt",
+    "StatementRelation",
     "StoreHealth",
     "StoredRule",
     "TextAndFacts",

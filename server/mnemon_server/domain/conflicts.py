@@ -20,6 +20,8 @@ class SignalType(StrEnum):
     KEYWORD = "keyword"
     TIME = "time"
     IMPORTANCE = "importance"
+    RELATION = "relation"
+    """A model takes them for related. Not evaluated by default."""
 
 
 class RelationType(StrEnum):
@@ -60,11 +62,15 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A stored statement that conflicts with a candidate. `severity` is the sum of its signals' scores."""
+    """A stored statement that conflicts with a candidate. `severity` is the sum of its signals' scores.
+
+    `relation` is None if a side has no embedding or no telling words.
+    """
 
     memory_id: str
     signals: tuple[Signal, ...]
     severity: float
+    relation: Relation | None = None
 
 
 class ArbitrationAction(StrEnum):
@@ -173,7 +179,7 @@ class DetectionConfig:
     time_window: timedelta = timedelta(minutes=5)
     importance_delta: float = 0.4
     relation_threshold: float = 0.5
-    signals: frozenset[SignalType] = frozenset(SignalType)
+    signals: frozenset[SignalType] = frozenset(SignalType) - {SignalType.RELATION}
     """The signals that are evaluated."""
     required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD})
     """A save acts on a conflict only if one of these fired. They show that two statements are about the same subject.
@@ -244,6 +250,7 @@ class Decision:
     merge: MergeStatistics | None = None
     create_time: datetime | None = None
     revert_time: datetime | None = None
+    relation: Relation | None = None
 
 
 @dataclass(frozen=True, slots=True)

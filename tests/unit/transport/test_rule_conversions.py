@@ -42,7 +42,8 @@ EVERYTHING: dict[str, Any] = {
         "keyword_threshold": 0.0,
         "time_window_s": 300.1,
         "importance_delta": 0.4,
-        "signals": ["time", "semantic"],
+        "relation_threshold": 0.6,
+        "signals": ["time", "semantic", "relation"],
         "required_signals": ["semantic"],
     },
     "arbitration": {

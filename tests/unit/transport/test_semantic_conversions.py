@@ -19,6 +19,8 @@ from mnemon_server.domain.conflicts import (
     DecisionPage,
     Factor,
     MergeStatistics,
+    Relation,
+    RelationType,
     Signal,
     SignalType,
 )
@@ -73,7 +75,8 @@ SIGNALS = (
     Signal(SignalType.TIME, 0.5, 300.0, time_delta=timedelta(seconds=150, microseconds=1)),
     Signal(SignalType.IMPORTANCE, 0.25, 0.4, importance_delta=0.55),
 )
-CONFLICT = Conflict("s-2", SIGNALS, 2.65)
+RELATION = Relation(RelationType.UPDATES, 0.75, 0.875)
+CONFLICT = Conflict("s-2", SIGNALS, 2.65, RELATION)
 KEPT = ArbitrationResult(
     action=ArbitrationAction.KEEP,
     strategy=ArbitrationStrategy.MULTI_FACTOR,
@@ -99,6 +102,7 @@ DECISION = Decision(
     merge=STATISTICS,
     create_time=LEARNT,
     revert_time=REVERTED,
+    relation=RELATION,
 )
 
 

@@ -10,6 +10,7 @@ from mnemon.v1 import decisions_pb2 as pb
 
 _ENUMS = pb.DESCRIPTOR.enum_types_by_name
 _SIGNALS = members_by_number(decisions.SignalType, _ENUMS["SignalType"])
+_RELATIONS = members_by_number(decisions.RelationType, _ENUMS["RelationType"])
 _ACTIONS = members_by_number(decisions.ArbitrationAction, _ENUMS["ArbitrationAction"])
 _STRATEGIES = members_by_number(decisions.ArbitrationStrategy, _ENUMS["ArbitrationStrategy"])
 _FACTORS = words_by_number(pb.FactorType.DESCRIPTOR)
@@ -19,7 +20,8 @@ _SIDES = members_by_number(decisions.ArbitrationSide, _ENUMS["ArbitrationSide"])
 def conflicts_from_pb(conflicts: Iterable[pb.Conflict]) -> tuple[decisions.Conflict, ...]:
     """The conflicts of messages."""
     return tuple(
-        decisions.Conflict(each.memory_id, _signals_from_pb(each.signals), each.severity) for each in conflicts
+        decisions.Conflict(each.memory_id, _signals_from_pb(each.signals), each.severity, _relation_from_pb(each))
+        for each in conflicts
     )
 
 
@@ -65,12 +67,20 @@ def decision_from_pb(decision: pb.Decision) -> decisions.Decision:
         merge=statistics_from_pb(decision.merge) if decision.HasField("merge") else None,
         create_time=convert.time_from_pb(decision, "create_time"),
         revert_time=convert.time_from_pb(decision, "revert_time"),
+        relation=_relation_from_pb(decision),
     )
 
 
 def decision_page_from_pb(response: conflicts_pb2.ListDecisionsResponse) -> decisions.DecisionPage:
     """A page of decisions."""
     return decisions.DecisionPage(tuple(map(decision_from_pb, response.decisions)), response.next_page_token)
+
+
+def _relation_from_pb(message: pb.Conflict | pb.Decision) -> decisions.StatementRelation | None:
+    if not message.HasField("relation"):
+        return None
+    type_ = _RELATIONS.get(message.relation.type, decisions.RelationType.UNKNOWN)
+    return decisions.StatementRelation(type_, message.relation.probability)
 
 
 def _signals_from_pb(signals: Iterable[pb.ConflictSignal]) -> tuple[decisions.ConflictSignal, ...]:

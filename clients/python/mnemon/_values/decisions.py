@@ -20,6 +20,31 @@ class SignalType(StrEnum):
     """They were learnt within a window."""
     IMPORTANCE = "importance"
     """They are of different importance."""
+    RELATION = "relation"
+    """A model takes them for related."""
+
+
+class RelationType(StrEnum):
+    """How two statements relate."""
+
+    UNKNOWN = "unknown"
+    SAME = "same"
+    """Both say the same, or at least one whole claim is in both."""
+    UPDATES = "updates"
+    """One has another value of what the other states, or a later state of it."""
+    CONTRADICTS = "contradicts"
+    """One denies the other, or says the opposite."""
+    UNRELATED = "unrelated"
+    """Both can be true, and neither repeats the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRelation(JsonValue):
+    """How two statements probably relate."""
+
+    type: RelationType
+    probability: float
+    """Of this relation, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +72,8 @@ class Conflict(JsonValue):
     signals: tuple[ConflictSignal, ...]
     severity: float
     """The sum of the signals' scores."""
+    relation: StatementRelation | None = None
+    """How the two probably relate; None if the server cannot tell."""
 
 
 class ArbitrationAction(StrEnum):
@@ -143,6 +170,8 @@ class Decision(JsonValue):
     create_time: datetime | None
     revert_time: datetime | None
     """When it was undone; None if it still holds."""
+    relation: StatementRelation | None = None
+    """How the two statements probably relate; None if the server cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class _SignalTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SignalType
     """They were learnt within the time window."""
     SIGNAL_TYPE_IMPORTANCE: _SignalType.ValueType  # 4
     """Their importance differs by more than the delta."""
+    SIGNAL_TYPE_RELATION: _SignalType.ValueType  # 5
+    """They probably are not unrelated: the probability is above the threshold. Not evaluated by default. Only the 32 most
+    similar statements with a cosine similarity above 0.3 are considered.
+    """
 
 class SignalType(_SignalType, metaclass=_SignalTypeEnumTypeWrapper):
     """SignalType is the kind of evidence that two statements conflict."""
@@ -52,7 +56,43 @@ SIGNAL_TYPE_TIME: SignalType.ValueType  # 3
 """They were learnt within the time window."""
 SIGNAL_TYPE_IMPORTANCE: SignalType.ValueType  # 4
 """Their importance differs by more than the delta."""
+SIGNAL_TYPE_RELATION: SignalType.ValueType  # 5
+"""They probably are not unrelated: the probability is above the threshold. Not evaluated by default. Only the 32 most
+similar statements with a cosine similarity above 0.3 are considered.
+"""
 Global___SignalType: _TypeAlias = SignalType  # noqa: Y015
+
+class _RelationType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RelationTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RelationType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RELATION_TYPE_UNSPECIFIED: _RelationType.ValueType  # 0
+    """A value that this client does not know."""
+    RELATION_TYPE_SAME: _RelationType.ValueType  # 1
+    """Both say the same, or at least one whole claim is in both."""
+    RELATION_TYPE_UPDATES: _RelationType.ValueType  # 2
+    """One has another value of what the other states, or a later state of it."""
+    RELATION_TYPE_CONTRADICTS: _RelationType.ValueType  # 3
+    """One denies the other, or says the opposite."""
+    RELATION_TYPE_UNRELATED: _RelationType.ValueType  # 4
+    """Both can be true, and neither repeats the other."""
+
+class RelationType(_RelationType, metaclass=_RelationTypeEnumTypeWrapper):
+    """RelationType is how two statements relate to each other."""
+
+RELATION_TYPE_UNSPECIFIED: RelationType.ValueType  # 0
+"""A value that this client does not know."""
+RELATION_TYPE_SAME: RelationType.ValueType  # 1
+"""Both say the same, or at least one whole claim is in both."""
+RELATION_TYPE_UPDATES: RelationType.ValueType  # 2
+"""One has another value of what the other states, or a later state of it."""
+RELATION_TYPE_CONTRADICTS: RelationType.ValueType  # 3
+"""One denies the other, or says the opposite."""
+RELATION_TYPE_UNRELATED: RelationType.ValueType  # 4
+"""Both can be true, and neither repeats the other."""
+Global___RelationType: _TypeAlias = RelationType  # noqa: Y015
 
 class _ArbitrationAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -347,6 +387,32 @@ KEYWORDS_STRATEGY_INTERSECTION: KeywordsStrategy.ValueType  # 2
 Global___KeywordsStrategy: _TypeAlias = KeywordsStrategy  # noqa: Y015
 
 @_typing.final
+class StatementRelation(_message.Message):
+    """StatementRelation is how two statements probably relate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    PROBABILITY_FIELD_NUMBER: _builtins.int
+    type: Global___RelationType.ValueType
+    """The relation."""
+    probability: _builtins.float
+    """Its probability, 0 to 1."""
+    def __init__(
+        self,
+        *,
+        type: Global___RelationType.ValueType = ...,
+        probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["probability", b"probability", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatementRelation: _TypeAlias = StatementRelation  # noqa: Y015
+
+@_typing.final
 class ConflictSignal(_message.Message):
     """ConflictSignal is one reason why two statements conflict."""
 
@@ -364,7 +430,7 @@ class ConflictSignal(_message.Message):
     """Its strength, 0 to 1."""
     bound: _builtins.float
     """The bound that was exceeded: the threshold for `semantic` and `keyword`, the delta for `importance`, and the window
-    in seconds for `time`.
+    in seconds for `time`; the threshold for `relation`.
     """
     importance_delta: _builtins.float
     """For `importance`: the difference."""
@@ -403,6 +469,7 @@ class Conflict(_message.Message):
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     SIGNALS_FIELD_NUMBER: _builtins.int
     SEVERITY_FIELD_NUMBER: _builtins.int
+    RELATION_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
     """The stored statement."""
     severity: _builtins.float
@@ -411,16 +478,23 @@ class Conflict(_message.Message):
     def signals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConflictSignal]:
         """The signals that fired."""
 
+    @_builtins.property
+    def relation(self) -> Global___StatementRelation:
+        """How the two probably relate. Unless the rule evaluates the signal `relation`, this decides nothing. Unset if a
+        statement has no embedding or no telling words.
+        """
+
     def __init__(
         self,
         *,
         memory_id: _builtins.str = ...,
         signals: _abc.Iterable[Global___ConflictSignal] | None = ...,
         severity: _builtins.float = ...,
+        relation: Global___StatementRelation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["relation", b"relation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "severity", b"severity", "signals", b"signals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "relation", b"relation", "severity", b"severity", "signals", b"signals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -566,6 +640,7 @@ class Decision(_message.Message):
     MERGE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     REVERT_TIME_FIELD_NUMBER: _builtins.int
+    RELATION_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     """Output only. A UUID."""
     candidate_id: _builtins.str
@@ -602,6 +677,10 @@ class Decision(_message.Message):
     def revert_time(self) -> _timestamp_pb2.Timestamp:
         """When it was reverted; unset if it is in force."""
 
+    @_builtins.property
+    def relation(self) -> Global___StatementRelation:
+        """How the two statements probably relate, as in Conflict; unset in a merge by MergeMemories."""
+
     def __init__(
         self,
         *,
@@ -617,10 +696,11 @@ class Decision(_message.Message):
         merge: Global___MergeStatistics | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         revert_time: _timestamp_pb2.Timestamp | None = ...,
+        relation: Global___StatementRelation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["arbitration", b"arbitration", "create_time", b"create_time", "merge", b"merge", "revert_time", b"revert_time", "scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arbitration", b"arbitration", "create_time", b"create_time", "merge", b"merge", "relation", b"relation", "revert_time", b"revert_time", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arbitration", b"arbitration", "candidate_id", b"candidate_id", "conflict_count", b"conflict_count", "create_time", b"create_time", "decision_id", b"decision_id", "existing_id", b"existing_id", "merge", b"merge", "result_id", b"result_id", "revert_time", b"revert_time", "rule", b"rule", "scope", b"scope", "signals", b"signals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arbitration", b"arbitration", "candidate_id", b"candidate_id", "conflict_count", b"conflict_count", "create_time", b"create_time", "decision_id", b"decision_id", "existing_id", b"existing_id", "merge", b"merge", "relation", b"relation", "result_id", b"result_id", "revert_time", b"revert_time", "rule", b"rule", "scope", b"scope", "signals", b"signals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -638,19 +718,22 @@ class DetectionConfig(_message.Message):
     IMPORTANCE_DELTA_FIELD_NUMBER: _builtins.int
     SIGNALS_FIELD_NUMBER: _builtins.int
     REQUIRED_SIGNALS_FIELD_NUMBER: _builtins.int
+    RELATION_THRESHOLD_FIELD_NUMBER: _builtins.int
     semantic_threshold: _builtins.float
     """Minimum cosine similarity, exclusive, 0 to 1; default 0.8."""
     keyword_threshold: _builtins.float
     """Minimum share of common words, exclusive, 0 to 1; default 0.5."""
     importance_delta: _builtins.float
     """Minimum difference in importance, exclusive, at least 0 and less than 1; default 0.4."""
+    relation_threshold: _builtins.float
+    """Minimum probability that two statements are not unrelated, exclusive, 0 to 1; default 0.5."""
     @_builtins.property
     def time_window(self) -> _duration_pb2.Duration:
         """The time window, more than 0; default 5 minutes."""
 
     @_builtins.property
     def signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
-        """The signals that are evaluated; empty: inherited, or all."""
+        """The signals that are evaluated; empty: inherited, or all but RELATION."""
 
     @_builtins.property
     def required_signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
@@ -668,21 +751,26 @@ class DetectionConfig(_message.Message):
         importance_delta: _builtins.float | None = ...,
         signals: _abc.Iterable[Global___SignalType.ValueType] | None = ...,
         required_signals: _abc.Iterable[Global___SignalType.ValueType] | None = ...,
+        relation_threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "semantic_threshold", b"semantic_threshold", "time_window", b"time_window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_relation_threshold", b"_relation_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "relation_threshold", b"relation_threshold", "semantic_threshold", b"semantic_threshold", "time_window", b"time_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "required_signals", b"required_signals", "semantic_threshold", b"semantic_threshold", "signals", b"signals", "time_window", b"time_window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_relation_threshold", b"_relation_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "relation_threshold", b"relation_threshold", "required_signals", b"required_signals", "semantic_threshold", b"semantic_threshold", "signals", b"signals", "time_window", b"time_window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__importance_delta: _TypeAlias = _typing.Literal["importance_delta"]  # noqa: Y015
     _WhichOneofArgType__importance_delta: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta"]  # noqa: Y015
     _WhichOneofReturnType__keyword_threshold: _TypeAlias = _typing.Literal["keyword_threshold"]  # noqa: Y015
     _WhichOneofArgType__keyword_threshold: _TypeAlias = _typing.Literal["_keyword_threshold", b"_keyword_threshold"]  # noqa: Y015
+    _WhichOneofReturnType__relation_threshold: _TypeAlias = _typing.Literal["relation_threshold"]  # noqa: Y015
+    _WhichOneofArgType__relation_threshold: _TypeAlias = _typing.Literal["_relation_threshold", b"_relation_threshold"]  # noqa: Y015
     _WhichOneofReturnType__semantic_threshold: _TypeAlias = _typing.Literal["semantic_threshold"]  # noqa: Y015
     _WhichOneofArgType__semantic_threshold: _TypeAlias = _typing.Literal["_semantic_threshold", b"_semantic_threshold"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__importance_delta) -> _WhichOneofReturnType__importance_delta | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__keyword_threshold) -> _WhichOneofReturnType__keyword_threshold | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__relation_threshold) -> _WhichOneofReturnType__relation_threshold | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__semantic_threshold) -> _WhichOneofReturnType__semantic_threshold | None: ...
 

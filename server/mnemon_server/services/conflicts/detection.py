@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, SignalType
 from mnemon_server.domain.documents import Document
@@ -12,14 +13,25 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.severities import Severities, severities_of
-from mnemon_server.services.conflicts.signals import compare, detect, severity, signals_of
+from mnemon_server.services.conflicts.signals import (
+    RELATION_SIMILARITY_MIN,
+    compare,
+    detect,
+    severity,
+    signals_of,
+)
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.semantic.terms import terms_of
 
 ROUNDING = 1e-5
 """The largest error of a similarity that the index computed."""
+RELATIONS_MAX = 32
+"""Most statements whose relation to the candidate is computed for the relation signal: the most similar ones."""
 LOADED_MAX = 100
 """Most statements loaded beyond the requested ones because they are as severe as the last of those."""
+
+BY_VECTOR = frozenset({SignalType.SEMANTIC, SignalType.RELATION})
+"""The signals that compare embeddings."""
 
 Signals = frozenset[SignalType]
 
@@ -63,7 +75,8 @@ def find_conflicts(
     If `deciding`, only those with one of the signals that a decision requires.
 
     The result is the same as from a comparison with every visible statement of its user, at the cost of an index: it
-    loads only the `limit` statements that it returns, and those that rounding might place among them.
+    loads only the `limit` statements that it returns, and those that rounding might place among them. The relation
+    signal is the exception: it needs texts, and considers only the RELATIONS_MAX most similar statements.
     """
     terms = terms_of(candidate.keywords, candidate.content)
     required = config.deciding_signals if deciding else config.signals
@@ -79,13 +92,15 @@ def _query(
     candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig, required: Signals
 ) -> RelatedQuery:
     """A query for slightly more than the conflicts, so that rounding loses none; only required signals find any."""
-    compared = SignalType.SEMANTIC in config.signals and candidate.embedding is not None
+    compared = not config.signals.isdisjoint(BY_VECTOR) and candidate.embedding is not None
+    thresholds = {SignalType.SEMANTIC: config.semantic_threshold, SignalType.RELATION: RELATION_SIMILARITY_MIN}
+    bounds = [threshold for signal, threshold in thresholds.items() if signal in required]
     importance_apart = max(0.0, config.importance_delta - ROUNDING)
     return RelatedQuery(
         user=candidate.scope.user,
         without=frozenset({candidate.memory_id} - {""}),
         vector=np.array(candidate.embedding, np.float32) if compared else None,
-        similarity_above=config.semantic_threshold - ROUNDING if SignalType.SEMANTIC in required else None,
+        similarity_above=min(bounds) - ROUNDING if bounds else None,
         terms=terms if SignalType.KEYWORD in config.signals else frozenset(),
         overlap_above=config.keyword_threshold - ROUNDING if SignalType.KEYWORD in required else None,
         time=candidate.create_time,
@@ -103,14 +118,24 @@ def _settle_doubts(
     config: DetectionConfig,
     required: Signals,
 ) -> None:
-    """Compares exactly if rounding might decide whether the semantic signal fires."""
-    if SignalType.SEMANTIC not in config.signals:
-        return
-    doubtful = np.flatnonzero(np.abs(related.similarities - config.semantic_threshold) <= ROUNDING).tolist()
+    """Compares exactly if rounding might decide whether the semantic signal fires, or if the relation signal might."""
+    doubts = np.zeros(len(related), np.bool_)
+    if SignalType.SEMANTIC in config.signals:
+        doubts |= np.abs(related.similarities - config.semantic_threshold) <= ROUNDING
+    if SignalType.RELATION in config.signals:
+        doubts[_most_similar(related)] = True
+    doubtful = np.flatnonzero(doubts).tolist()
     stored = reader.get_documents([related.doc_ids[place] for place in doubtful], vectors=True) if doubtful else []
     for place, document in zip(doubtful, stored, strict=True):
         signals = signals_of(compare(candidate, to_semantic(document)), config) if document else ()
         rated.conflicting[place], rated.severities[place] = _has_one(signals, required), severity(signals)
+
+
+def _most_similar(related: RelatedDocuments) -> NDArray[np.int64]:
+    """The places of the RELATIONS_MAX most similar statements that may be related; of equal ones, those saved first."""
+    places = np.flatnonzero(related.similarities > RELATION_SIMILARITY_MIN - ROUNDING)
+    order = np.argsort(-related.similarities[places], kind="stable")
+    return places[order[:RELATIONS_MAX]]
 
 
 def _most_severe(rated: Severities, limit: int) -> list[int]:

@@ -105,6 +105,7 @@ def decision_of(
         arbitration=plan.settled.arbitration if plan.settled else no_conflict(),
         merge=merged.statistics if merged else None,
         create_time=time,
+        relation=worst.conflict.relation,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
-from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, CONFLICTS_MAX, DecisionPage, SignalType
+from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, CONFLICTS_MAX, DecisionPage
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
@@ -24,7 +24,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.changes import ConflictChanges
-from mnemon_server.services.conflicts.detection import find_conflicts
+from mnemon_server.services.conflicts.detection import BY_VECTOR, find_conflicts
 from mnemon_server.services.conflicts.merges import MergeTerms, merge_unstored
 from mnemon_server.services.conflicts.plans import Plan, find_rule, plan_save, preview_plan
 from mnemon_server.services.conflicts.signals import compare
@@ -105,7 +105,7 @@ class ConflictStore:
         memory = await self._statements.find(candidate)
         resolved = await self._offload(self._rule, rule, memory, "detection", detection)
         config = resolved.detection
-        if SignalType.SEMANTIC in config.signals:
+        if not config.signals.isdisjoint(BY_VECTOR):
             [memory] = await self._statements.embedded([memory])
         found = await self._offload(find_conflicts, self._records, memory, config, limit=limit)
         conflicts = tuple(opponent.conflict for opponent in found.opponents)

@@ -38,6 +38,8 @@ def severities_of(
 ) -> Severities:
     """The same results as `signals_of` and `severity`, except for rounding errors in the similarities of the index.
 
+    The relation signal does not fire here, because it depends on texts.
+
     Args:
         candidate: the statement, with its time.
         own_terms: the number of its terms.
@@ -51,6 +53,7 @@ def severities_of(
         SignalType.KEYWORD: lambda: _keyword(own_terms, related, config),
         SignalType.TIME: lambda: _time(candidate, related, config),
         SignalType.IMPORTANCE: lambda: _importance(candidate, related, config),
+        SignalType.RELATION: lambda: _NONE,
     }
     # In the order of SignalType, as `severity` adds them.
     for signal in SignalType:

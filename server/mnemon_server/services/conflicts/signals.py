@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, SignalType
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Relation, Signal, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.services.conflicts.relations import default_relations
 from mnemon_server.services.semantic.terms import terms_of
 
+RELATION_SIMILARITY_MIN = 0.3
+"""The relation signal fires only above this cosine: hardly any less similar statements are about the same thing."""
 TOLERANCE = 1e-7
 """Numbers closer than this are equal. It is the resolution of single precision, and exceeds the errors of sums."""
 
@@ -28,17 +31,20 @@ class Comparison:
     """The number of terms of the side that has fewer."""
     time_delta: timedelta | None
     importance_delta: float | None
+    relation: Relation | None
 
 
 def compare(candidate: SemanticMemory, existing: SemanticMemory) -> Comparison:
     """How far apart two statements are. Their embeddings need not be of unit length."""
     ours, theirs = _terms(candidate), _terms(existing)
+    similarity = _cosine(candidate.embedding, existing.embedding)
     return Comparison(
-        similarity=_cosine(candidate.embedding, existing.embedding),
+        similarity=similarity,
         shared_terms=len(ours & theirs),
         smaller_terms=min(len(ours), len(theirs)),
         time_delta=_time_delta(candidate, existing),
         importance_delta=_importance_delta(candidate, existing),
+        relation=_relation(candidate, existing, similarity),
     )
 
 
@@ -59,6 +65,7 @@ def signals_of(
         _keyword(comparison, config, keywords),
         _time(comparison, config),
         _importance(comparison, config),
+        _related(comparison, config),
     )
     return tuple(signal for signal in fired if signal is not None and signal.type in config.signals)
 
@@ -72,8 +79,9 @@ def detect(candidate: SemanticMemory, existing: SemanticMemory, config: Detectio
     """The conflict of two statements; None without a conflict, for different users, or for the same statement."""
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
-    signals = signals_of(compare(candidate, existing), config, keywords=shared_keywords(candidate, existing))
-    return Conflict(existing.memory_id, signals, severity(signals)) if signals else None
+    comparison = compare(candidate, existing)
+    signals = signals_of(comparison, config, keywords=shared_keywords(candidate, existing))
+    return Conflict(existing.memory_id, signals, severity(signals), comparison.relation) if signals else None
 
 
 def detect_all(
@@ -126,12 +134,27 @@ def _importance(comparison: Comparison, config: DetectionConfig) -> Signal | Non
     return Signal(SignalType.IMPORTANCE, _share(score), bound, importance_delta=delta)
 
 
+def _related(comparison: Comparison, config: DetectionConfig) -> Signal | None:
+    relation, bound = comparison.relation, config.relation_threshold
+    if relation is None or not exceeds(relation.related, bound):
+        return None
+    if comparison.similarity is None or not exceeds(comparison.similarity, RELATION_SIMILARITY_MIN):
+        return None
+    return Signal(SignalType.RELATION, _share(relation.related), bound)
+
+
 def _share(score: float) -> float:
     return min(1.0, max(0.0, score))
 
 
 def _terms(memory: SemanticMemory) -> frozenset[str]:
     return terms_of(memory.keywords, memory.content)
+
+
+def _relation(candidate: SemanticMemory, existing: SemanticMemory, similarity: float | None) -> Relation | None:
+    if similarity is None:
+        return None
+    return default_relations().relate(candidate.content, existing.content, similarity)
 
 
 def _time_delta(candidate: SemanticMemory, existing: SemanticMemory) -> timedelta | None:

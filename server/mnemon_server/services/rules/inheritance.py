@@ -97,6 +97,7 @@ def _detection(values: Mapping[str, Any]) -> DetectionConfig:
         keyword_threshold=values["keyword_threshold"],
         time_window=timedelta(seconds=values["time_window_s"]),
         importance_delta=values["importance_delta"],
+        relation_threshold=values["relation_threshold"],
         signals=frozenset(map(SignalType, values["signals"])),
         required_signals=frozenset(map(SignalType, values["required_signals"])),
     )
@@ -108,6 +109,7 @@ def _detection_dict(config: DetectionConfig) -> dict[str, Any]:
         "keyword_threshold": config.keyword_threshold,
         "time_window_s": config.time_window.total_seconds(),
         "importance_delta": config.importance_delta,
+        "relation_threshold": config.relation_threshold,
         "signals": [signal.value for signal in SignalType if signal in config.signals],
         "required_signals": [signal.value for signal in SignalType if signal in config.required_signals],
     }

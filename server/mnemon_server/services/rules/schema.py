@@ -132,7 +132,7 @@ _FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 _SHARE = _number(0, 1)
 _BELOW_ONE = Kind("a number from 0 to less than 1", lambda value: _SHARE.accepts(value) and value < 1, float)
 _SIGNALS = Kind(
-    f"a list of one or more of {', '.join(SignalType)}; leave it out for all",
+    f"a list of one or more of {', '.join(SignalType)}; leave it out for the default",
     lambda value: _is_list(value) and all(item in [*SignalType] for item in value),
     lambda value: [SignalType(item).value for item in value],
 )
@@ -159,6 +159,7 @@ SCHEMA = Keys(
                 "keyword_threshold": _SHARE,
                 "time_window_s": _number(1e-6, DURATION_MAX.total_seconds(), "a number of seconds, at least 0.000001"),
                 "importance_delta": _BELOW_ONE,
+                "relation_threshold": _SHARE,
                 "signals": _SIGNALS,
                 "required_signals": _SIGNALS,
             }

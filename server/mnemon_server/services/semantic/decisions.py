@@ -16,6 +16,8 @@ from mnemon_server.domain.conflicts import (
     Decision,
     Factor,
     MergeStatistics,
+    Relation,
+    RelationType,
     Signal,
     SignalType,
 )
@@ -45,6 +47,7 @@ def decision_to_json(decision: Decision) -> str:
         "merge": asdict(decision.merge) if decision.merge else None,
         "create_time": _time_value(decision.create_time),
         "revert_time": _time_value(decision.revert_time),
+        "relation": relation_values(decision.relation),
     }
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
@@ -60,6 +63,7 @@ def decision_from_json(text: str) -> Decision:
         merge=MergeStatistics(**values["merge"]) if values["merge"] else None,
         create_time=_time(values["create_time"]),
         revert_time=_time(values["revert_time"]),
+        relation=relation_of_values(values.get("relation")),
     )
 
 
@@ -87,6 +91,16 @@ def decisions_about(memory_id: str) -> Expression:
 def decision_filter(*, user: str = "", memory_id: str = "") -> RecordFilter:
     """The decisions of a user about a statement; an empty argument matches all."""
     return RecordFilter(scope=Scope(user=user), expression=decisions_about(memory_id) if memory_id else None)
+
+
+def relation_values(relation: Relation | None) -> dict[str, Any] | None:
+    """A relation as JSON."""
+    return asdict(relation) if relation else None
+
+
+def relation_of_values(values: Mapping[str, Any] | None) -> Relation | None:
+    """The relation that `relation_values` wrote."""
+    return Relation(**{**values, "type": RelationType(values["type"])}) if values else None
 
 
 def _signal_values(signal: Signal) -> dict[str, Any]:

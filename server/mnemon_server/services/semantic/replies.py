@@ -12,7 +12,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import SavedSemantic
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault
-from mnemon_server.services.semantic.decisions import stored_decision
+from mnemon_server.services.semantic.decisions import relation_of_values, relation_values, stored_decision
 from mnemon_server.services.semantic.stored_form import to_semantic
 
 MICROSECOND = timedelta(microseconds=1)
@@ -71,12 +71,14 @@ def _receipt(values: Mapping[str, Any], receipt: TransactionReceipt) -> WriteRec
 
 
 def _conflict_values(conflict: Conflict) -> list[Any]:
-    return [conflict.memory_id, conflict.severity, [_signal_values(signal) for signal in conflict.signals]]
+    signals = [_signal_values(signal) for signal in conflict.signals]
+    return [conflict.memory_id, conflict.severity, signals, relation_values(conflict.relation)]
 
 
 def _conflict(values: list[Any]) -> Conflict:
-    memory_id, severity, signals = values
-    return Conflict(memory_id, tuple(map(_signal, signals)), severity)
+    # Answers of earlier programs end before the relation.
+    memory_id, severity, signals, *relation = values
+    return Conflict(memory_id, tuple(map(_signal, signals)), severity, relation_of_values(*(relation or [None])))
 
 
 def _signal_values(signal: Signal) -> list[Any]:

@@ -15,12 +15,15 @@ from mnemon_server.domain.conflicts import (
     ContentStrategy,
     Decision,
     MergeStatistics,
+    Relation,
+    RelationType,
     Signal,
     SignalType,
 )
 from mnemon_server.wire.values import duration_to_pb, fill_scope, fill_time
 
 _SIGNALS_TO_PB = {type_: pb.SignalType.Value(f"SIGNAL_TYPE_{type_.name}") for type_ in SignalType}
+_RELATIONS_TO_PB = {type_: pb.RelationType.Value(f"RELATION_TYPE_{type_.name}") for type_ in RelationType}
 _ACTIONS_TO_PB = {
     action: pb.ArbitrationAction.Value(f"ARBITRATION_ACTION_{action.name}") for action in ArbitrationAction
 }
@@ -40,6 +43,7 @@ def fill_conflicts(target: Any, conflicts: Iterable[Conflict], room: int) -> boo
         message = target.add()
         message.memory_id = conflict.memory_id
         message.severity = conflict.severity
+        _fill_relation(message, conflict.relation)
         _fill_signals(message.signals, conflict.signals)
         room -= message.ByteSize()
         if room < 0:
@@ -91,6 +95,13 @@ def fill_decision(target: pb.Decision, decision: Decision) -> None:
         fill_time(target.create_time, decision.create_time)
     if decision.revert_time is not None:
         fill_time(target.revert_time, decision.revert_time)
+    _fill_relation(target, decision.relation)
+
+
+def _fill_relation(target: pb.Conflict | pb.Decision, relation: Relation | None) -> None:
+    if relation is not None:
+        target.relation.type = _RELATIONS_TO_PB[relation.type]
+        target.relation.probability = relation.probability
 
 
 def _fill_signals(target: Any, signals: Iterable[Signal]) -> None:

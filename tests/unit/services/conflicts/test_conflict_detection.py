@@ -19,7 +19,7 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.services.conflicts.detection import find_conflicts
+from mnemon_server.services.conflicts.detection import RELATIONS_MAX, find_conflicts
 from mnemon_server.services.conflicts.signals import detect_all
 from mnemon_server.services.semantic.stored_form import to_document, to_semantic
 
@@ -127,6 +127,23 @@ def test_the_index_finds_exactly_what_comparing_everything_finds(
     assert through_index(vault, candidate, config, limit) == (expected[:limit], len(expected))
     decided = [conflict for conflict in expected if _decides(conflict, config)]
     assert through_index(vault, candidate, config, limit, deciding=True) == (decided[:limit], len(decided))
+
+
+def test_the_relation_signal_considers_only_the_most_similar_statements(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    similarities = [0.4 + place / 200 for place in range(RELATIONS_MAX + 8)]
+    stored = [
+        SemanticMemory(
+            f"{scope.user} {place}", f"Ada drinks milk {place}", scope=scope, embedding=_embedding(cosine, 1)
+        )
+        for place, cosine in enumerate(similarities)
+    ]
+    store(vault, *(replace(memory, create_time=NOON) for memory in stored))
+    candidate = SemanticMemory("", "Milk", scope=scope, create_time=NOON, embedding=_embedding(1.0, 1))
+    config = DetectionConfig(signals=frozenset({SignalType.RELATION}), relation_threshold=0.0)
+    conflicts, total = through_index(vault, candidate, config, 1_000)
+    assert total == RELATIONS_MAX
+    assert {conflict.memory_id for conflict in conflicts} == {memory.memory_id for memory in stored[-RELATIONS_MAX:]}
 
 
 def test_a_stored_statement_does_not_conflict_with_itself(vault: Vault) -> None:

@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon_server.domain.conflicts import DetectionConfig, Signal, SignalType
+from mnemon_server.domain.conflicts import DetectionConfig, RelationType, Signal, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.signals import compare, detect_all, severity, signals_of
+from mnemon_server.services.conflicts.signals import compare, detect, detect_all, severity, signals_of
 
 from tests.support.statements import NOON, detection_configs, statement, statements
 
-SEMANTIC, KEYWORD, TIME, IMPORTANCE = SignalType
+SEMANTIC, KEYWORD, TIME, IMPORTANCE, RELATION = SignalType
 
 
 def fired(
@@ -165,6 +165,34 @@ def test_signals_name_the_bound_the_overlap_and_the_differences() -> None:
     # Cosine, all of the smaller set, two of five minutes, and 0.75 of the remaining 0.6, limited to 1.
     assert conflict.severity == pytest.approx(0.96 + 1.0 + 0.6 + 1.0)
     assert conflict.memory_id == "stored"
+
+
+def test_the_relation_of_the_statements_is_shown_and_counts_only_if_it_is_evaluated() -> None:
+    known = statement("Ada drinks milk in the evening.", "stored", embedding=(1.0, 0.0))
+    candidate = statement("Ada never drinks milk in the evening.", "new", embedding=(0.7, 0.714))
+    conflict = detect(candidate, known, DetectionConfig(keyword_threshold=0.4))
+    assert conflict is not None
+    assert [signal.type for signal in conflict.signals] == [KEYWORD]
+    assert conflict.relation is not None
+    assert conflict.relation.type is RelationType.CONTRADICTS
+    related = detect(candidate, known, DetectionConfig(signals=frozenset({RELATION})))
+    assert related is not None
+    assert related.signals == (Signal(RELATION, conflict.relation.related, 0.5),)
+    strict = DetectionConfig(signals=frozenset({RELATION}), relation_threshold=conflict.relation.related)
+    assert detect(candidate, known, strict) is None
+
+
+def test_a_statement_without_an_embedding_has_no_relation() -> None:
+    known = statement("Ada drinks milk.", "stored")
+    conflict = detect(statement("Ada never drinks milk.", "new"), known, DetectionConfig())
+    assert conflict is not None
+    assert conflict.relation is None
+
+
+def test_dissimilar_statements_do_not_conflict_by_their_relation() -> None:
+    known = statement("Ada drinks milk.", "stored", embedding=(1.0, 0.0))
+    candidate = statement("Ada never drinks milk.", "new", embedding=(0.29, 0.957))
+    assert detect(candidate, known, DetectionConfig(signals=frozenset({RELATION}), relation_threshold=0.0)) is None
 
 
 @pytest.mark.parametrize("wanted", [frozenset({TIME}), frozenset({SEMANTIC, IMPORTANCE}), frozenset()])

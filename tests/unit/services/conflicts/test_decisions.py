@@ -14,6 +14,8 @@ from mnemon_server.domain.conflicts import (
     Decision,
     Factor,
     MergeStatistics,
+    Relation,
+    RelationType,
     Signal,
     SignalType,
 )
@@ -68,6 +70,7 @@ DECISIONS = st.builds(
     ),
     create_time=st.none() | TIMES,
     revert_time=st.none() | TIMES,
+    relation=st.none() | st.builds(Relation, st.sampled_from(RelationType), NUMBERS, NUMBERS),
 )
 
 
@@ -79,7 +82,7 @@ def test_a_decision_comes_back_as_stored_without_the_shared_words(decision: Deci
     assert stored_decision(decision_document(decision, decision_to_json(decision))) == wordless
 
 
-def test_a_decision_from_before_the_guard_was_counted_opens_with_a_count_of_zero() -> None:
+def test_a_decision_from_before_the_guard_and_the_relation_opens_without_them() -> None:
     arbitration = ArbitrationResult(
         action=ArbitrationAction.MERGE, strategy=ArbitrationStrategy.MULTI_FACTOR, confidence=0.6, reason="0.1 apart"
     )
@@ -92,7 +95,7 @@ def test_a_decision_from_before_the_guard_was_counted_opens_with_a_count_of_zero
         merge=MergeStatistics(content_length=5, keywords_count=2, importance_delta=0.1, deduplicated_count=1),
     )
     written = decision_to_json(decision)
-    earlier = written.replace(',"guarded_count":0', "")
+    earlier = written.replace(',"guarded_count":0', "").replace(',"relation":null', "")
     assert earlier != written
     assert decision_from_json(earlier) == decision
 

@@ -155,6 +155,7 @@ def test_every_field_reaches_the_effective_rule() -> None:
             "keyword_threshold": 0.6,
             "time_window_s": 90.0,
             "importance_delta": 0.3,
+            "relation_threshold": 0.8,
             "signals": ["semantic", "time"],
             "required_signals": ["keyword"],
         },

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from mnemon_server.domain.changes import Change
 from mnemon_server.domain.collections import SEMANTIC
-from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, ArbitrationStrategy, SignalType
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationSide,
+    ArbitrationStrategy,
+    RelationType,
+    SignalType,
+)
 from mnemon_server.domain.errors import RuleNotFoundError
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.semantic import ConflictPolicy
@@ -264,6 +270,26 @@ async def test_a_rule_may_let_time_alone_decide(conflicts: OpenedConflicts) -> N
         assert known.memory is not None
         assert saved.decision is not None
         assert saved.decision.existing_id == known.memory.memory_id
+
+
+async def test_a_rule_may_let_the_relation_decide(conflicts: OpenedConflicts) -> None:
+    related = {"signals": ["relation"], "required_signals": ["relation"]}
+    await conflicts.rules.register({"name": "related", "detection": related})
+    known = (await conflicts.save("Byron may sleep on the sofa", vector=HERE, rule="related")).memory
+    conflicts.clock.pass_hours(1)
+    saved = await conflicts.save("Byron is not allowed on the sofa", vector=HERE, rule="related")
+    assert known is not None
+    assert saved.decision is not None
+    assert saved.decision.existing_id == known.memory_id
+    assert [signal.type for signal in saved.decision.signals] == [SignalType.RELATION]
+    assert saved.decision.relation is not None
+    assert saved.decision.relation.type is RelationType.CONTRADICTS
+    assert conflicts.decisions() == [saved.decision]
+    # The same words about somebody else are another statement, although the keyword signal takes them for a conflict.
+    near = HERE + text_vector("somebody else")
+    near /= np.linalg.norm(near)
+    other = await conflicts.save("Her nephew is not allowed on the sofa", vector=near, rule="related")
+    assert other.decision is None
 
 
 async def test_the_matching_rule_settles_it_unless_one_is_named(conflicts: OpenedConflicts) -> None:
