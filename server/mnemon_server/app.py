@@ -2,32 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
 
 import grpc
 
+from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
 from mnemon_server.assembly.records import is_in_memory
-from mnemon_server.assembly.settings import model_options
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
-from mnemon_server.config.folders import user_cache_folder
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.factory import open_embedder
-from mnemon_server.embedding.graph_cache import Precision
 from mnemon_server.engines.key_file import FILE_NAME as KEY_FILE_NAME
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
-
-Report = Callable[[str], None]
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +96,10 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
         batcher = EmbeddingBatcher(
-            embedder, cache_entries_max=settings.embedding_cache_entries, waiting_texts_max=WAITING_TEXTS_MAX
+            embedder,
+            batch_tokens_max=batch_tokens_max(settings),
+            cache_entries_max=settings.embedding_cache_entries,
+            waiting_texts_max=WAITING_TEXTS_MAX,
         )
         await stack.enter_async_context(batcher)
 
@@ -120,17 +116,3 @@ async def open_document_store(settings: Settings, *, report: Report) -> AsyncIte
     """The knowledge store for these settings, with its engines."""
     async with open_vaults(settings, report=report) as vaults, vaults.use(DEFAULT_TENANT) as vault:
         yield vault.documents
-
-
-def open_configured_embedder(settings: Settings, report: Report) -> Embedder:
-    """The embedder for these settings. The caller must close it."""
-    return open_embedder(
-        settings.embedding_model,
-        precision=cast("Precision", settings.embedding_precision),
-        model_dir=settings.embedding_model_dir,
-        cache_dir=settings.model_cache_dir or user_cache_folder(),
-        allow_download=settings.embedding_allow_download,
-        threads=settings.embedding_threads,
-        progress=report,
-        options=model_options(settings),
-    )

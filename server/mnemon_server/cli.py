@@ -95,7 +95,7 @@ def serve(loaded: LoadedSettings) -> None:
 @_configured
 def prepare(loaded: LoadedSettings) -> None:
     """Prepare the embedding model ahead of time, so that serve starts at once; print its identity."""
-    from mnemon_server.app import open_configured_embedder
+    from mnemon_server.assembly.embedder import open_configured_embedder
 
     try:
         with closing(open_configured_embedder(loaded.settings, lambda text: click.echo(text, err=True))) as embedder:

@@ -22,7 +22,7 @@ from typing import Self
 
 import structlog
 
-from mnemon_server.app import open_configured_embedder
+from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.assembly.settings import chroma_settings, search_settings, vault_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS

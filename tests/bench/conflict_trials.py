@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
-from mnemon_server.app import open_configured_embedder
+from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.conflicts import (
     ArbitrationAction,

@@ -25,6 +25,12 @@ class Received:
         return json.loads(self.body)
 
 
+class RecordingHandler(BaseHTTPRequestHandler):
+    """Handles a request after it was recorded."""
+
+    request_received: Received
+
+
 @dataclass
 class ToolServer:
     """The endpoint. `answer` writes the response. It may wait for `ended`, which is set when the test is over."""
@@ -60,17 +66,17 @@ def saying(
 
 
 @contextmanager
-def tool_server(answer: Answer) -> Iterator[ToolServer]:
-    """Serves on a free port of loopback, each request in its own thread."""
+def tool_server(answer: Answer, port: int = 0) -> Iterator[ToolServer]:
+    """Serves on a port of loopback, a free one if it is 0, each request in its own thread."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(RecordingHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            served.received.append(
-                Received(self.path, body, {name.lower(): text for name, text in self.headers.items()})
-            )
+            headers = {name.lower(): text for name, text in self.headers.items()}
+            self.request_received = Received(self.path, body, headers)
+            served.received.append(self.request_received)
             try:
                 served.answer(self)
             except (BrokenPipeError, ConnectionResetError):
@@ -79,7 +85,7 @@ def tool_server(answer: Answer) -> Iterator[ToolServer]:
         def log_message(self, *_: object) -> None:
             """Logs nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         served = ToolServer(server.server_address[1], answer)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -3,7 +3,9 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from mnemon_server.app import open_configured_embedder
+import click
+
+from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.assembly.records import stored_tenants, vault_folder
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC, Collection
@@ -30,7 +32,7 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
     """
     if settings.knowledge_store_backend == "in_memory":
         raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to re-embed")
-    with contextlib.closing(open_configured_embedder(settings, lambda _: None)) as embedder:
+    with contextlib.closing(open_configured_embedder(settings, _print_line)) as embedder:
 
         def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
             passages = _passages(embedder, documents)
@@ -61,3 +63,7 @@ def _passages(embedder: Embedder, documents: Sequence[Document]) -> list[list[Pa
     ]
     vectors = iter(embedder.embed(embedder.model.as_passages(texts)))
     return [[PassageInput(span.start, span.end, next(vectors)) for span in parts] for parts in spans]
+
+
+def _print_line(sentence: str) -> None:
+    click.echo(sentence, err=True)

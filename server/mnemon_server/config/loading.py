@@ -101,6 +101,8 @@ def _check_together(settings: Settings) -> None:
         raise ConfigurationError("tls_certificate and tls_key belong together: set both, or neither")
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigurationError("tls_client_ca needs tls_certificate and tls_key")
+    if settings.embedding_endpoint_key_file is not None and not settings.embedding_endpoint:
+        raise ConfigurationError("embedding_endpoint_key_file needs embedding_endpoint, where the key is sent")
     _check_tool_namespace(settings.tool_namespace)
     address = Address.parse(settings.listen)
     if not (address.is_local or settings.tls_certificate or settings.insecure):

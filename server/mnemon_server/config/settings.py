@@ -232,11 +232,36 @@ class Settings:
     )
     embedding_query_prefix: Verbatim | None = field(
         default=None,
-        metadata=_row("Text that the model expects before each query; auto is what its folder says."),
+        metadata=_row("Text that the model expects before each query; auto is what its folder says, otherwise none."),
     )
     embedding_passage_prefix: Verbatim | None = field(
         default=None,
-        metadata=_row("Text that the model expects before each stored text; auto is what its folder says."),
+        metadata=_row(
+            "Text that the model expects before each stored text; auto is what its folder says, otherwise none."
+        ),
+    )
+    embedding_endpoint: str = field(
+        default="",
+        metadata=_row(
+            "URL of an OpenAI-compatible endpoint that runs embedding_model, such as http://localhost:11434/v1; all "
+            "texts and queries are sent there."
+        ),
+    )
+    embedding_endpoint_key_file: Path | None = field(
+        default=None, metadata=_row("File with the endpoint's key, which other users cannot read.")
+    )
+    embedding_endpoint_timeout_s: float = field(
+        default=30.0, metadata=_row("Time for a request to the endpoint, with all its attempts.", at_least=0.001)
+    )
+    embedding_endpoint_texts_max: int = field(
+        default=32, metadata=_row("Maximum number of texts in a request to the endpoint.", at_least=1)
+    )
+    embedding_endpoint_tokens_max: int = field(
+        default=8192, metadata=_row("Estimated maximum number of tokens in a request to the endpoint.", at_least=1)
+    )
+    embedding_passage_tokens: int = field(
+        default=256,
+        metadata=_row("Estimated number of tokens of a passage for an endpoint's model.", at_least=32, at_most=8192),
     )
     embedding_precision: str = field(
         default="int8", metadata=_row("Precision of a built-in model.", choices=("int8", "fp32"))
@@ -248,7 +273,11 @@ class Settings:
         default=True, metadata=_row("Download weights that are not on this machine.")
     )
     embedding_threads: int = field(
-        default=0, metadata=_row("Maximum number of concurrent runs of the model; 0 means one per core.", at_least=0)
+        default=0,
+        metadata=_row(
+            "Maximum number of concurrent runs of the model; 0 means one per core, or 4 requests to an endpoint.",
+            at_least=0,
+        ),
     )
     embedding_cache_entries: int = field(
         default=10_000, metadata=_row("Number of vectors of recent texts that are cached in memory.", at_least=0)

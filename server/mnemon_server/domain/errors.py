@@ -43,10 +43,11 @@ MnemonError
     ├── IndexingError
     ├── SearchError
     ├── EmbeddingError                 no weights, wrong weights, or the model failed
+    │   └── EmbeddingUnavailableError  the endpoint that runs the model does not give usable vectors
     └── BackendConnectionError         the vector database cannot be reached
 
-The messages of all errors except IndexingError, SearchError, EmbeddingError and plain KnowledgeStoreError are written
-for clients: they contain no path, no stored text and no text of a driver.
+The messages of all errors except IndexingError, SearchError, plain EmbeddingError and plain KnowledgeStoreError are
+written for clients: they contain no path, no stored text and no text of a driver.
 """
 
 from collections.abc import Sequence
@@ -75,6 +76,7 @@ class ErrorReason(StrEnum):
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     UNIMPLEMENTED = "UNIMPLEMENTED"
     EMBEDDING_FAILED = "EMBEDDING_FAILED"
+    EMBEDDING_UNAVAILABLE = "EMBEDDING_UNAVAILABLE"
     INDEXING_FAILED = "INDEXING_FAILED"
     SEARCH_FAILED = "SEARCH_FAILED"
     INTERNAL = "INTERNAL"
@@ -454,6 +456,12 @@ class EmbeddingError(KnowledgeStoreError):
     """An embedding could not be computed: weights are missing or wrong, or the model failed."""
 
     reason = ErrorReason.EMBEDDING_FAILED
+
+
+class EmbeddingUnavailableError(EmbeddingError):
+    """The endpoint that runs the model cannot be reached, or its answer cannot be used. The message says why."""
+
+    reason = ErrorReason.EMBEDDING_UNAVAILABLE
 
 
 class BackendConnectionError(KnowledgeStoreError):

@@ -25,6 +25,8 @@ class EmbeddingModel:
     """What the model expects before a query, such as `query: `; not part of the identity."""
     passage_prefix: str = ""
     """What it expects before a text that is stored. `embed` adds neither; see `as_query` and `as_passages`."""
+    endpoint: str = ""
+    """The URL to which texts are sent; empty if the model runs in this process. Not part of the identity."""
 
     @property
     def identity(self) -> str:

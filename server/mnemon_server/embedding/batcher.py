@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from mnemon_server.domain.errors import EmbeddingError, NotServingError, TooManyRequestsError
+from mnemon_server.domain.errors import EmbeddingError, EmbeddingUnavailableError, NotServingError, TooManyRequestsError
 from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector, Vectors
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
 from mnemon_server.embedding.vector_cache import VectorCache, text_key
@@ -77,6 +77,7 @@ class EmbeddingBatcher:
         self._changed = threading.Condition()
         self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
         self._cache = VectorCache(cache_entries_max)
+        self._caches = cache_entries_max > 0
         self._direct_runs = 0
         self._batch_runs = 0
         self._closed = False
@@ -113,16 +114,15 @@ class EmbeddingBatcher:
             TooManyRequestsError: too many texts are waiting.
             NotServingError: the batcher is closed, or was closed during the call.
         """
-        call = _Call(len(texts), self.model.dimension)
-        with self._changed:
-            self._enqueue(call, self.model.as_passages(texts), urgent=urgent)
-            if call.missing == 0:
-                return call.vectors
-        try:
-            await asyncio.wrap_future(call.done)
-        finally:
-            self._forget(call)
-        return call.vectors
+        return await self._embed_as_given(self.model.as_passages(texts), urgent=urgent)
+
+    async def fetch_query(self, text: str) -> None:
+        """Has the vector of a query cached, so that `embed_query` does not occupy a thread while an endpoint answers.
+
+        Does nothing if the model runs in this process. Raises the errors of `embed`.
+        """
+        if self.model.endpoint and self._caches:
+            await self._embed_as_given([self.model.as_query(text)], urgent=True)
 
     def embed_blocking(self, texts: Sequence[str]) -> Vectors:
         """Like `embed` without urgency, but blocks: for a background thread."""
@@ -201,6 +201,18 @@ class EmbeddingBatcher:
         with self._changed:
             self._changed.wait_for(lambda: self._direct_runs == 0)
         self._splitter.shutdown(cancel_futures=True)
+
+    async def _embed_as_given(self, texts: Sequence[str], *, urgent: bool) -> Vectors:
+        call = _Call(len(texts), self.model.dimension)
+        with self._changed:
+            self._enqueue(call, texts, urgent=urgent)
+            if call.missing == 0:
+                return call.vectors
+        try:
+            await asyncio.wrap_future(call.done)
+        finally:
+            self._forget(call)
+        return call.vectors
 
     def _enqueue(self, call: _Call, texts: Sequence[str], *, urgent: bool) -> None:
         if self._closed:
@@ -322,7 +334,8 @@ class EmbeddingBatcher:
 
 def _error_from(cause: Exception) -> EmbeddingError:
     """A separate error for each caller: raising one instance in several tasks would mix their tracebacks."""
-    error = EmbeddingError(str(cause))
+    kind = EmbeddingUnavailableError if isinstance(cause, EmbeddingUnavailableError) else EmbeddingError
+    error = kind(str(cause))
     error.__cause__ = cause
     return error
 

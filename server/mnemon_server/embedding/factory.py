@@ -56,7 +56,7 @@ def open_embedder(
     if options != _NO_OPTIONS:
         raise ConfigurationError(
             f"embedding_dimensions, embedding_query_prefix and embedding_passage_prefix must not be set for the model "
-            f"{model}; they are for models in a folder"
+            f"{model}; they are for models in a folder or behind an endpoint"
         )
     if model == HASHING_MODEL:
         return HashingEmbedder()

@@ -65,6 +65,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.IndexingError: grpc.StatusCode.INTERNAL,
     errors.SearchError: grpc.StatusCode.INTERNAL,
     errors.EmbeddingError: grpc.StatusCode.INTERNAL,
+    errors.EmbeddingUnavailableError: grpc.StatusCode.UNAVAILABLE,
     transport_errors.MalformedMessageError: grpc.StatusCode.INVALID_ARGUMENT,
     transport_errors.MessageTooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     transport_errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -78,6 +79,7 @@ _RETRY_AFTER_S: Mapping[type[errors.MnemonError], float] = {
     errors.StorageFailedError: 5.0,
     errors.NotServingError: 1.0,
     errors.BackendConnectionError: 1.0,
+    errors.EmbeddingUnavailableError: 1.0,
     transport_errors.SlowReaderError: 1.0,
 }
 

@@ -41,6 +41,7 @@ CASES = [
     (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", mnemon.DeadlineExceededError),
     (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED", mnemon.UnimplementedError),
     (grpc.StatusCode.INTERNAL, "EMBEDDING_FAILED", mnemon.InternalError),
+    (grpc.StatusCode.UNAVAILABLE, "EMBEDDING_UNAVAILABLE", mnemon.UnavailableError),
     (grpc.StatusCode.INTERNAL, "INDEXING_FAILED", mnemon.InternalError),
     (grpc.StatusCode.INTERNAL, "SEARCH_FAILED", mnemon.InternalError),
     (grpc.StatusCode.INTERNAL, "INTERNAL", mnemon.InternalError),

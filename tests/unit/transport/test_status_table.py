@@ -59,6 +59,7 @@ SAMPLES = [
     errors.NotServingError("starting"),
     errors.IndexWarmingError("half way", 0.5),
     errors.BackendConnectionError("unreachable"),
+    errors.EmbeddingUnavailableError("the endpoint is away"),
     errors.IndexingError("at /secret"),
     errors.SearchError("at /secret"),
     errors.EmbeddingError("at /secret"),

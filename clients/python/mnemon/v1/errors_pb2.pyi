@@ -124,6 +124,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED. The caller's role does not allow the method."""
     ERROR_REASON_KEY_NOT_FOUND: _ErrorReason.ValueType  # 45
     """NOT_FOUND. The tenant has no API key with this id."""
+    ERROR_REASON_EMBEDDING_UNAVAILABLE: _ErrorReason.ValueType  # 46
+    """UNAVAILABLE, may be tried again. The endpoint that computes embeddings cannot be reached, or its answer cannot be used;
+    the message says why. Nothing was stored.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -235,4 +239,8 @@ ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 44
 """PERMISSION_DENIED. The caller's role does not allow the method."""
 ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 45
 """NOT_FOUND. The tenant has no API key with this id."""
+ERROR_REASON_EMBEDDING_UNAVAILABLE: ErrorReason.ValueType  # 46
+"""UNAVAILABLE, may be tried again. The endpoint that computes embeddings cannot be reached, or its answer cannot be used;
+the message says why. Nothing was stored.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -55,6 +55,7 @@ from mnemon_server.services.documents.filters import (
 from mnemon_server.services.documents.search import DocumentSearch
 from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
+from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
@@ -130,6 +131,7 @@ class DocumentStore:
     async def search(self, query: SearchQuery, *, room: Room | None = None) -> SearchAnswer:
         """Searches; see SearchQuery. Filters that cannot be applied are named in the answer."""
         refuse(query_violations(query, self._model.dimension))
+        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def get(self, doc_id: str, *, view: View = View.STANDARD, room: Room | None = None) -> Document:

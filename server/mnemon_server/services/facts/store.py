@@ -48,6 +48,7 @@ from mnemon_server.services.facts.renewal import renew_facts
 from mnemon_server.services.facts.search import FactSearch
 from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.offload import Offload
@@ -89,6 +90,7 @@ class FactStore:
         self._reads_with_versions = ReadBatcher(
             self._read_with_versions, self._offload, partial(self._read_small, versions=True)
         )
+        self._embedder = embedder
         passages = PassageSearch(self._records, embedder.embed_query, settings=search)
         self._search = FactSearch(self._records, passages, dimension=embedder.model.dimension, clock=clock)
         self._putting = FactPutting(vault, embedder, dimension=embedder.model.dimension)
@@ -129,6 +131,7 @@ class FactStore:
 
     async def search(self, query: FactQuery, *, room: Room | None = None) -> FactSearchAnswer:
         """The facts most relevant to a text or a vector, best first; see FactQuery."""
+        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def namespaces(

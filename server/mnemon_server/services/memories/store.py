@@ -45,6 +45,7 @@ from mnemon_server.services.memories.search import MemorySearch
 from mnemon_server.services.memories.status import read_status, unhealthy
 from mnemon_server.services.memories.stored_form import to_memory, with_confidence
 from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
@@ -127,6 +128,7 @@ class MemoryStore:
 
     async def search(self, query: MemoryQuery, *, room: Room | None = None) -> MemorySearchAnswer:
         """The memories most relevant to a text or a vector, best first; see MemoryQuery."""
+        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def count(self, where: MemoryFilter = EVERYTHING, *, show_deleted: bool = False) -> int:

@@ -30,6 +30,7 @@ from mnemon_server.domain.semantic import (
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer
@@ -89,6 +90,7 @@ class SemanticStore:
         """
         self._vault = vault
         self._records = vault.collection(SEMANTIC)
+        self._embedder = embedder
         dimension = embedder.model.dimension
         self._offload = Offload(search.threads, "semantic-reader")
         self._reads: ReadBatcher[Document | None] = ReadBatcher(
@@ -153,6 +155,7 @@ class SemanticStore:
     async def search(self, query: SimilarQuery, *, room: Room | None = None) -> SimilarAnswer:
         """The statements most similar to a vector or a text, best first; see SimilarQuery."""
         self._check_warm()
+        await fetch_vector(self._embedder, query.text, vector=query.vector)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def status(self) -> IndexStatus:

@@ -28,6 +28,7 @@ from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
@@ -99,6 +100,7 @@ class EpisodicStore:
         self._appends = WriteBatcher(timeline.append)
         self.bulk_slots = asyncio.Semaphore(BULK_PARTS)
         """To be held by each part of a bulk stream while it is stored."""
+        self._embedder = embedder
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
         self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)
@@ -164,6 +166,8 @@ class EpisodicStore:
         Raises EmbeddingError if the text cannot be embedded.
         """
         self._check_warm()
+        if self._timeline.has_embeddings:
+            await fetch_vector(self._embedder, query.text, mode=query.mode)
         is_page = query.text is None and query.where.expression is None
         return await read_within(room, self._pages if is_page else self._offload, self._queries.window, query)
 
