@@ -1,6 +1,6 @@
 """What a single call costs: processor time of the server and calls per second, beside a bare echo.
 
-    python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--output FILE]
+    python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--api-key] [--output FILE]
 
 The servers take turns, round by round. On a busy machine, the lower quartile of the rounds says more than their mean.
 """
@@ -9,15 +9,17 @@ import asyncio
 import statistics
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import grpc
 from grpc import aio
+from mnemon._authorization import AuthorizedChannel
 from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 from tests.bench import loads
@@ -26,11 +28,14 @@ from tests.bench.speed import Row, markdown
 from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timelines import FLAGS
 from tests.bench.vectors import topical_vectors
+from tests.support.access import make_key
 from tests.support.timeline_messages import bulk
 
 CALLS = 500
 EVENTS, USERS, DAYS = 30_000, 40, 90
 SEED = 11
+
+KEYED = "with an API key"
 
 Call = Callable[[Any, int], Awaitable[Any]]
 Server = MnemonServer | EchoServer
@@ -75,8 +80,9 @@ class _Samples:
 class Measurement:
     """One run, with servers of its own by name; "echo" is the floor, and "now" this checkout."""
 
-    def __init__(self, servers: dict[str, Server], rounds: int) -> None:
-        self._servers, self._rounds = servers, rounds
+    def __init__(self, servers: dict[str, Server], rounds: int, secrets: Mapping[str, str]) -> None:
+        """Sends the secret to the servers that have one in `secrets`."""
+        self._servers, self._rounds, self._secrets = servers, rounds, secrets
         self._events = TimelineEvents(EVENTS, USERS, DAYS, SEED)
         self._samples = {(what, name): _Samples() for what in GOALS for name in servers}
         self._known = {name: list[str]() for name in servers}
@@ -97,18 +103,20 @@ class Measurement:
     def _prepare(self, name: str, server: Server) -> None:
         """Stores what the reads of the first round return."""
         requests = loads.create_requests(topical_vectors(CALLS, 384, SEED))
-        with grpc.insecure_channel(server.address) as channel:
+        with grpc.insecure_channel(server.address) as plain:
+            channel = self._authorized(name, plain)
             memories = memory_pb2_grpc.MemoryServiceStub(channel)
             created = [memories.CreateMemory(request).memory.memory_id for request in requests]
             # The echo gives no ids. Any will do for it.
             self._known[name] = [memory_id or "0" * 36 for memory_id in created]
             record = episodic_pb2.RecordEventRequest(event=self._events.event(0))
             episodic_pb2_grpc.EpisodicMemoryServiceStub(channel).RecordEvent(record)
-        asyncio.run(self._fill(server))
+        asyncio.run(self._fill(name, server))
         server.wait_until_idle()
 
-    async def _fill(self, server: Server) -> None:
-        async with aio.insecure_channel(server.address) as channel:
+    async def _fill(self, name: str, server: Server) -> None:
+        async with aio.insecure_channel(server.address) as plain:
+            channel = self._authorized(name, plain)
             batches = (bulk(batch) for batch in self._events.batches(0, EVENTS, 1_000))
             async for _ in episodic_pb2_grpc.EpisodicMemoryServiceStub(channel).BulkRecordEvents(batches):
                 pass
@@ -140,8 +148,15 @@ class Measurement:
     async def _measure(self, what: str, name: str, call: Call, new_stub: Callable[[Any], Any]) -> None:
         server, samples = self._servers[name], self._samples[what, name]
         before = server.processor_s()
-        samples.per_second.append(await loads.calls_per_second(server.address, call, CALLS, new_stub))
+        stub = partial(self._stub, name, new_stub)
+        samples.per_second.append(await loads.calls_per_second(server.address, call, CALLS, stub))
         samples.processor_ms.append((server.processor_s() - before) / CALLS * 1e3)
+
+    def _stub(self, name: str, new_stub: Callable[[Any], Any], channel: Any) -> Any:
+        return new_stub(self._authorized(name, channel))
+
+    def _authorized(self, name: str, channel: Any) -> Any:
+        return AuthorizedChannel(channel, self._secrets[name]) if name in self._secrets else channel
 
     def _rows(self, what: str) -> list[Row]:
         echo = self._samples[what, "echo"]
@@ -174,8 +189,9 @@ def _verdict(goal: Goal, samples: _Samples, echo: _Samples) -> str:
 @click.option(
     "--before", type=click.Path(path_type=Path, exists=True), help="Another checkout, measured in the same rounds."
 )
+@click.option("--api-key", is_flag=True, help="Also a server with authentication, whose callers have a key.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
-def main(rounds: int, before: Path | None, output: Path | None) -> None:
+def main(rounds: int, before: Path | None, output: Path | None, *, api_key: bool) -> None:
     """Measures single calls on servers of its own."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder, ExitStack() as stack:
         servers: dict[str, Server] = {}
@@ -184,9 +200,15 @@ def main(rounds: int, before: Path | None, output: Path | None) -> None:
             stack.callback(servers["before"].stop)
         servers["now"] = MnemonServer(_made(Path(folder) / "now"), *FLAGS)
         stack.callback(servers["now"].stop)
+        secrets = {}
+        if api_key:
+            guarded = _made(Path(folder) / KEYED)
+            secrets[KEYED] = make_key(guarded / "data", "writer")
+            servers[KEYED] = MnemonServer(guarded, *FLAGS, "--authentication", "api_key")
+            stack.callback(servers[KEYED].stop)
         servers["echo"] = EchoServer(Path(folder))
         stack.callback(servers["echo"].stop)
-        rows = Measurement(servers, rounds).run()
+        rows = Measurement(servers, rounds, secrets).run()
     note = (
         f"{loads.IN_FLIGHT} in flight; {rounds} rounds of {CALLS:,} calls. Processor time of the server per call, "
         "lower quartile of the rounds, and calls a second, median. The ratio is that of calls a second."
