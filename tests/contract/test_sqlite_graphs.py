@@ -3,7 +3,7 @@
 import shutil
 import threading
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.quantized import QuantizedVectors
+from mnemon_server.engines.sqlite import vectors
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
@@ -258,6 +259,7 @@ def test_vectors_that_outgrow_the_memory_for_a_graph_are_quantized(folder: Path)
     for i, vector in enumerate(new):
         put(records, f"more{i}", vector)
         assert found(records, vector) == [f"more{i}"]
+    wait_until(lambda: records.vector_usage().graph_count == 0)
     check_quantized(records, COUNT + 3)
     assert found(records, VECTORS[7]) == ["d7"]
     records.delete_document("d7").result()
@@ -266,6 +268,45 @@ def test_vectors_that_outgrow_the_memory_for_a_graph_are_quantized(folder: Path)
     vault = open_vault(folder, full_max=COUNT)
     check_quantized(vault.collection(DOCUMENTS), COUNT + 2)
     assert found(vault.collection(DOCUMENTS), new[1]) == ["more1"]
+    vault.close()
+
+
+def test_writes_and_searches_are_served_while_vectors_are_quantized(folder: Path) -> None:
+    allowed, rounder = threading.Event(), ThreadPoolExecutor(1)
+    rounder.submit(allowed.wait)
+    vault = open_vault(folder, full_max=COUNT, new_rounder=lambda: rounder)
+    records = vault.collection(DOCUMENTS)
+    wait_until(lambda: has_graph(records))
+    new = clustered_vectors(20, DIMENSION, 100)
+    for i, vector in enumerate(new):
+        put(records, f"more{i}", vector)
+        assert found(records, vector) == [f"more{i}"]
+    for doc_id in ("d7", "more3"):
+        records.delete_document(doc_id).result()
+    assert has_graph(records)
+    assert "d7" not in found(records, VECTORS[7], 20)
+    allowed.set()
+    wait_until(lambda: records.vector_usage().graph_count == 0)
+    check_quantized(records, COUNT + 18)
+    assert "d7" not in found(records, VECTORS[7], 20)
+    assert "more3" not in found(records, new[3], 20)
+    assert found(records, new[19]) == ["more19"]
+    vault.close()
+
+
+def test_what_is_removed_while_vectors_are_quantized_is_not_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "ROWS_AT_ONCE", 1)
+    vault = open_vault(folder, full_max=COUNT)
+    records = vault.collection(DOCUMENTS)
+    put(records, "more", VECTORS[7])
+    removed = [f"d{i}" for i in range(0, COUNT, 7)]
+    for doc_id in removed:
+        records.delete_document(doc_id).result()
+    wait_until(lambda: records.vector_usage().graph_count == 0)
+    check_quantized(records, COUNT + 1 - len(removed))
+    assert not set(removed) & set(found(records, VECTORS[7], COUNT))
     vault.close()
 
 

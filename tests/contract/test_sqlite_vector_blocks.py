@@ -62,8 +62,9 @@ def put(records: RecordEngine, numbers: range) -> None:
         for number in numbers
     ]
     # The first one decides how vectors are held.
-    for part in (writes[:1], writes[1:]):
-        records.put_documents(part).result()
+    records.put_documents(writes[:1]).result()
+    wait_until(lambda: records.vector_usage().bytes < 4 * DIMENSION * 1_024)
+    records.put_documents(writes[1:]).result()
 
 
 def hide(records: RecordEngine, doc_id: str, *, hidden: bool) -> None:

@@ -79,9 +79,11 @@ class LocalVectors:
             scores = self._cache.scan(query)
         return _best(scores, limit)
 
-    def chunks(self, rows_max: int) -> Iterator[tuple[PassageIds, NDArray[np.float32]]]:
-        """All vectors by ascending id, up to `rows_max` at once: ids, and vectors of shape (n, dimension)."""
-        ids, vectors = self._cache.after(0, rows_max)
+    def chunks(self, rows_max: int, *, after: int = 0) -> Iterator[tuple[PassageIds, NDArray[np.float32]]]:
+        """The vectors with larger ids than `after`, ascending, up to `rows_max` at once: ids, and vectors of shape
+        (n, dimension).
+        """
+        ids, vectors = self._cache.after(after, rows_max)
         while len(ids):
             yield ids, vectors
             ids, vectors = self._cache.after(int(ids[-1]), rows_max)

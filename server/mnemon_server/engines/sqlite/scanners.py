@@ -1,6 +1,7 @@
 """The vector scanners of a vault, one per collection, opened with the file and closed with the vault."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,10 @@ from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vectors import MemoryLimits, VectorScanner
 
 
+def _new_rounder() -> Executor:
+    return ThreadPoolExecutor(1, "vector-rounder")
+
+
 @dataclass(frozen=True, slots=True)
 class VectorSettings:
     """How the vectors of a vault are kept in memory."""
@@ -28,6 +33,8 @@ class VectorSettings:
     """The collections that get a graph."""
     full_max: int = 200_000
     """Maximum number of vectors that are held in full. More, or more than fit with their graph, are quantized."""
+    new_rounder: Callable[[], Executor] = _new_rounder
+    """Creates what quantizes vectors while they are still searched in full."""
 
 
 DEFAULT_VECTORS = VectorSettings()
@@ -59,6 +66,7 @@ class VectorScanners:
             quantized=bytes_max // QuantizedVectors.bytes_per_vector(dimension),
             signs=bytes_max // QuantizedVectors.bytes_per_vector(dimension, with_codes=False),
         )
+        self._rounder = settings.new_rounder()
         self._open: dict[Collection, VectorScanner] = {}
 
     def open(self, tables: Tables, connection: apsw.Connection) -> VectorScanner:
@@ -77,15 +85,17 @@ class VectorScanners:
             dimension=self._dimension,
             limits=self._limits,
             new_vectors=partial(self._new_vectors, tables.collection),
+            rounder=self._rounder,
         )
         if tables.collection in self._settings.graphs_of:
             scanner.start_graph(warm=warm)
         return scanner
 
     def close(self, *, save: bool = True) -> None:
-        """Stops all work on graphs. Writes last snapshots if `save` is set."""
+        """Stops all background work. Writes last snapshots if `save` is set."""
         for scanner in self._open.values():
             scanner.close(save=save)
+        self._rounder.shutdown()
 
     def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
         graph = self._settings.graph

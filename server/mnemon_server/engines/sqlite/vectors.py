@@ -2,8 +2,9 @@
 
 import hashlib
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -51,10 +52,12 @@ class VectorScanner:
         dimension: int,
         limits: MemoryLimits,
         new_vectors: Callable[[str], LocalVectors],
+        rounder: Executor,
     ) -> None:
         """Loads the vectors that `connection` sees. If memory is too small, scans read them on other connections.
 
         `new_vectors` creates the empty container for vectors in full; its argument identifies the database.
+        `rounder` rounds the vectors once they are too many to be held in full.
         """
         self._connections = connections
         shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)"
@@ -71,6 +74,12 @@ class VectorScanner:
         self._damaged: set[int] = set()
         self._limits = limits
         self._held: LocalVectors | QuantizedVectors | None = None
+        self._rounder = rounder
+        self._rounding = False
+        self._changing = threading.Lock()
+        """Held while changes are published, and while another form of the vectors takes over."""
+        self._closed = False
+        self._removed_meanwhile: list[int] = []
         self._added_ids: list[int] = []
         self._added: list[Vector] = []
         self._removed: list[int] = []
@@ -145,9 +154,12 @@ class VectorScanner:
     def publish(self) -> int:
         """Publishes the staged changes after the commit. Returns by how many the vectors have increased."""
         growth = len(self._added_ids) - len(self._removed)
-        self._make_room(len(self._added_ids))
-        if self._held is not None:
-            self._apply(self._held)
+        with self._changing:
+            self._make_room(len(self._added_ids))
+            if self._held is not None:
+                self._apply(self._held)
+            if self._rounding:
+                self._removed_meanwhile += self._removed
         self._count += growth
         self.discard()
         return growth
@@ -157,7 +169,9 @@ class VectorScanner:
         self._added_ids, self._added, self._removed = [], [], []
 
     def close(self, *, save: bool) -> None:
-        """Stops the work on the graph. Writes a last snapshot if `save` is set. Scans continue to work."""
+        """Stops the background work. Writes a last snapshot if `save` is set. Scans continue to work."""
+        with self._changing:
+            self._closed = True
         if self._held is not None:
             self._held.close(save=save)
 
@@ -174,21 +188,40 @@ class VectorScanner:
         """Holds less of each vector if too many would be held, and nothing if that would still be too much."""
         held, limits = self._held, self._limits
         count = 0 if held is None else len(held) + added
-        if isinstance(held, LocalVectors) and count > limits.full:
-            self._held = self._quantize(held, count) if count <= limits.signs else None
-            held.close(save=False)
-        elif isinstance(held, QuantizedVectors) and count > limits.signs:
+        if isinstance(held, LocalVectors) and limits.full < count <= limits.signs:
+            if not self._rounding:
+                self._rounding = True
+                self._rounder.submit(self._round, held, self._new_quantized(count))
+        elif isinstance(held, LocalVectors | QuantizedVectors) and count > limits.signs:
             self._held = None
-            held.close()
+            held.close(save=False)
         elif isinstance(held, QuantizedVectors) and count > limits.quantized:
             held.drop_codes()
 
-    def _quantize(self, full: LocalVectors, count: int) -> QuantizedVectors:
-        quantized = self._new_quantized(count)
-        for ids, vectors in full.chunks(ROWS_AT_ONCE):
-            quantized.add(ids, vectors)
-        quantized.start()
-        return quantized
+    def _round(self, full: LocalVectors, rounded: QuantizedVectors) -> None:
+        """Rounds the vectors while they change and are searched in full, and then replaces them."""
+        try:
+            newest = self._add_rounded(full, rounded, 0)
+            with self._changing:
+                if self._closed or self._held is not full:
+                    return
+                # What was added in the meantime are few.
+                self._add_rounded(full, rounded, newest)
+                rounded.remove(self._removed_meanwhile)
+                self._held, self._rounding, self._removed_meanwhile = rounded, False, []
+                rounded.start()
+            full.close(save=False)
+        except Exception:  # any error: the vectors stay as they are
+            log.exception("the vectors of %s were not rounded; they take more memory", self._tables.passages)
+
+    def _add_rounded(self, full: LocalVectors, rounded: QuantizedVectors, newest: int) -> int:
+        """Adds the vectors with ids larger than `newest`; returns the newest id."""
+        for ids, vectors in full.chunks(ROWS_AT_ONCE, after=newest):
+            if self._closed:
+                break
+            rounded.add(ids, vectors)
+            newest = int(ids[-1])
+        return newest
 
     def _new_quantized(self, count: int, origin: Vector | None = None) -> QuantizedVectors:
         with_codes = count <= self._limits.quantized
