@@ -7,7 +7,7 @@ import apsw
 import numpy as np
 import pytest
 from mnemon_server.engines.sqlite.keywords import fts
-from mnemon_server.ranking.keyword_context import Matches, scores
+from mnemon_server.ranking.keyword_context import Matches, SummedGains
 
 TABLES = fts.KeywordTables("note")
 FILLER = ["weather", "sunny", "morning", "walk", "coffee", "bread", "letter", "window", "garden", "music"]
@@ -164,7 +164,38 @@ def test_scores_are_what_the_rule_says(spread: int, weight: float) -> None:
         passage_count=stored + spread,
     )
     matches = replace(matches, gains=[rng.random(len(each)) + 0.01 for each in matches.positions])
-    found, sums = scores(matches, weight)
+    given = SummedGains(matches, weight)
+    found, sums = given.all()
     expected = in_words(matches, weight)
     assert found.tolist() == sorted(expected)
     assert sums.tolist() == pytest.approx([expected[position] for position in found.tolist()], rel=1e-12)
+    some = np.sort(rng.choice(np.concatenate((found, found + 1)), 300, replace=False))
+    found_some, of_some = given.of(some)
+    assert found_some.tolist() == [position for position in some.tolist() if position in expected]
+    assert of_some.tolist() == sums[np.isin(found, found_some)].tolist()
+
+
+@pytest.mark.parametrize("spread", [2, 10**12])
+@pytest.mark.parametrize("related", [0.0, 0.0005, 0.01, 1.0])
+def test_the_best_are_the_best_of_all(spread: int, related: float) -> None:
+    """Whatever the evidence is, also if nearly everything must be computed."""
+    rng = np.random.default_rng(1)
+    stored = 30_000
+    lists = [np.flatnonzero(rng.random(stored) < share) for share in (0.2, 0.1, 0.02)]
+    lists = [np.unique(np.concatenate((each, each[: int(related * len(each))] + 1))) for each in lists]
+    matches = Matches(
+        positions=[np.concatenate((each[each < 20_000], each[each >= 20_000] + spread)) for each in lists],
+        # Few different gains, so that many sums are equal.
+        gains=[weight * rng.choice((0.5, 0.75, 1.0), len(each)) for weight, each in zip((1, 2, 4), lists, strict=True)],
+        weights=np.array([1.0, 2.0, 4.0]),
+        passage_count=stored,
+    )
+    given = SummedGains(matches, 0.75)
+    positions, sums = given.all()
+    for count in (1, 10, 300, 5_000, 10**6):
+        for sufficient in (1.5, 5.0, 100.0):
+            found, of_found = given.best(count, sufficient)
+            capped = np.minimum(sums, sufficient)
+            bound = np.sort(capped)[-min(count, len(sums))]
+            assert np.isin(positions[capped >= bound], found).all()
+            assert of_found.tolist() == sums[np.isin(positions, found)].tolist()

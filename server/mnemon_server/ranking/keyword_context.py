@@ -28,6 +28,11 @@ _DENSE = 16
 _RANGE = 1 << 16
 """Number of cells that are added up together: half a MiB."""
 
+_FEW = 16
+"""Up to one cell in so many is computed without the others."""
+_TOLERANCE = 1e-9
+"""Sums that differ by this share may have equal scores."""
+
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
@@ -46,22 +51,65 @@ class Matches:
     """Number of searched passages, with or without such words."""
 
 
-def scores(matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> tuple[Positions, Floats]:
-    """The passages that contain any of the words, by ascending position, and their summed gains. A weight of 0 ignores
-    neighbours.
+class SummedGains:
+    """The passages that contain any of the words, with their summed gains. What neighbours add is computed only for
+    passages that are asked for.
     """
-    cells = _cells(matches.positions)
-    held = np.zeros(cells.count, np.bool_)
-    for places in cells.places:
-        held[places] = True
-    found = np.flatnonzero(held)
-    if context_weight > 0 and (weight := context_weight * _evidence(matches)):
-        summed = _with_context(cells, matches.gains, weight)
-    else:
-        summed = np.zeros(cells.count)
-        for places, gains in zip(cells.places, matches.gains, strict=True):
-            summed[places] += gains
-    return cells.positions(found), summed[found]
+
+    def __init__(self, matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> None:
+        """A weight of 0 ignores neighbours."""
+        self._gains = matches.gains
+        self._cells = _cells(matches.positions)
+        self._weight = context_weight and context_weight * _evidence(matches)
+        self._alone = np.zeros(self._cells.count)
+        """The summed gains of each cell without neighbours."""
+        for places, gains in zip(self._cells.places, self._gains, strict=True):
+            np.add.at(self._alone, places, gains)
+        self._held = np.flatnonzero(self._alone > 0)
+
+    def all(self) -> tuple[Positions, Floats]:
+        """Every such passage, by ascending position."""
+        return self._cells.positions(self._held), self._summed()[self._held]
+
+    def best(self, count: int, sufficient: float) -> tuple[Positions, Floats]:
+        """Those with the `count` highest sums, with all that equal the last one, and some others, by ascending
+        position. Sums from `sufficient` on count as equal.
+        """
+        alone = self._alone[self._held]
+        if count >= len(alone):
+            return self.all()
+        bound = min(np.partition(alone, len(alone) - count)[len(alone) - count], sufficient)
+        # No passage gains more than this from its neighbours.
+        lifted_max = self._weight * sum(float(gains.max(initial=0.0)) for gains in self._gains)
+        cells = self._held[alone >= bound * (1 - _TOLERANCE) - lifted_max]
+        return self._cells.positions(cells), self._sums_of(cells)
+
+    def of(self, positions: Positions) -> tuple[Positions, Floats]:
+        """Those of the given ascending positions that contain any of the words."""
+        cells = self._cells.of(positions)
+        cells = cells[self._alone[cells] > 0]
+        return self._cells.positions(cells), self._sums_of(cells)
+
+    def _summed(self) -> Floats:
+        """The sum of each cell."""
+        if not self._weight:
+            return self._alone
+        return _with_context(self._cells.count, self._cells.places, self._gains, self._weight)
+
+    def _sums_of(self, cells: NDArray[np.int64]) -> Floats:
+        if not self._weight or _FEW * len(cells) > len(self._held):
+            return self._summed()[cells]
+        # The same among these cells and their neighbours alone.
+        is_near = np.zeros(self._cells.count, np.bool_)
+        for distance in range(-REACH, REACH + 1):
+            is_near[cells + distance] = True
+        near = np.flatnonzero(is_near)
+        numbers = np.empty(self._cells.count, np.int32)
+        numbers[near] = np.arange(len(near))
+        rows = [np.flatnonzero(is_near[places]) for places in self._cells.places]
+        places = [numbers[each[kept]] for each, kept in zip(self._cells.places, rows, strict=True)]
+        gains = [each[kept] for each, kept in zip(self._gains, rows, strict=True)]
+        return _with_context(len(near), places, gains, self._weight)[numbers[cells]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,41 +123,54 @@ class _Cells:
     places: Sequence[NDArray[np.int64]]
     """For each word, the cells of its passages."""
     first: int
-    known: Positions | None
-    """The positions of all cells that belong to a passage; None if the cells follow each other like the positions."""
+    """The position of the first cell, if the cells follow each other like the positions."""
+    known: Positions | None = None
+    """Otherwise, the positions of all passages, ascending; `of_known` has their cells."""
+    of_known: NDArray[np.int64] | None = None
 
-    def positions(self, found: NDArray[np.int64]) -> Positions:
-        """The positions of the given cells, which are all that belong to a passage."""
-        return found + self.first if self.known is None else self.known
+    def positions(self, cells: NDArray[np.int64]) -> Positions:
+        """The positions of cells that belong to passages."""
+        if self.known is None or self.of_known is None:
+            return cells + self.first
+        return self.known[np.searchsorted(self.of_known, cells)]
+
+    def of(self, positions: Positions) -> NDArray[np.int64]:
+        """The cells of these positions, as far as they have one."""
+        if self.known is None or self.of_known is None:
+            cells = positions - self.first
+            return cells[(cells >= 0) & (cells < self.count)]
+        return self.of_known[np.isin(self.known, positions, assume_unique=True)]
 
 
 def _cells(positions: Sequence[Positions]) -> _Cells:
     held = [each for each in positions if len(each)]
     if not held:
-        return _Cells(0, positions, 0, None)
+        return _Cells(0, positions, 0)
     first = int(min(each[0] for each in held)) - REACH
     count = int(max(each[-1] for each in held)) - first + REACH + 1
     if count <= _DENSE * sum(map(len, held)):
-        return _Cells(count, [each - first for each in positions], first, None)
+        return _Cells(count, [each - first for each in positions], first)
     known = np.unique(np.concatenate(held))
     # Wider gaps are cut, so that a few passages with very different ids need no large array.
     cells = REACH + np.cumsum(np.minimum(np.diff(known, prepend=known[0]), REACH + 1))
     places = [cells[np.searchsorted(known, each)] for each in positions]
-    return _Cells(int(cells[-1]) + REACH + 1, places, 0, known)
+    return _Cells(int(cells[-1]) + REACH + 1, places, 0, known, cells)
 
 
-def _with_context(cells: _Cells, of_words: Sequence[Floats], weight: float) -> Floats:
+def _with_context(
+    count: int, of_cells: Sequence[NDArray[np.integer]], of_words: Sequence[Floats], weight: float
+) -> Floats:
     """The summed gains of all cells, with those of neighbours: for each word, the highest of its own and its shares.
 
     Range by range, because within the processor's cache this takes a quarter of the time.
     """
     shares = [weight * (REACH + 1 - distance) / REACH for distance in range(1, REACH + 1)]
-    summed = np.zeros(cells.count)
-    for start in range(0, cells.count, _RANGE):
-        stop = min(start + _RANGE, cells.count)
+    summed = np.zeros(count)
+    for start in range(0, count, _RANGE):
+        stop = min(start + _RANGE, count)
         within = summed[start:stop]
         best = np.empty(stop - start + 4 * REACH)
-        for places, gains in zip(cells.places, of_words, strict=True):
+        for places, gains in zip(of_cells, of_words, strict=True):
             # Passages up to REACH outside of the range have neighbours in it.
             low, high = np.searchsorted(places, (start - REACH, stop + REACH)).tolist()
             own, gained = places[low:high] - (start - 2 * REACH), gains[low:high]

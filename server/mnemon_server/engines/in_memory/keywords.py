@@ -8,7 +8,7 @@ from typing import cast
 import apsw
 import numpy as np
 
-from mnemon_server.ranking.keyword_context import Matches, scores
+from mnemon_server.ranking.keyword_context import Matches, SummedGains
 from mnemon_server.ranking.keywords import analyze, query_terms
 
 _stem = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
@@ -38,7 +38,7 @@ def search(query: str, stored: Mapping[int, Counter[str]], among: Set[int] | Non
         passage_count=len(searched),
     )
     ids = sorted(searched)
-    found, sums = scores(matches)
+    found, sums = SummedGains(matches).all()
     return {ids[i]: min(1.0, total / own) for i, total in zip(found.tolist(), sums.tolist(), strict=True)}
 
 

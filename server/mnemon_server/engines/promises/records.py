@@ -19,6 +19,7 @@ from mnemon_server.engines.promises.values import (
     FieldsOnly,
     Fits,
     IndexPosition,
+    KeywordScores,
     PassageIds,
     PassageLocation,
     RecordStats,
@@ -171,7 +172,7 @@ class RecordEngine(Protocol):
     def vector_usage(self) -> VectorUsage:
         """How the vectors are held in memory."""
 
-    def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
+    def search_keywords(self, query: str, among: PassageIds | None = None) -> KeywordScores:
         """Every passage, or those in `among`, that shares a word with the query, with its BM25 score.
 
         Words are compared stemmed, without case and accents. Stop words of the query are ignored, and runs of CJK

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,20 @@ class Scores:
     rounded: bool = False
     """Whether some of the scores may be rounded."""
 
+    def best(self, count: int) -> "Scores":
+        """The `count` best scores, best first; of equal ones, older passages first."""
+        rows = best_rows(self.scores, self.passage_ids, count)
+        return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
+
+    def of(self, passage_ids: PassageIds) -> "Scores":
+        """The scores of these passages, as far as they have one, by ascending id. The ids of all scores ascend."""
+        if not len(self.passage_ids):
+            return self
+        wanted = np.sort(passage_ids)
+        rows = np.minimum(np.searchsorted(self.passage_ids, wanted), len(self.passage_ids) - 1)
+        rows = rows[self.passage_ids[rows] == wanted]
+        return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
+
     def replaced(self, others: "Scores") -> "Scores":
         """These scores, with the scores of `others` for the passages that both have."""
         order = np.argsort(self.passage_ids)
@@ -132,6 +146,37 @@ class Scores:
         scores = self.scores.copy()
         scores[rows[is_known]] = others.scores[is_known]
         return Scores(self.passage_ids, scores, self.rounded)
+
+
+class KeywordScores(Protocol):
+    """The scores of all passages that share a word with a query, by ascending id. Asking for some of them takes less
+    time.
+    """
+
+    @property
+    def passage_ids(self) -> PassageIds:
+        """All passages."""
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """Their scores."""
+
+    def best(self, count: int) -> Scores:
+        """See Scores."""
+
+    def of(self, passage_ids: PassageIds) -> Scores:
+        """See Scores."""
+
+
+def best_rows(scores: NDArray[np.float64], passage_ids: PassageIds, count: int) -> NDArray[np.intp]:
+    """Rows of the `count` best scores, best first; for equal scores, the older passage comes first."""
+    if count < len(scores):
+        # Include all that equal the last score: otherwise it would be arbitrary which of these are chosen.
+        bound = np.partition(scores, len(scores) - count)[len(scores) - count]
+        rows = np.flatnonzero(scores >= bound)
+    else:
+        rows = np.arange(len(scores))
+    return rows[np.lexsort((passage_ids[rows], -scores[rows]))][:count]
 
 
 EXACT_BEST = 256

@@ -24,6 +24,7 @@ from mnemon_server.engines.promises.values import (
     FieldsOnly,
     Fits,
     IndexPosition,
+    KeywordScores,
     PassageIds,
     PassageLocation,
     RecordStats,
@@ -221,13 +222,12 @@ class SQLiteCollection:
         """See RecordEngine."""
         return self._mutations.vectors.save_snapshot()
 
-    def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
+    def search_keywords(self, query: str, among: PassageIds | None = None) -> KeywordScores:
         """See RecordEngine."""
         if not self._tables.collection.words:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
-            found = self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
-        return Scores(*found)
+            return self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.promises.values import PassageIds, Scores
+from mnemon_server.engines.promises.values import KeywordScores, PassageIds, Scores
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 
 
@@ -36,7 +36,12 @@ class FusedScores:
 
 
 def fuse(
-    query: str, vector: Scores, keyword: Scores, *, fusion: Fusion = DEFAULT_FUSION, left_out: LeftOut | None = None
+    query: str,
+    vector: Scores,
+    keyword: KeywordScores,
+    *,
+    fusion: Fusion = DEFAULT_FUSION,
+    left_out: LeftOut | None = None,
 ) -> FusedScores:
     """The fused score of every passage that either half found; if the query has no word, of the vector scores alone."""
     places, is_new = _places(keyword.passage_ids, vector.passage_ids)

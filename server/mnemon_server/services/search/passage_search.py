@@ -18,12 +18,12 @@ from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
+from mnemon_server.engines.promises.values import Fits, KeywordScores, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
-from mnemon_server.services.search.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
+from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word
 from mnemon_server.services.search.reranking import DEPTH, Ranker
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.search.turns import JUDGED, Turns
@@ -65,7 +65,7 @@ class _Plan:
     """The passages that match the filter; None means all passages, or that `check` filters them later."""
     check: RecordFilter | None
     """The filter to apply to the passages that were found; None if they are filtered already."""
-    keywords: Scores | None
+    keywords: KeywordScores | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class PassageSearch:
 
     def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
         if vector is None:
-            return self._choose(query, plan, by_word(plan.keywords or NOTHING))
+            return self._choose_by_word(query, plan, plan.keywords or NOTHING)
         degraded = ""
         if plan.candidates > self._settings.exact_scan_max:
             if self._applier is None:
@@ -194,6 +194,16 @@ class PassageSearch:
             if choice is not None:
                 return choice
         return self._compare_all(query, plan, vector, degraded)
+
+    def _choose_by_word(self, query: PassageQuery, plan: _Plan, words: KeywordScores) -> _Choice:
+        count = max(WORD_HITS_MIN, GRAPH_OVERFETCH * query.limit)
+        while True:
+            found = words.best(count)
+            choice = self._choose(query, plan, by_word(found))
+            is_last = len(found.scores) < count or found.scores[-1] < query.min_score
+            if is_last or len(choice.places) == query.limit:
+                return choice
+            count *= GRAPH_WIDENING
 
     def _compare_all(self, query: PassageQuery, plan: _Plan, vector: Vector, degraded: str) -> _Choice:
         if plan.check is not None and not query.broad:
@@ -227,8 +237,10 @@ class PassageSearch:
         left_out_max = max(float(near.scores[-1]), 0.0) if len(near.scores) == limit else 0.0
         if plan.keywords is None:
             return self._choose(query, plan, by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max))
-        words = best(plan.keywords, widening * WORD_HITS_MAX)
-        behind = words.scores[-1] if len(words.scores) < len(plan.keywords.scores) else 0.0
+        words_max = widening * WORD_HITS_MAX
+        words = plan.keywords.best(words_max)
+        behind = words.scores[-1] if len(words.scores) == words_max else 0.0
+        plan = replace(plan, keywords=_joined(words, plan.keywords.of(near.passage_ids)))
 
         def ranked(count: int) -> Ranking:
             proposed = np.union1d(near.passage_ids, words.passage_ids[:count])
@@ -288,7 +300,7 @@ class PassageSearch:
         if pending is None:
             return None
         near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
-        words = best(plan.keywords or NOTHING, WORD_HITS_MIN).passage_ids
+        words = (plan.keywords or NOTHING).best(WORD_HITS_MIN).passage_ids
         proposed = np.unique(np.concatenate([near, pending, words]))
         return proposed if plan.among is None else np.intersect1d(proposed, plan.among, assume_unique=True)
 
@@ -396,6 +408,12 @@ def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
     if len(choice.places) < query.limit:
         return False
     return is_last or float(choice.shown_scores().min()) >= left_out_max
+
+
+def _joined(one: Scores, other: Scores) -> Scores:
+    """Scores of either, by ascending id."""
+    ids, rows = np.unique(np.concatenate([one.passage_ids, other.passage_ids]), return_index=True)
+    return Scores(ids, np.concatenate([one.scores, other.scores])[rows])
 
 
 def _rivals(query: PassageQuery, ranking: Ranking, shown: NDArray[np.float64]) -> int:

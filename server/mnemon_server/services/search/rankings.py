@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.promises.values import PassageIds, Scores
+from mnemon_server.engines.promises.values import KeywordScores, PassageIds, Scores, best_rows
 from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut, fuse
 
@@ -36,7 +36,7 @@ class Ranking:
 
     def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
         """Rows of the `count` best scores of at least `min_score`, best first; of equal ones, older passages first."""
-        rows = top(self.scores, self.passage_ids, count)
+        rows = best_rows(self.scores, self.passage_ids, count)
         return rows[np.maximum(self.scores[rows], 0.0) >= min_score]
 
 
@@ -70,7 +70,7 @@ def by_word(found: Scores) -> Ranking:
 def by_both(
     query: str,
     near: Scores,
-    words: Scores,
+    words: KeywordScores,
     *,
     fusion: Fusion,
     exact: bool,
@@ -78,7 +78,7 @@ def by_both(
     left_out: LeftOut | None = None,
 ) -> Ranking:
     """Ranks by meaning and words; unless `exact`, leaves out passages that were not compared by meaning."""
-    compared = words if exact else _among(words, near.passage_ids)
+    compared = words if exact else words.of(near.passage_ids)
     fused = fuse(query, near, compared, fusion=fusion, left_out=left_out)
     return Ranking(
         passage_ids=fused.passage_ids,
@@ -92,30 +92,3 @@ def by_both(
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,
     )
-
-
-def best(scores: Scores, count: int) -> Scores:
-    """The `count` best scores, best first."""
-    rows = top(scores.scores, scores.passage_ids, count)
-    return Scores(scores.passage_ids[rows], scores.scores[rows])
-
-
-def top(scores: NDArray[np.float64], passage_ids: PassageIds, count: int) -> NDArray[np.intp]:
-    """Rows of the `count` best scores, best first; for equal scores, the older passage comes first."""
-    if count < len(scores):
-        # Include all that equal the last score: otherwise it would be arbitrary which of these are chosen.
-        bound = np.partition(scores, len(scores) - count)[len(scores) - count]
-        rows = np.flatnonzero(scores >= bound)
-    else:
-        rows = np.arange(len(scores))
-    return rows[np.lexsort((passage_ids[rows], -scores[rows]))][:count]
-
-
-def _among(scores: Scores, passage_ids: PassageIds) -> Scores:
-    """The scores of these passages, as far as they have one. The ids of `scores` ascend, as those of words do."""
-    if not len(scores.passage_ids):
-        return scores
-    wanted = np.sort(passage_ids)
-    rows = np.minimum(np.searchsorted(scores.passage_ids, wanted), len(scores.passage_ids) - 1)
-    rows = rows[scores.passage_ids[rows] == wanted]
-    return Scores(scores.passage_ids[rows], scores.scores[rows])

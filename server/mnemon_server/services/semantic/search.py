@@ -23,7 +23,7 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.rankings import NOTHING, best
+from mnemon_server.services.search.rankings import NOTHING
 from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.semantic.checks import query_violations
 from mnemon_server.services.semantic.filters import context_filter, record_filter, window
@@ -135,7 +135,7 @@ class SemanticSearch:
         matches: list[SemanticMatch] = []
         wanted = query.top_k
         while True:
-            chosen = best(scores, wanted)
+            chosen = scores.best(wanted)
             ids = chosen.passage_ids.tolist()
             score_of = dict(zip(ids, _similarities(chosen.scores).tolist(), strict=True))
             located = [place for place in self._records.locate_passages(ids) if place.doc_id not in reading.seen]

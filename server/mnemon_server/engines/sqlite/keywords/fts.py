@@ -218,7 +218,8 @@ def search_parts(
     """
     own_words, terms = words_of_query(connection, query)
     found = [read(connection, tables, terms) for tables in parts]
-    return score(own_words, terms, found, among, context_weight=context_weight)
+    scores = score(own_words, terms, found, among, context_weight=context_weight)
+    return scores.passage_ids, scores.scores
 
 
 def words_of_text(connection: apsw.Connection, text: str) -> list[str]:

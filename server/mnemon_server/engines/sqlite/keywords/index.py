@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import apsw
 
+from mnemon_server.engines.promises.values import KeywordScores
 from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.keywords.blocks import BlockTables
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
-from mnemon_server.engines.sqlite.keywords.scoring import Floats, PassageIds, score
+from mnemon_server.engines.sqlite.keywords.scoring import PassageIds, score
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
@@ -74,7 +75,7 @@ class KeywordIndex:
         among: PassageIds | None = None,
         *,
         context_weight: float = CONTEXT_WEIGHT,
-    ) -> tuple[PassageIds, Floats]:
+    ) -> KeywordScores:
         """The passages that share a word with the query, and their scores; see `scoring.score`."""
         own_words, terms = fts.words_of_query(connection, query)
         parts = [

@@ -8,12 +8,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.ranking.keyword_context import Matches
-from mnemon_server.ranking.keyword_context import scores as context_scores
+from mnemon_server.engines.promises.values import KeywordScores, Scores
+from mnemon_server.ranking.keyword_context import Matches, SummedGains
 
 LENGTH_BITS = 8
 COUNT_BITS = 8
@@ -62,9 +63,8 @@ def score(
     among: PassageIds | None,
     *,
     context_weight: float,
-) -> tuple[PassageIds, Floats]:
-    """Ascending ids, and scores, of the passages that share a word with the query; only those in `among`, if given,
-    which must ascend.
+) -> KeywordScores:
+    """The scores of the passages that share a word with the query; only those in `among`, if given, which must ascend.
 
     A score is BM25 relative to the score of the query's own text, 0 to 1. The weights of words come from the searched
     passages only, so passages outside the search do not affect scores. Neighbours are adjacent passages among the
@@ -84,7 +84,7 @@ def score(
         of_terms = [each[rows] for each, (rows, _) in zip(of_terms, kept, strict=True)]
         positions = [places for _, places in kept]
     if not any(map(len, positions)):
-        return np.empty(0, np.int64), np.empty(0, np.float64)
+        return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
     passage_count = sum(part.passage_count for part in parts)
     mean_length = max(sum(part.word_count for part in parts), 1) / max(passage_count, 1)
     searched = passage_count if among is None else len(among)
@@ -97,8 +97,41 @@ def score(
         for weight, term in zip(weights, terms, strict=True)
     )
     matches = Matches(positions=positions, gains=gains, weights=weights, passage_count=searched)
-    found, scores = context_scores(matches, context_weight)
-    return found if among is None else among[found], np.minimum(scores / max(own_score, 1e-9), 1.0)
+    return _ScoredMatches(SummedGains(matches, context_weight), max(own_score, 1e-9), among)
+
+
+class _ScoredMatches:
+    """See KeywordScores."""
+
+    def __init__(self, sums: SummedGains, own_score: float, among: PassageIds | None) -> None:
+        self._sums = sums
+        self._own_score = own_score
+        self._among = among
+        """The positions of `sums` are places in this array, or passage ids if it is None."""
+
+    @property
+    def passage_ids(self) -> PassageIds:
+        return self._all.passage_ids
+
+    @property
+    def scores(self) -> Floats:
+        return self._all.scores
+
+    def best(self, count: int) -> Scores:
+        return self._scores(*self._sums.best(count, self._own_score)).best(count)
+
+    def of(self, passage_ids: PassageIds) -> Scores:
+        wanted = np.unique(passage_ids)
+        places = wanted if self._among is None else _intersect(wanted, self._among)[1]
+        return self._scores(*self._sums.of(places))
+
+    @cached_property
+    def _all(self) -> Scores:
+        return self._scores(*self._sums.all())
+
+    def _scores(self, positions: NDArray[np.int64], sums: Floats) -> Scores:
+        ids = positions if self._among is None else self._among[positions]
+        return Scores(ids, np.minimum(sums / self._own_score, 1.0))
 
 
 def _joined(parts: Sequence[Occurrences]) -> Occurrences:

@@ -235,7 +235,8 @@ def keyword_scores(
             found.append(fts.read_few(connection, tables_of(number), terms, among[low:high]))
         else:
             found.append(fts.read(connection, tables_of(number), terms))
-    return score(own_words, terms, found, among, context_weight=context_weight)
+    scores = score(own_words, terms, found, among, context_weight=context_weight)
+    return scores.passage_ids, scores.scores
 
 
 def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
