@@ -53,10 +53,9 @@ from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readi
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
-from mnemon_server.transport.interceptors.error_guard import ErrorGuard
 from mnemon_server.transport.interceptors.limiter import Limiter
+from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
-from mnemon_server.transport.interceptors.request_log import RequestLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
@@ -233,7 +232,7 @@ class GrpcServer:
         return 0.0 if self._address.is_local else DRAIN_S
 
     def _build(self) -> aio.Server:
-        server = aio.server(interceptors=self._interceptors(), options=server_options(self._settings))
+        server = aio.server(interceptors=[self._pipeline()], options=server_options(self._settings))
         services = cast("aio.Server", GenericServices(server))
         access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
         knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
@@ -271,18 +270,17 @@ class GrpcServer:
             self._info,
         )
 
-    def _interceptors(self) -> list[aio.ServerInterceptor]:
+    def _pipeline(self) -> Pipeline:
         settings = self._settings
-        return [
-            RequestLog(),
-            ErrorGuard(),
-            self._access,
-            Receiver(seconds=settings.request_timeout_s),
-            self._limiter,
-            self._streams,
-            DefaultDeadline(seconds=settings.default_deadline_s),
-            Codec(message_bytes_max=settings.max_message_mib << 20),
-        ]
+        steps = Steps(
+            access=self._access,
+            receiver=Receiver(seconds=settings.request_timeout_s),
+            limiter=self._limiter,
+            streams=self._streams,
+            deadline=DefaultDeadline(seconds=settings.default_deadline_s),
+            codec=Codec(message_bytes_max=settings.max_message_mib << 20),
+        )
+        return Pipeline(steps)
 
     def _has_reflection(self) -> bool:
         return self._address.is_local if self._settings.reflection is None else self._settings.reflection

@@ -1,14 +1,27 @@
 """Ends a call with the status of a failure."""
 
 import asyncio
+from traceback import clear_frames
 from typing import NoReturn
 
 from grpc import aio
 
+from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Context, current_call
 from mnemon_server.transport.status import Failure
 
 Trailers = tuple[tuple[str, str | bytes], ...]
+
+
+def failure_of(error: Exception) -> Failure:
+    """The failure that a handler's error is reported as. Frees what its frames hold.
+
+    What a client must not read stays in the log, under an incident id.
+    """
+    failure = report(error)
+    # One that was kept in a variable before it was raised is in a cycle with its frame and what that holds.
+    clear_frames(error.__traceback__)
+    return failure
 
 
 async def abort(context: Context, failure: Failure) -> NoReturn:

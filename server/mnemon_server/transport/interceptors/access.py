@@ -7,10 +7,10 @@ from typing import Any
 from mnemon_server.domain.access import Principal, Role
 from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
 from mnemon_server.services.access.keys import KeyRing
-from mnemon_server.transport.interceptors.base import Call, Context, Method, MethodInterceptor, Single, current_call
+from mnemon_server.transport.interceptors.base import Answer, Call, Context, Method, current_call
 
 
-class Access(MethodInterceptor):
+class Access:
     """Lets a call pass if its credential is valid and its role suffices; health and reflection are exempt.
 
     Without keys, everybody may do everything, and calls do not pass through here. Open streams end soon after their
@@ -18,35 +18,29 @@ class Access(MethodInterceptor):
     """
 
     def __init__(self, keys: KeyRing | None, roles: Mapping[str, Role]) -> None:
-        super().__init__()
         self._keys = keys
         self._roles = roles
         self._streams: dict[asyncio.Task[Any], Call] = {}
         if keys is not None:
             keys.listeners.append(self._end_invalid)
 
-    def wrap_single(self, method: Method, inner: Single) -> Single:
+    def checked(self, method: Method, inner: Answer) -> Answer:
         """Checks the caller first."""
         if self._keys is None or method.exempt:
             return inner
         keys = self._keys
         # Any caller may learn that a method does not exist.
         required = self._roles.get(method.path, Role.READER)
-        is_stream = method.handler.request_streaming or method.handler.response_streaming
 
         async def call(request: Any, context: Context) -> Any:
             record = current_call.get()
             record.principal = keys.authenticate(record.credential)
             _require(record.principal, required)
-            return await (self._stream(inner, request, context, record) if is_stream else inner(request, context))
+            return await (inner(request, context) if method.single else self._stream(inner, request, context, record))
 
         return call
 
-    def wrap_stream(self, method: Method, inner: Any) -> Single:
-        """The same; the stream is already written by a coroutine."""
-        return self.wrap_single(method, inner)
-
-    async def _stream(self, inner: Single, request: Any, context: Context, record: Call) -> Any:
+    async def _stream(self, inner: Answer, request: Any, context: Context, record: Call) -> Any:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a handler always runs in a task
         self._streams[task] = record

@@ -1,6 +1,7 @@
-"""What the interceptors share: each one wraps the behaviour of a method once, and no call pays for the wrapping."""
+"""What the steps around a method share: the call in progress, and the method."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -9,21 +10,24 @@ import grpc
 from grpc import aio
 
 from mnemon_server.domain.access import EVERYBODY, Principal
+from mnemon_server.services.shared.ids import new_id
 
 Context = aio.ServicerContext[Any, Any]
 Single = Callable[[Any, Context], Awaitable[Any]]
 """Takes a request, or an iterator of them, and returns one response."""
 Stream = Callable[[Any, Context], AsyncIterator[Any]]
 """Takes a request, or an iterator of them, and yields responses."""
+Answer = Callable[[Any, Context], Awaitable[Any]]
+"""Takes the bytes of a request, or an iterator of them; returns the bytes of one response, or writes a stream."""
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 
 REQUEST_ID_KEY = "x-request-id"
+CREDENTIAL_KEY, CREDENTIAL_SCHEME = "authorization", "bearer"
 
 # Probes and descriptions must answer when everything else is full.
 _HEALTH = "/grpc.health.v1."
 _EXEMPT = (_HEALTH, "/grpc.reflection.")
-# Unknown methods have a handler too, and their names are the client's.
-_METHODS_MAX = 1000
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class Call:
     awaits_request: bool = False
     """Its request has not arrived yet. Clients may drop such calls as often as they like: the log leaves them out."""
     request_bytes: int = 0
+    started: float = 0.0
+    """By `time.perf_counter`."""
 
     @property
     def holder(self) -> Hashable:
@@ -59,7 +65,7 @@ def request_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method being wrapped."""
+    """A method, with the handler of its servicer."""
 
     path: str
     handler: Any
@@ -74,46 +80,22 @@ class Method:
         """Whether its streams end by themselves at a shutdown, after a last message."""
         return self.path.startswith(_HEALTH)
 
+    @property
+    def single(self) -> bool:
+        """Whether it takes one request and returns one response."""
+        return not (self.handler.request_streaming or self.handler.response_streaming)
 
-class MethodInterceptor(aio.ServerInterceptor):
-    """Wraps handlers; subclasses say how for methods with one response and for those with a stream.
 
-    Every handler with a stream of responses is an async generator. StreamWriter turns it into a coroutine that writes,
-    and that is what the interceptors around StreamWriter see. Those around Receiver only see streams of requests.
-    """
-
-    def __init__(self) -> None:
-        self._handlers: dict[str, Any] = {}
-
-    async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The wrapped handler; None if the method does not exist."""
-        path = str(handler_call_details.method)
-        if (known := self._handlers.get(path)) is not None:
-            return known
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        wrapped = self._wrap(Method(path, handler))
-        if len(self._handlers) < _METHODS_MAX:
-            self._handlers[path] = wrapped
-        return wrapped
-
-    def wrap_single(self, method: Method, inner: Single) -> Single:
-        """The behaviour that replaces `inner`, which returns one response."""
-        return inner
-
-    def wrap_stream(self, method: Method, inner: Stream) -> Any:
-        """The behaviour that replaces `inner`, which yields responses."""
-        return inner
-
-    def _wrap(self, method: Method) -> Any:
-        match (method.handler.request_streaming, method.handler.response_streaming):
-            case (False, False):
-                behaviour: Any = {"unary_unary": self.wrap_single(method, method.handler.unary_unary)}
-            case (True, False):
-                behaviour = {"stream_unary": self.wrap_single(method, method.handler.stream_unary)}
-            case (False, True):
-                behaviour = {"unary_stream": self.wrap_stream(method, method.handler.unary_stream)}
-            case _:
-                behaviour = {"stream_stream": self.wrap_stream(method, method.handler.stream_stream)}
-        return method.handler._replace(**behaviour)
+def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
+    """A call with these headers. Its id is the client's `x-request-id` if it sends a sound one, otherwise a new one."""
+    call = Call("")
+    for key, value in headers:
+        if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
+            call.request_id = value
+        elif key == CREDENTIAL_KEY and isinstance(value, str):
+            scheme, _, credential = value.partition(" ")
+            if scheme.lower() == CREDENTIAL_SCHEME:
+                call.credential = credential.strip()
+    if not call.request_id:
+        call.request_id = new_id().replace("-", "")
+    return call

@@ -9,25 +9,24 @@ from google.protobuf.message import DecodeError, Message
 from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
-from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream, current_call
+from mnemon_server.transport.interceptors.base import Answer, Context, Method, Single, Stream, current_call
 
 Parse = Callable[[bytes], Any]
 Encoded: TypeAlias = Any
 """The bytes of an answer, sent as they are. Not `bytes`, since the generated base classes only know messages."""
 
 
-class Codec(MethodInterceptor):
-    """The innermost interceptor: handlers see messages, everything around them sees bytes.
+class Codec:
+    """The innermost step: handlers see messages, everything around them sees bytes.
 
     If the runtime did this, bytes that are not a message would end as UNKNOWN with the text of an exception, and an
     answer that is too large as an error without a reason.
     """
 
     def __init__(self, *, message_bytes_max: int) -> None:
-        super().__init__()
         self._message_bytes_max = message_bytes_max
 
-    def wrap_single(self, method: Method, inner: Single) -> Single:
+    def single(self, method: Method, inner: Single) -> Answer:
         """Reads the request, writes the response."""
         read, write = self._reader(method), self._writer(method)
 
@@ -36,7 +35,7 @@ class Codec(MethodInterceptor):
 
         return call
 
-    def wrap_stream(self, method: Method, inner: Stream) -> Stream:
+    def stream(self, method: Method, inner: Stream) -> Stream:
         """Reads the request, writes each response."""
         read, write = self._reader(method), self._writer(method)
 
@@ -45,9 +44,6 @@ class Codec(MethodInterceptor):
                 yield write(response)
 
         return call
-
-    def _wrap(self, method: Method) -> Any:
-        return super()._wrap(method)._replace(request_deserializer=None, response_serializer=None)
 
     def _reader(self, method: Method) -> Callable[[Any], Awaitable[Any]]:
         parse: Parse = method.handler.request_deserializer or bytes

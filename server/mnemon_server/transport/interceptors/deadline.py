@@ -2,27 +2,24 @@
 
 from typing import Any
 
-from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single
+from mnemon_server.transport.interceptors.base import Answer, Context
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
 
-class DefaultDeadline(MethodInterceptor):
+class DefaultDeadline:
     """Cancels a handler after the default time. With a client's deadline the runtime does that."""
 
     def __init__(self, *, seconds: float) -> None:
-        super().__init__()
         self._limit = TimeLimit(seconds)
+        self._late = f"the call took longer than {seconds:g} s; send a deadline if it needs more"
 
-    def wrap_single(self, method: Method, inner: Single) -> Single:
-        """Limits the time, except for streams of requests: a long upload is not a fault."""
-        if method.handler.request_streaming:
-            return inner
-        late = f"the call took longer than {self._limit.seconds:g} s; send a deadline if it needs more"
+    def limited(self, inner: Answer) -> Answer:
+        """Limits the time of a method."""
 
         async def call(request: Any, context: Context) -> Any:
             if context.time_remaining() is not None:
                 return await inner(request, context)
-            with self._limit.watch(late):
+            with self._limit.watch(self._late):
                 return await inner(request, context)
 
         return call

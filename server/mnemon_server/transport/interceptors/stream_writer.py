@@ -10,10 +10,10 @@ from mnemon_server.domain.errors import NotServingError
 from mnemon_server.transport.errors import SlowReaderError
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
-from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
+from mnemon_server.transport.interceptors.base import Answer, Context, Method, Stream
 
 
-class StreamWriter(MethodInterceptor):
+class StreamWriter:
     """Turns async generators into coroutines that write.
 
     A client that stops reading fills the windows of the transport. Then the write blocks, and without the timeout it
@@ -21,7 +21,6 @@ class StreamWriter(MethodInterceptor):
     """
 
     def __init__(self, *, write_timeout_s: float) -> None:
-        super().__init__()
         self._write_timeout_s = write_timeout_s
         self._open: set[asyncio.Task[Any]] = set()
         self._ending = False
@@ -41,7 +40,7 @@ class StreamWriter(MethodInterceptor):
         for task in self._open:
             task.cancel()
 
-    def wrap_stream(self, method: Method, inner: Stream) -> Single:
+    def answer(self, method: Method, inner: Stream) -> Answer:
         """Writes what the generator yields, and aborts by itself: a slot is free only once the status has been sent."""
 
         async def call(request: Any, context: Context) -> None:

@@ -1,0 +1,145 @@
+"""What happens around every method, in order: id, log line, guard; access; the request, a slot; deadline; messages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.transport.interceptors.abort import abort, failure_of
+from mnemon_server.transport.interceptors.access import Access
+from mnemon_server.transport.interceptors.base import (
+    Answer,
+    Context,
+    Continuation,
+    Method,
+    call_of,
+    current_call,
+)
+from mnemon_server.transport.interceptors.codec import Codec
+from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.limiter import Limiter
+from mnemon_server.transport.interceptors.receiver import Receiver
+from mnemon_server.transport.interceptors.request_log import MethodLog
+from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+
+Receive = Callable[[Context], Awaitable[bytes]]
+# Unknown methods have a handler too, and their names are the client's.
+_METHODS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps that share something among the calls of all methods."""
+
+    access: Access
+    receiver: Receiver
+    limiter: Limiter
+    streams: StreamWriter
+    deadline: DefaultDeadline
+    codec: Codec
+
+
+class Pipeline(aio.ServerInterceptor):
+    """Wraps the handler of each method once, and no call pays for the wrapping.
+
+    To the runtime, every method takes a stream of requests, and answers from a coroutine.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._handlers: dict[str, Any] = {}
+
+    async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The wrapped handler, which the runtime calls in the same task; None if the method does not exist."""
+        # The runtime makes the headers anew each time that it is asked for them, and here it has made them already.
+        current_call.set(call_of(handler_call_details.invocation_metadata))
+        path = str(handler_call_details.method)
+        if (known := self._handlers.get(path)) is not None:
+            return known
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        wrapped = self._wrap(Method(path, handler))
+        if len(self._handlers) < _METHODS_MAX:
+            self._handlers[path] = wrapped
+        return wrapped
+
+    def _wrap(self, method: Method) -> Any:
+        """The steps around a method, from the innermost to the outermost."""
+        steps = self._steps
+        receive = None if method.handler.request_streaming else steps.receiver.receive
+        answer = _received(self._answer(method), receive, steps.limiter.slots(method))
+        behaviour = _guarded(steps.access.checked(method, answer), MethodLog(method))
+        if method.handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(behaviour)
+        return grpc.stream_unary_rpc_method_handler(behaviour)
+
+    def _answer(self, method: Method) -> Answer:
+        """From bytes to bytes, or from bytes to a stream that is written."""
+        steps, handler = self._steps, method.handler
+        if handler.response_streaming:
+            stream = steps.codec.stream(method, handler.unary_stream or handler.stream_stream)
+            return steps.streams.answer(method, stream)
+        answer = steps.codec.single(method, handler.unary_unary or handler.stream_unary)
+        # A long upload is not a fault.
+        return answer if handler.request_streaming else steps.deadline.limited(answer)
+
+
+def _received(answer: Answer, receive: Receive | None, slots: SharedBudget | None) -> Answer:
+    """The answer to a request that has arrived, and has a slot until it is answered.
+
+    Args:
+        answer: answers the request, or an iterator of them.
+        receive: reads the request; None if there may be several, which `answer` reads.
+        slots: the limit of calls in progress; None: no limit.
+    """
+
+    async def call(requests: Any, context: Context) -> Any:
+        request = requests if receive is None else await receive(context)
+        if slots is None:
+            return await answer(request, context)
+        holder = current_call.get().holder
+        slots.take(holder)
+        try:
+            return await answer(request, context)
+        finally:
+            slots.give_back(holder)
+
+    return call
+
+
+def _guarded(answer: Answer, log: MethodLog) -> Answer:
+    """The answer, or the status of its error; and the line of the call."""
+
+    async def call(requests: Any, context: Context) -> Any:
+        record, code = log.begin(context), "UNKNOWN"
+        try:
+            try:
+                response = await answer(requests, context)
+            except (aio.AbortError, asyncio.CancelledError):
+                # Already a status, or no one waits for one. Swallowing a cancellation would leak the call's memory.
+                raise
+            except Exception as error:  # noqa: BLE001 - this is the one place that catches everything
+                failure = failure_of(error)
+            else:
+                code = "OK"
+                return response
+            await abort(context, failure)
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
+        except aio.AbortError:
+            code = _name(context.code())
+            raise
+        finally:
+            log.end(record, code)
+
+    return call
+
+
+def _name(code: Any) -> str:
+    return code.name if isinstance(code, grpc.StatusCode) else str(code)
