@@ -21,7 +21,9 @@ from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.ranking.stemming import PORTER_WORDS
 
+from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.record_changes import FIELDS, apply
 from tests.contract.sqlite_vaults import shape
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
@@ -189,7 +191,7 @@ def insert(connection: apsw.Connection, name: str, sequence: int, document: Docu
     passage = (sequence, sequence, 0, 0, len(document.content), unit_vector(sequence).tobytes())
     connection.execute(f"INSERT INTO {name}_passage VALUES (?, ?, ?, ?, ?, ?)", passage)
     if not document.hidden:
-        fts.insert(connection, fts.KeywordTables(name), {sequence: document.content})
+        fts.insert(connection, fts.KeywordTables(name, PORTER_WORDS), {sequence: document.content})
 
 
 @pytest.fixture
@@ -255,7 +257,9 @@ def test_a_file_of_format_2_gets_the_tables_of_a_new_one(tmp_path: Path) -> None
     write_format_2(tmp_path / "old")
     before = shape(tmp_path / "old")
     for name in ("old", "new"):
-        SQLiteVault(tmp_path / name, model_identity="test/1", dimension=DIMENSION).close()
+        vault = SQLiteVault(tmp_path / name, model_identity="test/1", dimension=DIMENSION)
+        wait_until_reindexed(tmp_path / name)
+        vault.close()
     old, new = shape(tmp_path / "old"), shape(tmp_path / "new")
     assert (before["version"], new["version"]) == (2, SCHEMA_VERSION)
     assert old == new

@@ -13,6 +13,7 @@ from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
+from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.sqlite_vaults import shape
 from tests.contract.test_sqlite_format_2 import write_format_2
 from tests.contract.timeline_suite import ALL, append, happening, told
@@ -89,10 +90,13 @@ def test_facts_and_decisions_work_beside_the_timeline(vault: SQLiteVault) -> Non
 def test_a_file_of_format_3_gets_the_tables_of_a_new_one(tmp_path: Path, folder: Path) -> None:
     before = shape(folder)
     for name in ("old", "new"):
-        open_vault(tmp_path / name).close()
+        vault = open_vault(tmp_path / name)
+        wait_until_reindexed(tmp_path / name)
+        vault.close()
     old, new = shape(tmp_path / "old"), shape(tmp_path / "new")
     assert (before["version"], new["version"]) == (3, SCHEMA_VERSION)
     assert old == new
     later = ("fact", "document_keyword", "document_next", "memory_keyword", "memory_next", "memory_unusual")
+    later += ("document_stemmed", "memory_stemmed", "keyword_reindexing")
     added = {name for name in new.keys() - before.keys() if not name.startswith(later) and "vector_block" not in name}
     assert added == TABLES

@@ -15,13 +15,14 @@ from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
+from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.sqlite_vaults import shape
 from tests.contract.test_sqlite_format_3 import open_vault, write_format_3
 from tests.contract.timeline_suite import ALL, append, happening, told
 from tests.contract.vault_suite import found_by_word, key, listed, unit_vector, write
 
 END = datetime(2026, 1, 1, tzinfo=UTC)
-TABLES = {"fact", "fact_deletion", "fact_metadata", "fact_passage", "fact_terms"}
+TABLES = {"fact", "fact_deletion", "fact_metadata", "fact_passage"}
 INDEXES = {
     "fact_agent",
     "fact_create_time",
@@ -99,7 +100,9 @@ def test_records_of_format_4_take_facts(vault: SQLiteVault, folder: Path) -> Non
 def test_a_file_of_format_4_gets_the_tables_of_a_new_one(tmp_path: Path, folder: Path) -> None:
     before = shape(folder)
     for name in ("old", "new"):
-        open_vault(tmp_path / name).close()
+        vault = open_vault(tmp_path / name)
+        wait_until_reindexed(tmp_path / name)
+        vault.close()
     old, new = shape(tmp_path / "old"), shape(tmp_path / "new")
     assert (before["version"], new["version"]) == (4, SCHEMA_VERSION)
     assert old == new
@@ -112,6 +115,10 @@ def test_a_file_of_format_4_gets_the_tables_of_a_new_one(tmp_path: Path, folder:
         "memory_keyword",
         "memory_next",
         "memory_unusual",
+        "document_stemmed",
+        "memory_stemmed",
+        "fact_stemmed",
+        "keyword_reindexing",
     )
     added = {name for name in new.keys() - before.keys() if not name.startswith(later) and "vector_block" not in name}
     assert added == TABLES | INDEXES

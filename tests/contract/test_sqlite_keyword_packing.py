@@ -17,13 +17,14 @@ from mnemon_server.engines.sqlite.keywords.packing import PackingRound
 from mnemon_server.engines.sqlite.upkeep import packing as upkeep_packing
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 from tests.contract.vault_suite import DIMENSION, write
 from tests.support.server import wait_until
 
 WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
 QUERIES = ("amber birter", "cednel dogrim elder missing", "what is the amter")
-TABLES = fts.KeywordTables("reference")
+TABLES = fts.KeywordTables("reference", STEMMED_WORDS)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +83,7 @@ def check_searches(records: RecordEngine, texts: dict[str, str]) -> None:
 def blocks(folder: Path, *, served: int = 1) -> int:
     connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
     [(count,)] = connection.execute(
-        "SELECT count(*) FROM document_keyword_block WHERE served = ?", (served,)
+        "SELECT count(*) FROM document_stemmed_keyword_block WHERE served = ?", (served,)
     ).fetchall()
     connection.close()
     return int(count)
@@ -154,7 +155,7 @@ def test_a_round_that_was_interrupted_leaves_nothing_behind(
 
 
 def run_round(vault: SQLiteVault, is_stopped: Callable[[], bool]) -> None:
-    PackingRound(vault._connections, vault.collection(DOCUMENTS)._tables.keywords, is_stopped).run()
+    PackingRound(vault._connections, vault.collection(DOCUMENTS)._tables.keywords.current, is_stopped).run()
 
 
 def test_words_that_were_packed_and_deleted_leave_the_files(tmp_path: Path, vault: SQLiteVault) -> None:
@@ -180,8 +181,8 @@ def test_damaged_packed_words_are_reported(tmp_path: Path, vault: SQLiteVault) -
     vault.close()
     assert problems(tmp_path / "d") == []
     connection = apsw.Connection(str(tmp_path / "d" / "records.db"))
-    connection.execute("UPDATE document_keyword SET passages = substr(passages, 5) WHERE word = 'amber'")
+    connection.execute("UPDATE document_stemmed_keyword SET passages = substr(passages, 5) WHERE word = 'amber'")
     connection.close()
     [problem] = problems(tmp_path / "d")
-    assert problem.startswith("document_keyword block")
+    assert problem.startswith("document_stemmed_keyword block")
     assert "1 of its words" in problem

@@ -21,7 +21,9 @@ from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.ranking.stemming import PORTER_WORDS
 
+from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.sqlite_vaults import shape
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.support.faulty_vfs import FaultyVFS
@@ -140,7 +142,7 @@ def insert_format_1(connection: apsw.Connection, position: int, document: Docume
         connection.execute(
             "INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", (passage_id, position, ordinal, start, end, vector)
         )
-        tables = fts.KeywordTables("passage")
+        tables = fts.KeywordTables("passage", PORTER_WORDS)
         fts.insert(connection, tables, {passage_id: document.content[start:end]})
 
 
@@ -208,7 +210,9 @@ def test_migrated_records_behave_like_new_ones(tmp_path: Path) -> None:
 
 def test_a_migrated_file_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
     write_format_1(tmp_path / "old")
-    open_vault(tmp_path / "old").close()
+    vault = open_vault(tmp_path / "old")
+    wait_until_reindexed(tmp_path / "old")
+    vault.close()
     open_vault(tmp_path / "new").close()
     old, new = shape(tmp_path / "old"), shape(tmp_path / "new")
     assert old == new

@@ -7,9 +7,10 @@ import apsw
 import numpy as np
 import pytest
 from mnemon_server.engines.sqlite.keywords import fts
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.keyword_context import Matches, SummedGains
 
-TABLES = fts.KeywordTables("note")
+TABLES = fts.KeywordTables("note", STEMMED_WORDS)
 FILLER = ["weather", "sunny", "morning", "walk", "coffee", "bread", "letter", "window", "garden", "music"]
 TALK_EVERY = 30
 QUERY = "which violin does anna play"

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT
-from mnemon_server.ranking.keywords import QUERY_TERMS_MAX, STOP_WORDS, analyze, query_terms
+from mnemon_server.ranking.analysis import STEMMED_WORDS
+from mnemon_server.ranking.keywords import QUERY_TERMS_MAX, analyze, query_terms
+from mnemon_server.ranking.languages import STOP_WORDS
 
-TABLES = fts.KeywordTables("note")
+TABLES = fts.KeywordTables("note", STEMMED_WORDS)
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]
 
 
@@ -238,14 +240,14 @@ def test_totals_of_many_passages_are_read_correctly(connection: apsw.Connection)
 
 @given(st.lists(st.lists(st.sampled_from([*WORDS, "Boats", "日本語", "l'été"]), max_size=300), max_size=12), st.data())
 def test_the_texts_of_some_passages_say_the_same_as_the_index(texts: list[list[str]], data: st.DataObject) -> None:
-    tables = fts.KeywordTables("part")
+    tables = fts.KeywordTables("part", STEMMED_WORDS)
     with closing(apsw.Connection(":memory:")) as connection:
         for statement in fts.create_with_texts(tables):
             connection.execute(statement)
         fts.insert(connection, tables, {3 * i: " ".join(words) for i, words in enumerate(texts)})
         some = data.draw(st.sets(st.sampled_from(range(3 * len(texts) + 3))))
         among = np.array(sorted(some), np.int64)
-        _, terms = fts.words_of_query(connection, "boat cedar 本語 été nothing")
+        terms = STEMMED_WORDS.query("boat cedar 本語 été nothing").terms
 
         few, whole = fts.read_few(connection, tables, terms, among), fts.read(connection, tables, terms)
 
@@ -256,12 +258,12 @@ def test_the_texts_of_some_passages_say_the_same_as_the_index(texts: list[list[s
 
 @pytest.mark.parametrize("count", [1, 2, 40])
 def test_the_file_holds_no_word_of_passages_that_were_removed_from_many(tmp_path: Path, count: int) -> None:
-    tables, file = fts.KeywordTables("part"), tmp_path / "words.db"
+    tables, file = fts.KeywordTables("part", STEMMED_WORDS), tmp_path / "words.db"
     with closing(apsw.Connection(str(file))) as connection:
         connection.pragma("secure_delete", True)
         for statement in fts.create_with_texts(tables):
             connection.execute(statement)
-        rare = [f"{hashlib.sha256(bytes([number])).hexdigest()[:12]}" for number in range(count)]
+        rare = [f"{hashlib.sha256(bytes([number])).hexdigest()[:11]}0" for number in range(count)]
         texts = {number: f"{WORDS[number % 10]} boat" for number in range(2_000)}
         for first in range(0, 2_000, 500):
             fts.insert(connection, tables, {number: texts[number] for number in range(first, first + 500)})

@@ -20,11 +20,11 @@ from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal
-from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
+from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking, KeywordReindexing
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
-from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.tables import collection_keywords
 from mnemon_server.engines.sqlite.transactions import Transactions
 from mnemon_server.engines.sqlite.upkeep.packing import Packing, PackingThread
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
@@ -95,10 +95,11 @@ class SQLiteVault:
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
         records = TimelineRecords(journal, self._connections)
-        indexes = [table.keywords for table in map(Tables, COLLECTIONS) if table.collection.words]
+        keywords = collection_keywords()
         packings: list[Packing] = [
-            *map(KeywordPacking, indexes),
+            *map(KeywordPacking, keywords),
             *(writing.vector_packing(dimension) for writing in mutations.values()),
+            *map(KeywordReindexing, keywords),
         ]
         self._packing = PackingThread(self._connections, packings)
         # Housekeeping comes first: it checks the model before any vectors are loaded.

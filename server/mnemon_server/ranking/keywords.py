@@ -1,7 +1,9 @@
-"""Splits texts into words for the keyword search of all engines: CJK bigrams, and stop words of queries."""
+"""Splits texts into words: CJK characters in pairs, and queries without the stop words of English."""
 
 import re
 import unicodedata
+
+from mnemon_server.ranking.languages import STOP_WORDS
 
 QUERY_TERMS_MAX = 256
 
@@ -11,16 +13,6 @@ HANGUL = "\uac00-\ud7a3"
 _CJK_RUN = re.compile(f"[{HAN}{KANA}{HANGUL}]+")
 _WIDTH_FORMS = re.compile("[\uff00-\uffef]+")
 _WORD = re.compile(r"[^\W_]+")
-
-_STOP_WORDS_TEXT = """
-    a about above after again all also am an and any are as at be because been before being below between both but by
-    can could d did do does doing down during each few for from further had has have having he her here hers herself
-    him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of off on once
-    only or other our ours ourselves out over own re s same she should so some such t than that the their theirs them
-    themselves then there these they this those through to too under until up ve very was we were what when where which
-    while who whom why will with would you your yours yourself yourselves
-"""
-STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
 
 
 def analyze(text: str) -> str:

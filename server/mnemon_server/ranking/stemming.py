@@ -1,34 +1,45 @@
-"""Normalises words for the keyword search of all engines: no case, no accents, reduced to their stems."""
+"""How the keyword indexes of older programs split texts: all words in the way of English, and CJK pairs."""
 
 import threading
+from collections import Counter
 from typing import cast
 
 import apsw
 
+from mnemon_server.ranking.analysis import QueryWords
 from mnemon_server.ranking.keywords import analyze, query_terms
 
 
-class Stemmer:
-    """SQLite's tokenizer without a database. Thread-safe."""
+class PorterWords:
+    """SQLite's tokenizer without a database; see Analysis."""
+
+    tokenizer = "porter unicode61 remove_diacritics 2"
 
     def __init__(self) -> None:
         self._connection = apsw.Connection(":memory:")
         self._tokenize = self._connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
         self._lock = threading.Lock()
 
-    def stems(self, text: str) -> list[str]:
-        """The stems of a text's words, in order."""
-        return self._stems(analyze(text))
+    def prepare(self, text: str) -> str:
+        """See Analysis."""
+        return analyze(text)
 
-    def query_stems(self, text: str) -> list[str]:
-        """The distinct stems of a query's words, in order. Stop words are left out unless the query has no other
-        words.
-        """
-        return list(dict.fromkeys(self._stems(" ".join(query_terms(text)))))
+    def terms(self, text: str) -> list[str]:
+        """See Analysis."""
+        return self.prepared_terms(analyze(text))
 
-    def _stems(self, text: str) -> list[str]:
+    def prepared_terms(self, prepared: str) -> list[str]:
+        """See Analysis."""
         with self._lock:
             words = self._tokenize(
-                text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+                prepared.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
             )
         return cast("list[str]", words)
+
+    def query(self, text: str) -> QueryWords:
+        """See Analysis."""
+        terms = dict.fromkeys(self.prepared_terms(" ".join(query_terms(text))))
+        return QueryWords(Counter(self.terms(text)), [(term,) for term in terms])
+
+
+PORTER_WORDS = PorterWords()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.collections import COLLECTIONS, DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
+from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC, Collection
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import values
 from mnemon_server.engines.sqlite.figure_repair import repair_figures
@@ -18,9 +18,10 @@ from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
     Tables,
+    collection_keywords,
     create_statements,
     document_indexes,
-    packed_keyword_statements,
+    keyword_statements,
     unusual_indexes,
     vector_block_statements,
 )
@@ -60,6 +61,12 @@ FROM document AS d CROSS JOIN json_each(d.metadata) AS j
 WHERE j.type = 'array' AND j.value = '[]'"""
 
 
+def _create_statements_2(collection: Collection) -> list[str]:
+    """The tables of a collection, with the keyword index that formats 2 to 11 had."""
+    former = Tables(collection).keywords.former.first
+    return [*create_statements(collection), *(fts.create_statements(former) if collection.words else ())]
+
+
 def set_epoch(connection: apsw.Connection) -> None:
     """Creates the secret to which the log's cursors are bound."""
     connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (os.urandom(EPOCH_BYTES),))
@@ -76,7 +83,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         "CREATE UNIQUE INDEX document_passage_position ON document_passage (position, ordinal)",
         "DROP TABLE passage_terms",
         "ALTER TABLE passage_fts RENAME TO document_fts",
-        fts.create_terms(Tables(DOCUMENTS).keywords.first),
+        fts.create_terms(Tables(DOCUMENTS).keywords.former.first),
         "ALTER TABLE deletion RENAME TO document_deletion",
         "ALTER TABLE index_position RENAME TO index_position_1",
         _INDEX_POSITION_2,
@@ -85,7 +92,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         # Empty lists had no row in the metadata index.
         _EMPTY_LISTS,
         "UPDATE meta SET key = 'document.sequence' WHERE key = 'sequence'",
-        *create_statements(MEMORIES),
+        *_create_statements_2(MEMORIES),
         _EVENT_2,
     ):
         connection.execute(statement)
@@ -97,7 +104,7 @@ def _to_format_3(connection: apsw.Connection) -> None:
     for statement in (
         "ALTER TABLE event ADD COLUMN details TEXT NOT NULL DEFAULT ''",
         values.CREATE_STATEMENT,
-        *(statement for collection in (SEMANTIC, DECISIONS, RULES) for statement in create_statements(collection)),
+        *(statement for collection in (SEMANTIC, DECISIONS, RULES) for statement in _create_statements_2(collection)),
     ):
         connection.execute(statement)
 
@@ -110,7 +117,7 @@ def _to_format_4(connection: apsw.Connection) -> None:
 
 def _to_format_5(connection: apsw.Connection) -> None:
     """Facts."""
-    for statement in create_statements(FACTS):
+    for statement in _create_statements_2(FACTS):
         connection.execute(statement)
 
 
@@ -121,8 +128,9 @@ def _to_format_7(connection: apsw.Connection) -> None:
 
 def _to_format_8(connection: apsw.Connection) -> None:
     """Adds what packs the keyword indexes. The tables of packed words have the form of format 10 at once."""
-    for statement in packed_keyword_statements():
-        connection.execute(statement)
+    for each in collection_keywords():
+        for statement in each.former.create_packed_statements():
+            connection.execute(statement)
 
 
 def _to_format_9(connection: apsw.Connection) -> None:
@@ -133,7 +141,7 @@ def _to_format_9(connection: apsw.Connection) -> None:
 
 def _to_format_10(connection: apsw.Connection) -> None:
     """Copies packed words from tables WITHOUT ROWID."""
-    for tables in (Tables(collection).keywords.blocks for collection in COLLECTIONS if collection.words):
+    for tables in (each.former.blocks for each in collection_keywords()):
         for statement in (
             f"ALTER TABLE {tables.words} RENAME TO {tables.words}_9",
             blocks.create_words(tables),
@@ -149,6 +157,14 @@ def _to_format_11(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
+def _to_format_12(connection: apsw.Connection) -> None:
+    """Adds keyword indexes of stems in every language, and has the passages re-indexed in the background."""
+    for statement in keyword_statements():
+        connection.execute(statement)
+    for each in collection_keywords():
+        each.start(connection)
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_2,
     _to_format_3,
@@ -161,5 +177,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_9,
     _to_format_10,
     _to_format_11,
+    _to_format_12,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -13,7 +13,7 @@ from mnemon_server.engines.sqlite.migrations import MIGRATIONS, set_epoch
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
     create_statements,
-    packed_keyword_statements,
+    keyword_statements,
     vector_block_statements,
 )
 
@@ -133,7 +133,7 @@ def _create(connection: apsw.Connection) -> None:
             *journal.CREATE_STATEMENTS,
             values.CREATE_STATEMENT,
             *TIMELINE_STATEMENTS,
-            *packed_keyword_statements(),
+            *keyword_statements(),
             *vector_block_statements(),
             *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
         ):

@@ -5,11 +5,13 @@ Names of tables and columns come from the constants in `domain/collections.py`, 
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields, UsualText
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
-from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
+from mnemon_server.engines.sqlite.keywords import collection as keywords
+from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
 
 BLOCK_ID_BITS = 7
 """The passages of a block of vectors differ in these bits of their ids."""
@@ -82,9 +84,9 @@ class Tables:
         return f"{self.collection.name}_related_number"
 
     @cached_property
-    def keywords(self) -> KeywordIndex:
+    def keywords(self) -> CollectionKeywords:
         """The keyword index."""
-        return KeywordIndex(self.collection.name)
+        return CollectionKeywords(self.documents, passages=self.passages)
 
     @cached_property
     def field_columns(self) -> tuple[str, ...]:
@@ -153,15 +155,19 @@ CREATE TABLE {tables.deletions} (
   sequence INTEGER PRIMARY KEY,
   id TEXT NOT NULL UNIQUE
 ) STRICT""",
-        *(tables.keywords.create_statements() if collection.words else ()),
         *(_related_statements(tables, collection.related) if collection.related else ()),
     ]
 
 
-def packed_keyword_statements() -> list[str]:
-    """The statements that create the tables for packing the keyword indexes of all collections, since format 8."""
-    indexes = (Tables(collection).keywords for collection in COLLECTIONS if collection.words)
-    return [statement for index in indexes for statement in index.create_packed_statements()]
+def collection_keywords() -> list[CollectionKeywords]:
+    """The keyword indexes of all collections that have one."""
+    return [Tables(collection).keywords for collection in COLLECTIONS if collection.words]
+
+
+def keyword_statements() -> list[str]:
+    """The statements that create the keyword indexes of all collections, since format 12."""
+    current = (each.current.create_statements() for each in collection_keywords())
+    return [keywords.CREATE_STATEMENT, *chain.from_iterable(current)]
 
 
 def vector_block_statements() -> list[str]:

@@ -17,7 +17,7 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.ranking.keywords import STOP_WORDS
+from mnemon_server.ranking.languages import STOP_WORDS
 from mnemon_server.services.conflicts.arbitration import source_priority
 from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
 from mnemon_server.services.conflicts.signals import direction, exceeds

@@ -9,7 +9,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mnemon_server.ranking.keywords import HAN, KANA, STOP_WORDS
+from mnemon_server.ranking.keywords import HAN, KANA
+from mnemon_server.ranking.languages import STOP_WORDS
 
 _FILLERS_TEXT = "a also an indeed quite really the very"
 _COMMON = STOP_WORDS | frozenset(_FILLERS_TEXT.split())

@@ -20,7 +20,7 @@ from mnemon_server.domain.memories import (
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.ranking.stemming import Stemmer
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.services.memories.checks import query_violations
 from mnemon_server.services.memories.filters import record_filter
 from mnemon_server.services.memories.stored_form import to_memory
@@ -42,7 +42,6 @@ class MemorySearch:
         self._confidence = confidence
         self._dimension = dimension
         self._clock = clock
-        self._stemmer = Stemmer()
 
     @timed_search
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
@@ -81,13 +80,15 @@ class MemorySearch:
     def _explainer(
         self, query: MemoryQuery, now: datetime, vector_weight: float
     ) -> Callable[[PassageHit, Memory], Explanation]:
-        terms = self._stemmer.query_stems(query.text)
+        words = STEMMED_WORDS.query(query.text).groups
 
         def explain(hit: PassageHit, memory: Memory) -> Explanation:
-            stems = set(self._stemmer.stems(memory.content)) if terms else set()
+            terms = set(STEMMED_WORDS.terms(memory.content)) if words else set()
             return Explanation(
                 parts=_parts(hit, vector_weight),
-                matched_terms=tuple(term for term in terms if term in stems),
+                matched_terms=tuple(
+                    held for variants in words if (held := next((each for each in variants if each in terms), None))
+                ),
                 confidence=self._confidence.explain(memory, now),
             )
 
@@ -96,7 +97,8 @@ class MemorySearch:
 
 def _explained(fits: Fits, query: MemoryQuery) -> Fits:
     """Adds to the size of each memory the largest size that its explanation can have."""
-    longest = len(query.text.encode()) + EXPLANATION_BYTES
+    # The groups of three into which words of some scripts are split overlap.
+    longest = len(query.text.encode()) * (1 if query.text.isascii() else 3) + EXPLANATION_BYTES
     return lambda memory_id, size: fits(memory_id, size + longest)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.ranking.keywords import STOP_WORDS
+from mnemon_server.ranking.languages import STOP_WORDS
 from mnemon_server.services.search.turns import Turn
 
 Floats = NDArray[np.float64]

@@ -85,6 +85,11 @@ CREATE TABLE {tables.blocks} (
     ]
 
 
+def drop_statements(tables: BlockTables) -> list[str]:
+    """The statements that remove the tables."""
+    return [f"DROP TABLE {tables.words}", f"DROP TABLE {tables.blocks}"]
+
+
 def create_words(tables: BlockTables) -> str:
     """The statement that creates the table of words. Rows and keys are in trees of their own: in a single one, SQLite
     reads each row to its end that it compares on its way to another one.
@@ -170,6 +175,11 @@ def serve(connection: apsw.Connection, tables: BlockTables) -> None:
     """Serves all blocks that have passages."""
     connection.execute(f"DELETE FROM {tables.blocks} WHERE passage_count = 0")
     connection.execute(f"UPDATE {tables.blocks} SET served = 1 WHERE served = 0")
+
+
+def some(connection: apsw.Connection, tables: BlockTables) -> list[int]:
+    """The first id of one block, served or not, if there is any."""
+    return [first for (first,) in fetch(connection, f"SELECT first FROM {tables.blocks} LIMIT 1")]
 
 
 def drop_block(connection: apsw.Connection, tables: BlockTables, first: int) -> None:

@@ -12,7 +12,7 @@ The form with texts stores them itself, and adds or removes many passages in one
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -32,26 +32,23 @@ from mnemon_server.engines.sqlite.keywords.scoring import (
     score,
 )
 from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.ranking.analysis import Analysis
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
-from mnemon_server.ranking.keywords import analyze, query_terms
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
 _REWRITTEN_PER_REMOVAL = 700
 """So many passages are rewritten in the time in which one is removed word by word."""
-_TOKENIZER = "porter unicode61 remove_diacritics 2"
-
-_BLANKED = bytes(byte if byte < 0x80 and chr(byte).isalnum() else ord(" ") for byte in range(256))
-"""Turns ASCII characters other than letters and digits into spaces."""
 
 
 class KeywordTables:
     """The table names of one keyword index, and its statements."""
 
-    def __init__(self, collection: str) -> None:
-        """`collection` is the name of a collection, a constant of the program."""
-        self.index = f"{collection}_fts"
-        self.terms = f"{collection}_terms"
+    def __init__(self, name: str, analysis: Analysis) -> None:
+        """`name` begins the names of the tables, a constant of the program."""
+        self.analysis = analysis
+        self.index = f"{name}_fts"
+        self.terms = f"{name}_terms"
         self.insert = f"INSERT INTO {self.index}(rowid, text) SELECT value ->> 0, value ->> 1 FROM json_each(?)"
         self.delete = f"INSERT INTO {self.index}({self.index}, rowid, text) VALUES('delete', ?, ?)"
         self.delete_many = f"DELETE FROM {self.index} WHERE rowid IN (SELECT value FROM carray(?))"
@@ -79,7 +76,7 @@ class KeywordTables:
 def create_statements(tables: KeywordTables) -> list[str]:
     """The statements that create the tables."""
     return [
-        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{_TOKENIZER}')",
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{tables.analysis.tokenizer}')",
         # Deletions take effect in the file at once, not with a later merge.
         f"INSERT INTO {tables.index}({tables.index}, rank) VALUES('secure-delete', 1)",
         create_terms(tables),
@@ -89,7 +86,7 @@ def create_statements(tables: KeywordTables) -> list[str]:
 def create_with_texts(tables: KeywordTables) -> list[str]:
     """The statements that create the tables of an index with texts."""
     return [
-        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, tokenize='{_TOKENIZER}')",
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, tokenize='{tables.analysis.tokenizer}')",
         create_terms(tables),
     ]
 
@@ -107,14 +104,13 @@ def create_terms(tables: KeywordTables) -> str:
 def insert(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
     """Adds passages."""
     # A single statement releases the interpreter lock for its whole duration.
-    words_of = tokenizer(connection)
-    rows = [_row(words_of, passage_id, text) for passage_id, text in texts.items()]
+    rows = [_row(tables, passage_id, text) for passage_id, text in texts.items()]
     connection.execute(tables.insert, (json.dumps(rows, ensure_ascii=False),))
 
 
 def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
     """Removes a passage. The text must be the one that was inserted; otherwise the index is damaged."""
-    connection.execute(tables.delete, _row(tokenizer(connection), passage_id, text))
+    connection.execute(tables.delete, _row(tables, passage_id, text))
 
 
 def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
@@ -216,21 +212,10 @@ def search_parts(
     """The passages that share a word with the query, and their scores; see `scoring.score`. The parts cover ranges of
     ids that do not overlap.
     """
-    own_words, terms = words_of_query(connection, query)
-    found = [read(connection, tables, terms) for tables in parts]
-    scores = score(own_words, terms, found, among, context_weight=context_weight)
+    words = parts[0].analysis.query(query)
+    found = [read(connection, tables, words.terms) for tables in parts]
+    scores = score(words, found, among, context_weight=context_weight)
     return scores.passage_ids, scores.scores
-
-
-def words_of_text(connection: apsw.Connection, text: str) -> list[str]:
-    """All words of a passage, in order."""
-    return tokenizer(connection)(analyze(text))
-
-
-def words_of_query(connection: apsw.Connection, query: str) -> tuple[Counter[str], list[str]]:
-    """How often a query contains each of its words, and the distinct ones to search for."""
-    words_of = tokenizer(connection)
-    return Counter(words_of(analyze(query))), list(dict.fromkeys(words_of(" ".join(query_terms(query)))))
 
 
 def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str]) -> Found:
@@ -249,10 +234,9 @@ def read_few(
     Splits the texts into words again, about 15 us for a passage, so its cost does not depend on the size of the index.
     """
     [(averages, listed)] = connection.execute(tables.read_few, (id_array(passage_ids),))
-    words_of = tokenizer(connection)
     of_terms: dict[str, list[int]] = {term: [] for term in terms}
     for row, text in json.loads(cast("str", listed)):
-        words = Counter(words_of(text))
+        words = Counter(tables.analysis.prepared_terms(text))
         base = row >> LENGTH_BITS << ID_SHIFT | row & ((1 << LENGTH_BITS) - 1)
         for term in words.keys() & of_terms.keys():
             of_terms[term].append(base | min(words[term], COUNT_MAX) << LENGTH_BITS)
@@ -277,11 +261,9 @@ def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]
     return found, numbers[starts]
 
 
-def _row(words_of: Callable[[str], list[str]], passage_id: int, text: str) -> tuple[int, str]:
-    analyzed = analyze(text)
-    # In ASCII, words are runs of letters and digits. Counting those takes half the time of the tokenizer.
-    count = len(text.encode().translate(_BLANKED).split()) if text.isascii() else len(words_of(analyzed))
-    return _row_id(passage_id, count), analyzed
+def _row(tables: KeywordTables, passage_id: int, text: str) -> tuple[int, str]:
+    prepared = tables.analysis.prepare(text)
+    return _row_id(passage_id, len(tables.analysis.prepared_terms(prepared))), prepared
 
 
 def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:
@@ -296,19 +278,6 @@ def _rows_among(connection: apsw.Connection, tables: KeywordTables, passage_ids:
 
 def _row_id(passage_id: int, length: int) -> int:
     return passage_id << LENGTH_BITS | length_code(length)
-
-
-def tokenizer(connection: apsw.Connection) -> Callable[[str], list[str]]:
-    """A function that splits a text into words."""
-    tokenize = connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
-
-    def words_of(text: str) -> list[str]:
-        words = tokenize(
-            text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
-        )
-        return cast("list[str]", words)
-
-    return words_of
 
 
 def parse_totals(averages: bytes) -> tuple[int, int]:

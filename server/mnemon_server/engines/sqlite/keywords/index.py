@@ -17,6 +17,7 @@ from mnemon_server.engines.sqlite.keywords.blocks import BlockTables
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.scoring import PassageIds, score
 from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.ranking.analysis import Analysis
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -35,12 +36,13 @@ class _Level(NamedTuple):
 class KeywordIndex:
     """The names of the tables, and what is done with them. Every method works within the caller's transaction."""
 
-    def __init__(self, collection: str) -> None:
-        """`collection` is the name of a collection, a constant of the program."""
-        self.first = KeywordTables(collection)
-        """The only table of vaults that were made by older programs."""
-        self.second = KeywordTables(f"{collection}_next")
-        self.blocks = BlockTables(collection)
+    def __init__(self, name: str, analysis: Analysis) -> None:
+        """`name` begins the names of the tables, a constant of the program."""
+        self._analysis = analysis
+        self.first = KeywordTables(name, analysis)
+        """The only table of vaults that were made by the oldest programs."""
+        self.second = KeywordTables(f"{name}_next", analysis)
+        self.blocks = BlockTables(name)
         self._levels = "SELECT " + ", ".join(
             f"(SELECT coalesce(max(id), -1) FROM {tables.index}_docsize),"
             f" (SELECT block FROM {tables.index}_data WHERE id = 1)"
@@ -48,12 +50,24 @@ class KeywordIndex:
         )
 
     def create_statements(self) -> list[str]:
-        """The statements that create the first table, which was once the whole index."""
-        return fts.create_statements(self.first)
+        """The statements that create all tables."""
+        return [*fts.create_statements(self.first), *self.create_packed_statements()]
 
     def create_packed_statements(self) -> list[str]:
-        """The statements that create everything else."""
+        """The statements that create all but the first table."""
         return [*fts.create_statements(self.second), *blocks.create_statements(self.blocks)]
+
+    def drop_statements(self) -> list[str]:
+        """The statements that remove all tables."""
+        return [
+            *fts.drop_statements(self.first),
+            *fts.drop_statements(self.second),
+            *blocks.drop_statements(self.blocks),
+        ]
+
+    def terms(self, text: str) -> list[str]:
+        """All terms of a passage, in order."""
+        return self._analysis.terms(text)
 
     def insert(self, connection: apsw.Connection, texts: Mapping[int, str]) -> None:
         """Adds passages, whose ids are greater than all before."""
@@ -66,7 +80,7 @@ class KeywordIndex:
             if len(fts.stored_ids(connection, tables, passage_id, passage_id)):
                 fts.delete(connection, tables, passage_id, text)
         # Also while its block is being filled from one of the tables.
-        blocks.remove(connection, self.blocks, passage_id, fts.words_of_text(connection, text))
+        blocks.remove(connection, self.blocks, passage_id, self.terms(text))
 
     def search(
         self,
@@ -77,12 +91,12 @@ class KeywordIndex:
         context_weight: float = CONTEXT_WEIGHT,
     ) -> KeywordScores:
         """The passages that share a word with the query, and their scores; see `scoring.score`."""
-        own_words, terms = fts.words_of_query(connection, query)
+        words = self._analysis.query(query)
         parts = [
-            blocks.read(connection, self.blocks, terms, json.dumps(terms, ensure_ascii=False)),
-            *(fts.read(connection, tables, terms) for tables in (self.first, self.second)),
+            blocks.read(connection, self.blocks, words.terms, json.dumps(words.terms, ensure_ascii=False)),
+            *(fts.read(connection, tables, words.terms) for tables in (self.first, self.second)),
         ]
-        return score(own_words, terms, parts, among, context_weight=context_weight)
+        return score(words, parts, among, context_weight=context_weight)
 
     def closed(self, connection: apsw.Connection) -> KeywordTables | None:
         """The full table, which takes no passages until it is packed and emptied; None if neither is full."""

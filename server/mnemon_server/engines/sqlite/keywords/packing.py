@@ -17,6 +17,7 @@ import numpy as np
 
 from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.keywords.blocks import BLOCK_IDS, Block
+from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS, PassageIds
@@ -32,10 +33,10 @@ Rows = Sequence[tuple[int, str, bytes]]
 
 
 class KeywordPacking:
-    """The packing of one keyword index; see upkeep.packing.Packing."""
+    """The packing of the keyword index of one collection; see upkeep.packing.Packing."""
 
-    def __init__(self, index: KeywordIndex) -> None:
-        self._index = index
+    def __init__(self, keywords: CollectionKeywords) -> None:
+        self._index = keywords.current
 
     def is_due(self, connection: apsw.Connection) -> bool:
         """Whether a table is full."""
@@ -45,6 +46,23 @@ class KeywordPacking:
         """Packs the full table."""
         while PackingRound(transactions, self._index, is_stopped).run():
             pass
+
+
+class KeywordReindexing:
+    """Re-indexes the passages of one collection that an older program indexed; see upkeep.packing.Packing."""
+
+    def __init__(self, keywords: CollectionKeywords) -> None:
+        self._keywords = keywords
+        self._packing = KeywordPacking(keywords)
+
+    def is_due(self, connection: apsw.Connection) -> bool:
+        """Whether there is a former index."""
+        return self._keywords.has_former(connection)
+
+    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+        """Re-indexes all passages, and packs the index on the way."""
+        while not is_stopped() and transactions.submit(self._keywords.step).result():
+            self._packing.pack(transactions, is_stopped)
 
 
 class PackingRound:

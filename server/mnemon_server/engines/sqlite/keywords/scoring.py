@@ -5,7 +5,6 @@ bits from high to low. So occurrences sort by passage, and the low bits look up 
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import KeywordScores, Scores
+from mnemon_server.ranking.analysis import QueryWords
 from mnemon_server.ranking.keyword_context import Matches, SummedGains
 
 LENGTH_BITS = 8
@@ -57,8 +57,7 @@ def length_code(length: int) -> int:
 
 
 def score(
-    own_words: Counter[str],
-    terms: Sequence[str],
+    words: QueryWords,
     parts: Sequence[Found],
     among: PassageIds | None,
     *,
@@ -71,13 +70,13 @@ def score(
     searched ones, see `keyword_context`.
 
     Args:
-        own_words: how often the query contains each of its words.
-        terms: the words to search for.
-        parts: what each part of the index contains of `terms`; no passage is in two of them.
+        words: the words of the query.
+        parts: what each part of the index contains of `words.terms`; no passage is in two of them.
         among: the passages to search.
         context_weight: the weight of words of adjacent passages.
     """
-    of_terms = [_joined(each) for each in zip(*(part.occurrences for part in parts), strict=True)]
+    of_variants = iter(_joined(each) for each in zip(*(part.occurrences for part in parts), strict=True))
+    of_terms = [_united([next(of_variants) for _ in group]) for group in words.groups]
     positions = [each >> ID_SHIFT for each in of_terms]
     if among is not None:
         kept = [_intersect(each, among) for each in positions]
@@ -91,10 +90,10 @@ def score(
     weights = _weights(np.array([len(each) for each in positions]), searched)
     saturated = _saturated(mean_length)
     gains = [weight * saturated[each & ((1 << ID_SHIFT) - 1)] for weight, each in zip(weights, of_terms, strict=True)]
-    code = length_code(own_words.total())
+    code = length_code(words.own.total())
     own_score = sum(
-        weight * saturated[min(own_words[term], COUNT_MAX) << LENGTH_BITS | code]
-        for weight, term in zip(weights, terms, strict=True)
+        weight * saturated[min(max(words.own[term] for term in group), COUNT_MAX) << LENGTH_BITS | code]
+        for weight, group in zip(weights, words.groups, strict=True)
     )
     matches = Matches(positions=positions, gains=gains, weights=weights, passage_count=searched)
     return _ScoredMatches(SummedGains(matches, context_weight), max(own_score, 1e-9), among)
@@ -138,6 +137,16 @@ def _joined(parts: Sequence[Occurrences]) -> Occurrences:
     """The occurrences of one word in all parts. Each part covers its own range of ids."""
     held = sorted((part for part in parts if len(part)), key=lambda part: int(part[0]))
     return np.concatenate(held) if held else np.empty(0, np.int64)
+
+
+def _united(variants: Sequence[Occurrences]) -> Occurrences:
+    """The occurrences of a word in all its variants. A passage that contains several counts the most frequent one."""
+    held = [each for each in variants if len(each)]
+    if len(held) < 2:
+        return held[0] if held else np.empty(0, np.int64)
+    found = np.sort(np.concatenate(held))
+    united: Occurrences = found[np.diff(found >> ID_SHIFT, append=-1) != 0]
+    return united
 
 
 def _intersect(passage_ids: PassageIds, among: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -26,8 +26,9 @@ from mnemon_server.domain.errors import ConfigurationError, MnemonError, Storage
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
-from mnemon_server.engines.sqlite.keywords import blocks, fts
+from mnemon_server.engines.sqlite.keywords import blocks
 from mnemon_server.engines.sqlite.keywords.blocks import Block
+from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
@@ -195,7 +196,7 @@ class RecordsVerifier:
         statement = f"SELECT id FROM {tables.passages} WHERE position = ?"
         ids = [row[0] for row in fetch(connection, statement, (position,))]
         if tables.collection.words and ids:
-            keywords = tables.keywords
+            keywords = tables.keywords.answering(connection)
             wanted_count = sum(not document.hidden and not keywords.is_packed(connection, each) for each in ids)
             if wanted_count != sum(keywords.unpacked_count(connection, each) for each in ids):
                 yield "the keyword index does not match its passages"
@@ -205,7 +206,8 @@ class RecordsVerifier:
         tables = table.tables
         statements = []
         if tables.collection.words:
-            for part in (tables.keywords.first, tables.keywords.second):
+            keywords = tables.keywords.answering(self._connection)
+            for part in (keywords.first, keywords.second):
                 index = f"{part.index}_docsize"
                 statements.append(
                     (index, f"SELECT id FROM {index} WHERE id >> 8 NOT IN (SELECT id FROM {tables.passages})")
@@ -223,28 +225,29 @@ class RecordsVerifier:
                 yield DamagedRow(name, "", _describe_error(error))
 
     def _blocks(self, tables: Tables) -> Iterator[Step]:
-        packed, after = tables.keywords.blocks, -1
+        after = -1
         while True:
             with self._snapshot():
                 try:
-                    block = blocks.next_served(self._connection, packed, after)
+                    keywords = tables.keywords.answering(self._connection)
+                    block = blocks.next_served(self._connection, keywords.blocks, after)
                 except _UNREADABLE:
                     return  # reported by SQLite's own check
                 if block is None:
                     return
-                yield Step(0, tuple(self._packed_words(tables, block)))
+                yield Step(0, tuple(self._packed_words(tables, keywords, block)))
             after = block.first
 
-    def _packed_words(self, tables: Tables, block: Block) -> Iterator[DamagedRow]:
+    def _packed_words(self, tables: Tables, keywords: KeywordIndex, block: Block) -> Iterator[DamagedRow]:
         """Compares the words of a block with the texts of its passages. A block is read as a whole, in seconds."""
         statement = (
             f"SELECT p.id, d.content, p.start, p.stop FROM {tables.passages} AS p JOIN {tables.documents} AS d"
             " ON d.position = p.position WHERE p.id >= ? AND p.id < ? AND d.hidden = 0 ORDER BY p.id"
         )
-        packed = tables.keywords.blocks
+        packed = keywords.blocks
         try:
             texts = fetch(self._connection, statement, (block.first, block.stop))
-            words = {row[0]: fts.words_of_text(self._connection, row[1][row[2] : row[3]]) for row in texts}
+            words = {row[0]: keywords.terms(row[1][row[2] : row[3]]) for row in texts}
             wanted = blocks.pack_texts(block.first, words)
             found = blocks.words_of_block(self._connection, packed, block.first)
             if wanted != found:

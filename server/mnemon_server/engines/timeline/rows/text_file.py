@@ -24,6 +24,7 @@ from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
+from mnemon_server.ranking.stemming import PORTER_WORDS
 
 FORMAT = 1
 FILE_NAME = "text.db"
@@ -56,6 +57,7 @@ CREATE TABLE vector (
   vector BLOB NOT NULL
 ) STRICT;
 """
+_ANALYSIS = PORTER_WORDS
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -212,7 +214,7 @@ class TextFile:
 
 def tables_of(number: int) -> KeywordTables:
     """The table names of a part."""
-    return KeywordTables(f"part_{number}")
+    return KeywordTables(f"part_{number}", _ANALYSIS)
 
 
 def read_progress(connection: apsw.Connection) -> Progress:
@@ -225,17 +227,17 @@ def keyword_scores(
     connection: apsw.Connection, query: str, among: Sequences, *, context_weight: float = CONTEXT_WEIGHT
 ) -> tuple[Sequences, Floats]:
     """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query."""
-    own_words, terms = fts.words_of_query(connection, query)
+    words = _ANALYSIS.query(query)
     found: list[Found] = []
     for (number,) in fetch(connection, "SELECT number FROM part ORDER BY number"):
         low, high = among.searchsorted((number * PART_SEQUENCES, (number + 1) * PART_SEQUENCES)).tolist()
         if low == high:
             continue
         if high - low <= _FEW:
-            found.append(fts.read_few(connection, tables_of(number), terms, among[low:high]))
+            found.append(fts.read_few(connection, tables_of(number), words.terms, among[low:high]))
         else:
-            found.append(fts.read(connection, tables_of(number), terms))
-    scores = score(own_words, terms, found, among, context_weight=context_weight)
+            found.append(fts.read(connection, tables_of(number), words.terms))
+    scores = score(words, found, among, context_weight=context_weight)
     return scores.passage_ids, scores.scores
 
 

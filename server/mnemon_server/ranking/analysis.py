@@ -1,0 +1,229 @@
+"""Splits texts into terms for the keyword search of all engines, in every language.
+
+A word becomes its stem in the language of its text: "Häuser" and "Haus" are one term. Terms have neither case nor
+accents. Runs of scripts that do not separate words become overlapping groups of characters.
+
+A query does not show its language as well as a text does. So a word of a query has variants, the stems in every
+language in which it may be. A passage with any of them contains the word.
+"""
+
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import Stemmer
+
+from mnemon_server.ranking import languages
+from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, QUERY_TERMS_MAX
+from mnemon_server.ranking.languages import ENGLISH, TURKISH, VIETNAMESE
+
+_MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
+"""Vowel signs and accents belong to their word, but `\\w` does not match them."""
+
+_CJK = HAN + KANA + HANGUL
+_SYLLABIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
+"""Thai, Lao, Burmese and Khmer. Their letters are parts of a syllable, so three of them say as much as two of CJK."""
+_WORD = re.compile(rf"[{_CJK}]+|[{_SYLLABIC}]+|(?:(?![{_CJK}{_SYLLABIC}])[^\W_]|[{_MARKS}])+")
+_ASCII_WORD = re.compile("[a-z0-9]+")
+_CLUSTER = re.compile(rf".[{_MARKS}]*")
+_SCRIPT_OF_GRAMS = re.compile(rf"([{_CJK}])|[{_SYLLABIC}]")
+
+_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0640]+")
+_LETTERS = str.maketrans(
+    {"ß": "ss", "ø": "o", "đ": "d", "ð": "d", "ł": "l", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ħ": "h"}
+)
+_COMPOUNDING = frozenset({"danish", "dutch", "finnish", "german", "hungarian", "norwegian", "swedish"})
+"""Languages that write compounds as one word. Its last part is the subject: "Krankenhaus" is a "Haus"."""
+_PART_LETTERS = 4
+_FEW_WORDS = 3
+_WORD_LENGTH_MAX = 64
+"""Longer words are no words of a language: they are neither stemmed nor kept."""
+_KEPT_WORDS = 1 << 15
+
+
+@dataclass(frozen=True)
+class QueryWords:
+    """What a query asks for."""
+
+    own: Counter[str]
+    """How often the query's own text, if it were stored, would contain each term."""
+    groups: Sequence[tuple[str, ...]]
+    """For each distinct word, its variants. No term is in two groups."""
+
+    @cached_property
+    def terms(self) -> Sequence[str]:
+        """The terms of all groups."""
+        return [term for group in self.groups for term in group]
+
+
+class Analysis(Protocol):
+    """How an index splits texts into terms. Thread-safe."""
+
+    tokenizer: str
+    """The FTS5 tokenizer that splits a prepared text into its terms."""
+
+    def prepare(self, text: str) -> str:
+        """The text as an FTS5 table takes it."""
+
+    def terms(self, text: str) -> list[str]:
+        """All terms of a text, in order."""
+
+    def prepared_terms(self, prepared: str) -> list[str]:
+        """All terms of a prepared text, in order."""
+
+    def query(self, text: str) -> QueryWords:
+        """The words of a query, at most 256."""
+
+
+class StemmedWords:
+    """Words as stems, by the language of their text; see Analysis.
+
+    An index that was filled by a different version of it must be rebuilt, because its entries could not be deleted.
+    """
+
+    tokenizer = "ascii"
+
+    def __init__(self) -> None:
+        self._stemmers = {language: _Stems(language) for language in (*languages.LATIN, *languages.OTHERS)}
+
+    def prepare(self, text: str) -> str:
+        """See Analysis."""
+        words = split(text)
+        language = languages.of_text(words)
+        words, latin = _in_language(text, words, language), self._stemmers[language]
+        if text.isascii():
+            return " ".join(map(latin.__getitem__, words))
+        return " ".join([self._prepared(word, latin) for word in words])
+
+    def terms(self, text: str) -> list[str]:
+        """See Analysis."""
+        return self.prepared_terms(self.prepare(text))
+
+    def prepared_terms(self, prepared: str) -> list[str]:
+        """See Analysis."""
+        return prepared.split()
+
+    def query(self, text: str) -> QueryWords:
+        """See Analysis. Stop words are left out unless the query has no other words."""
+        words = split(text)
+        latin = languages.of_query(words)
+        words = _in_language(text, words, latin[0])
+        distinct = dict.fromkeys(words)
+        telling = [word for word in distinct if not _is_stop_word(word, latin, len(distinct))] or list(distinct)
+        groups = _merged(group for word in telling for group in self._groups(word, latin))
+        return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX])
+
+    def _prepared(self, word: str, latin: "_Stems") -> str:
+        if size := _gram_size(word):
+            # The smaller groups are for words that are shorter than a group.
+            return " ".join(dict.fromkeys((*_grams(word, size), *_grams(word, size - 1))))
+        return self._stems(word, latin)[word]
+
+    def _groups(self, word: str, latin: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        if size := _gram_size(word):
+            yield from ((gram,) for gram in _grams(word, size))
+            return
+        stems = [self._stems(word, self._stemmers[language])[word].split(" ") for language in latin]
+        # What follows in the list are parts of a compound, which a query for the whole does not ask for.
+        yield tuple(dict.fromkeys(found[0] for found in stems))
+        if latin[0] == VIETNAMESE and len(stems[0]) > 1:
+            yield (stems[0][1],)
+
+    def _stems(self, word: str, latin: "_Stems") -> "_Stems":
+        script = None if word.isascii() else languages.of_script(word)
+        return self._stemmers[script] if script else latin
+
+
+class _Stems(dict[str, str]):
+    """The terms of each word of a language, separated by spaces, computed when they are first needed."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+        name = "porter" if language == ENGLISH else language
+        self._stemmer = None if language == VIETNAMESE else Stemmer.Stemmer(name, 0)
+        self._lock = threading.Lock()
+
+    def __missing__(self, word: str) -> str:
+        if len(word) > _WORD_LENGTH_MAX:
+            return _folded(word)
+        terms = " ".join(self._terms(word))
+        if len(self) >= _KEPT_WORDS:
+            self.clear()
+        self[word] = terms
+        return terms
+
+    def _terms(self, word: str) -> Iterator[str]:
+        if self._stemmer is None:
+            yield _folded(word)
+            if word != _folded(word):
+                # The accents tell words apart, but many people leave them out.
+                yield word
+            return
+        with self._lock:  # a stemmer is for one thread at a time
+            stem = _folded(self._stemmer.stemWord(word)) or word
+        yield stem
+        if self._language in _COMPOUNDING and stem.isalpha():
+            yield from (stem[start:] for start in range(_PART_LETTERS, len(stem) - _PART_LETTERS + 1))
+
+
+def split(text: str) -> list[str]:
+    """The words of a text, in order and in lower case; runs of scripts that do not separate words stay whole."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    return _WORD.findall(unicodedata.normalize("NFKC", text.replace("İ", "i")).lower())
+
+
+def _in_language(text: str, words: list[str], language: str) -> list[str]:
+    """The words again, if the language has another lower case."""
+    return split(text.replace("I", "ı")) if language == TURKISH and "I" in text else words
+
+
+def _folded(word: str) -> str:
+    """The word without accents. Letters that only look like accented ones become the usual replacement."""
+    if word.isascii():
+        return word
+    return _ACCENTS.sub("", unicodedata.normalize("NFKD", word)).translate(_LETTERS)
+
+
+def _gram_size(word: str) -> int:
+    """How many characters a group has; 0 for words of scripts that separate them."""
+    found = None if word[0] < "\u0e01" else _SCRIPT_OF_GRAMS.match(word)
+    if found is None:
+        return 0
+    return 2 if found[1] else 3
+
+
+def _grams(run: str, size: int) -> list[str]:
+    """Overlapping groups of characters, or the whole run if it is shorter."""
+    characters = _CLUSTER.findall(run)
+    return ["".join(characters[i : i + size]) for i in range(len(characters) - size + 1)] or [run]
+
+
+def _is_stop_word(word: str, latin: Sequence[str], word_count: int) -> bool:
+    """Whether a word of a query says nothing. In a few words, one that is frequent in a language may also be a name."""
+    if word in languages.STOP_WORDS and ENGLISH in latin:
+        return True
+    script = None if word.isascii() else languages.of_script(word)
+    return word_count > _FEW_WORDS and any(
+        word in languages.stop_words(language) for language in ([script] if script else latin)
+    )
+
+
+def _merged(groups: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Groups that share a term become one."""
+    merged: dict[str, list[str]] = {}
+    for group in groups:
+        known = next((merged[term] for term in group if term in merged), [])
+        for term in group:
+            if merged.setdefault(term, known) is known and term not in known:
+                known.append(term)
+    return list(dict.fromkeys(tuple(group) for group in merged.values()))
+
+
+STEMMED_WORDS = StemmedWords()
+"""The analysis of all indexes that are filled by this program."""

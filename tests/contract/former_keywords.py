@@ -1,0 +1,69 @@
+"""Keyword indexes as programs of format 11 and before filled them."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+from mnemon_server.engines.sqlite.keywords.packing import PackingRound
+from mnemon_server.engines.sqlite.tables import collection_keywords
+
+from tests.support.server import wait_until
+
+T = TypeVar("T")
+
+
+def write_format_11(folder: Path) -> None:
+    """Gives the closed vault of this program the tables of that format, with the same passages, packed if they are many
+    enough.
+    """
+    connection = apsw.Connection(str(folder / "records.db"))
+    for each in collection_keywords():
+        name = each.former.first.index.removesuffix("_fts")
+        with connection:
+            for statement in (*each.current.drop_statements(), *each.former.create_statements()):
+                connection.execute(statement)
+            stored = connection.execute(
+                f"SELECT p.id, substr(d.content, p.start + 1, p.stop - p.start) FROM {name}_passage AS p"
+                f" JOIN {name} AS d USING (position) WHERE d.hidden = 0 ORDER BY p.id"
+            ).fetchall()
+        for passage_id, text in stored:
+            with connection:
+                each.former.insert(connection, {int(str(passage_id)): str(text)})
+            while PackingRound(_Transactions(connection), each.former, lambda: False).run():
+                pass
+    with connection:
+        connection.execute("DROP TABLE keyword_reindexing")
+        connection.pragma("user_version", 11)
+    connection.close()
+
+
+def is_reindexed(folder: Path) -> bool:
+    """Whether no collection has a former index any more."""
+    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(5_000)
+    [(count,)] = connection.execute("SELECT count(*) FROM keyword_reindexing").fetchall()
+    connection.close()
+    return count == 0
+
+
+def wait_until_reindexed(folder: Path) -> None:
+    """Waits until an open vault has only current indexes."""
+    wait_until(lambda: is_reindexed(folder))
+
+
+class _Transactions:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def lend(self) -> Iterator[apsw.Connection]:
+        yield self._connection
+
+    def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
+        done: Future[T] = Future()
+        with self._connection:
+            done.set_result(operation(self._connection))
+        return done
