@@ -1,15 +1,20 @@
 """From one embedding model to another: refused with advice, then done with `mnemon-server reembed`."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
+import mnemon
 import pytest
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.knowledge_store import ConfiguredStore
 
 from tests.contract.knowledge_store import PETS, fill, ids, until_healthy
+from tests.support.server import whole_server
+from tests.support.tiny_models import write_model
 
 DEFAULT_MODEL = Settings().embedding_model
 
@@ -42,6 +47,33 @@ async def test_documents_move_to_another_model_and_their_index_with_them(tmp_pat
         document = await moved.get_by_id("cats")
         assert document is not None
         assert document.revision == 1
+
+
+async def test_a_running_server_is_left_alone_and_the_command_says_what_to_do(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as server, mnemon.AsyncClient(str(server.server.address)) as client:
+        await client.documents.put("a", "the cat")
+        refused = await asyncio.to_thread(reembed, tmp_path, str(write_model(tmp_path / "tiny")))
+        assert refused.returncode == 1
+        assert (
+            f"a server uses the data folder '{tmp_path}', and nothing has changed: stop the server, run this command "
+            f"again, and then start the server with the embedding model {tmp_path}/tiny\n"
+        ) in refused.stderr
+        await client.documents.put("b", "the fish")
+        assert len((await client.documents.search("the cat", mode="vector")).results) == 2
+
+
+def test_no_vault_changes_while_a_server_uses_another_one(tmp_path: Path) -> None:
+    for tenant in ("default", "other"):
+        folder = tmp_path / "tenants" / tenant
+        SQLiteVault(folder, model_identity="old", dimension=8).close()
+    opened = SQLiteVault(folder, model_identity="old", dimension=8)
+    refused = reembed(tmp_path, "hashing")
+    opened.close()
+    assert "a server uses the data folder" in refused.stderr
+    for tenant in ("default", "other"):
+        SQLiteVault(tmp_path / "tenants" / tenant, model_identity="old", dimension=8).close()
+    done = reembed(tmp_path, "hashing")
+    assert (done.returncode, done.stdout) == (0, "0 documents have new vectors\n"), done.stderr
 
 
 def test_a_folder_without_records_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mnemon_server.domain.collections import SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.base import Embedder
+from mnemon_server.engines.folder import FolderInUseError
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.services.semantic.vectors import mean_vector
@@ -24,7 +25,7 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
     since other programs may use it: configure a new collection name for the new model.
 
     Yields:
-        The number of finished documents, and the total of the tenants that were begun.
+        The number of finished documents, and the total.
 
     Raises:
         ConfigurationError: nothing is stored, or a server uses the folder.
@@ -38,12 +39,31 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
             passages = _passages(embedder, documents)
             return _one_each(documents, passages) if collection is SEMANTIC else passages
 
-        finished = 0
-        for tenant in stored_tenants(settings):
-            total = 0
-            for done, total in reembed(vault_folder(settings, tenant), embedder.model.identity, embed):
-                yield finished + done, finished + total
-            finished += total
+        with contextlib.ExitStack() as stack:
+            # All folders are locked before anything changes: a server must not find some vaults changed, and some not.
+            vaults = [
+                stack.enter_context(
+                    contextlib.closing(reembed(vault_folder(settings, tenant), embedder.model.identity, embed))
+                )
+                for tenant in stored_tenants(settings)
+            ]
+            totals = [_begin(vault, settings) for vault in vaults]
+            finished = 0
+            for vault, count in zip(vaults, totals, strict=True):
+                for done, _ in vault:
+                    yield finished + done, sum(totals)
+                finished += count
+
+
+def _begin(vault: Iterator[tuple[int, int]], settings: Settings) -> int:
+    """Locks a vault's folder, and returns the number of its documents."""
+    try:
+        return next(vault)[1]
+    except FolderInUseError as error:
+        raise ConfigurationError(
+            f"a server uses the data folder {str(settings.data_dir)!r}, and nothing has changed: stop the server, run "
+            f"this command again, and then start the server with the embedding model {settings.embedding_model}"
+        ) from error
 
 
 def _one_each(documents: Sequence[Document], passages: Sequence[Sequence[PassageInput]]) -> list[list[PassageInput]]:

@@ -10,6 +10,10 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.private import create_folder, tighten
 
 
+class FolderInUseError(ConfigurationError):
+    """Another process has locked the folder."""
+
+
 class FolderLock:
     """Locks a folder for this process. Creates the folder if needed, readable by its owner only.
 
@@ -20,7 +24,8 @@ class FolderLock:
         """Locks the folder.
 
         Raises:
-            ConfigurationError: another process has locked it, or it is not writable.
+            FolderInUseError: another process has locked it.
+            ConfigurationError: it is not writable.
         """
         try:
             create_folder(folder)
@@ -32,7 +37,7 @@ class FolderLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
-            raise ConfigurationError(
+            raise FolderInUseError(
                 f"the data folder {str(folder)!r} is in use by another process; stop it, or set another data_dir"
             ) from error
         os.ftruncate(self._descriptor, 0)

@@ -1,6 +1,6 @@
 """Replaces all vectors by those of another embedding model, while no server uses the folder."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -19,7 +19,7 @@ BATCH_DOCUMENTS = 64
 Embed = Callable[[Collection, Sequence[Document]], Sequence[Sequence[PassageInput]]]
 
 
-def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
+def reembed(folder: Path, model_identity: str, embed: Embed) -> Generator[tuple[int, int]]:
     """Embeds all documents anew in one transaction, so an interruption leaves everything unchanged.
 
     Args:
@@ -29,10 +29,12 @@ def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[i
             passages.
 
     Yields:
-        The number of finished documents, and the total. In the last pair, which follows the commit, both are equal.
+        The number of finished documents, and the total. The first pair comes before anything is embedded, once the
+        folder is locked. In the last pair, which follows the commit, both are equal.
 
     Raises:
-        ConfigurationError: there are no records, another process has locked them, or their format is not known.
+        FolderInUseError: another process has locked the folder.
+        ConfigurationError: there are no records, or their format is not known.
     """
     path = folder / "records.db"
     if not path.exists():
@@ -51,6 +53,7 @@ def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iter
     stats = [changes.stats(connection, table.tables) for table in tables]
     done, total = 0, sum(each.document_count for each in stats)
     sequence = max(each.sequence for each in stats)
+    yield 0, total
     with connection:
         for table in tables:
             for changed in _collection(connection, table, embed, sequence):
