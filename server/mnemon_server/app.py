@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
+from mnemon_server.assembly.judge import open_judge
 from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
@@ -93,6 +94,7 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
     async with AsyncExitStack() as stack:
         # Before the model is loaded, so that invalid tools are reported at once.
         registry = await stack.enter_async_context(open_registry(settings))
+        judge = await stack.enter_async_context(open_judge(settings, report))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
         batcher = EmbeddingBatcher(
@@ -104,7 +106,7 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher, registry)
+            return await open_vault_of(settings, tenant, batcher, registry, judge)
 
         # A vault in memory would lose its data if it were closed when idle.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

@@ -102,8 +102,13 @@ def _detection(trials: Sequence[Trial], chosen: Thresholds) -> Table:
         [
             [name, *_per_half(trials, lambda half, config=config: detection_answers(half, config))]
             for name, config in configs.items()
-        ],
+        ]
+        + [["a judge that is always right", *_per_half(trials, _judged)]],
     )
+
+
+def _judged(trials: Sequence[Trial]) -> Answers:
+    return Answers.of((trial.is_found_by_perfect_judge, trial.pair.agree_or_clash) for trial in trials)
 
 
 def _kinds(trials: Sequence[Trial]) -> Table:

@@ -19,7 +19,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.merging import merge
-from mnemon_server.services.conflicts.signals import Comparison, compare, signals_of
+from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, Comparison, compare, signals_of
 from mnemon_server.services.semantic.terms import content_hash
 
 from tests.bench.classification import Answers
@@ -44,6 +44,13 @@ class Trial:
     def fires(self, config: DetectionConfig) -> bool:
         """Whether there is a conflict."""
         return bool(signals_of(self.comparison, config))
+
+    @property
+    def is_found_by_perfect_judge(self) -> bool:
+        """Whether a judge that is always right finds a conflict: it is asked only about what the index proposes."""
+        similarity = self.comparison.similarity
+        asked = similarity is not None and similarity > RELATION_SIMILARITY_MIN and self.comparison.relation is not None
+        return asked and self.pair.agree_or_clash
 
     @property
     def has_right_relation(self) -> bool:

@@ -25,6 +25,7 @@ from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.store import ArchiveStore
 from mnemon_server.services.bridge.bridge import Bridge
+from mnemon_server.services.conflicts.judging import Advisor
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.facts.store import FactStore
@@ -73,12 +74,14 @@ def open_memories(settings: Settings, tenant: str, vault: Vault, batcher: Embedd
     )
 
 
-def open_semantic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, rules: RuleStore) -> SemanticStore:
+def open_semantic(
+    settings: Settings, vault: Vault, batcher: EmbeddingBatcher, rules: RuleStore, advisor: Advisor | None
+) -> SemanticStore:
     """Opens the semantic memory service."""
     return SemanticStore(
         vault,
         batcher,
-        resolver=ConflictResolver(rules),
+        resolver=ConflictResolver(rules, advisor),
         settings=semantic_settings(settings),
         search=search_settings(settings, batcher.coverage),
     )

@@ -17,7 +17,9 @@ from mnemon_server.assembly.stores import (
 from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
 from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.facts.expiry import FactExpiry
 from mnemon_server.services.rules.files import apply_rules_file
@@ -35,7 +37,7 @@ WARM_WAIT_S = 0.5
 
 
 async def open_vault_of(
-    settings: Settings, tenant: str, batcher: EmbeddingBatcher, registry: ToolRegistry
+    settings: Settings, tenant: str, batcher: EmbeddingBatcher, registry: ToolRegistry, judge: JudgeDesk | None
 ) -> OpenVault:
     """Opens the tenant's vault with its services.
 
@@ -60,17 +62,18 @@ async def open_vault_of(
         stack.push_async_callback(rules.aclose)
         if settings.rules_file is not None:
             await apply_rules_file(rules, settings.rules_file)
-        conflicts = ConflictStore(vault, batcher, rules=rules)
+        offload = Offload(READER_THREADS, "event-reader")
+        stack.push_async_callback(asyncio.to_thread, offload.close)
+        advisor = Advisor(vault.collection(SEMANTIC), rules, judge, offload) if judge else None
+        conflicts = ConflictStore(vault, batcher, rules=rules, advisor=advisor)
         stack.push_async_callback(conflicts.aclose)
-        semantic = open_semantic(settings, vault, batcher, rules)
+        semantic = open_semantic(settings, vault, batcher, rules, advisor)
         stack.push_async_callback(semantic.aclose)
         archive = open_archive(settings, vault, batcher, rules)
         stack.push_async_callback(archive.aclose)
         await asyncio.to_thread(vault.timeline.wait_until_warm, WARM_WAIT_S)
         episodic = open_episodic(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
-        offload = Offload(READER_THREADS, "event-reader")
-        stack.push_async_callback(asyncio.to_thread, offload.close)
         feed = open_feed(settings, vault, memories, offload)
         stack.callback(feed.close)
         bridge = make_bridge(vault, semantic, offload)

@@ -171,6 +171,27 @@ class Settings:
     bridge_enabled: bool = field(
         default=True, metadata=_row("Save events of the timeline as statements according to the routing policy.")
     )
+    judge_endpoint: str = field(
+        default="",
+        metadata=_row(
+            "URL of an OpenAI-compatible endpoint that judges how statements relate, such as "
+            "http://localhost:11434/v1; statements are sent there, if their rule evaluates the signal relation."
+        ),
+    )
+    judge_model: str = field(default="", metadata=_row("Chat model that the judge's endpoint runs."))
+    judge_key_file: Path | None = field(
+        default=None, metadata=_row("File with the key of the judge's endpoint, which other users cannot read.")
+    )
+    judge_timeout_s: float = field(
+        default=5.0, metadata=_row("Time for which a save waits for the judge.", at_least=0.001)
+    )
+    judge_pairs_max: int = field(
+        default=8,
+        metadata=_row("Maximum number of stored statements about which a save asks the judge.", at_least=1, at_most=32),
+    )
+    judge_calls_per_minute: float = field(
+        default=60.0, metadata=_row("Maximum number of calls of the judge in a minute, on average.", at_least=1)
+    )
     tools_file: Path | None = field(
         default=None,
         metadata=_row("TOML file with further tools for language models, and the endpoints that run them."),

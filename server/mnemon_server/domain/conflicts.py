@@ -39,11 +39,16 @@ class RelationType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How two statements probably relate. `probability` is that of the type, `related` that of any but UNRELATED."""
+    """How two statements probably relate. `probability` is that of the type, `related` that of any but UNRELATED.
+
+    `judge` names the operator's model that said so, with its `reason`; both are empty for the server's own model.
+    """
 
     type: RelationType
     probability: float
     related: float
+    judge: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

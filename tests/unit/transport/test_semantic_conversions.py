@@ -75,7 +75,7 @@ SIGNALS = (
     Signal(SignalType.TIME, 0.5, 300.0, time_delta=timedelta(seconds=150, microseconds=1)),
     Signal(SignalType.IMPORTANCE, 0.25, 0.4, importance_delta=0.55),
 )
-RELATION = Relation(RelationType.UPDATES, 0.75, 0.875)
+RELATION = Relation(RelationType.UPDATES, 0.75, 0.875, "a judge", "it says so")
 CONFLICT = Conflict("s-2", SIGNALS, 2.65, RELATION)
 KEPT = ArbitrationResult(
     action=ArbitrationAction.KEEP,

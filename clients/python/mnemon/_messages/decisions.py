@@ -79,8 +79,9 @@ def decision_page_from_pb(response: conflicts_pb2.ListDecisionsResponse) -> deci
 def _relation_from_pb(message: pb.Conflict | pb.Decision) -> decisions.StatementRelation | None:
     if not message.HasField("relation"):
         return None
-    type_ = _RELATIONS.get(message.relation.type, decisions.RelationType.UNKNOWN)
-    return decisions.StatementRelation(type_, message.relation.probability)
+    relation = message.relation
+    type_ = _RELATIONS.get(relation.type, decisions.RelationType.UNKNOWN)
+    return decisions.StatementRelation(type_, relation.probability, relation.judge, relation.reason)
 
 
 def _signals_from_pb(signals: Iterable[pb.ConflictSignal]) -> tuple[decisions.ConflictSignal, ...]:

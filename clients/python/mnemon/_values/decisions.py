@@ -45,6 +45,10 @@ class StatementRelation(JsonValue):
     type: RelationType
     probability: float
     """Of this relation, 0 to 1."""
+    judge: str = ""
+    """The operator's model that said so; empty if the server's own model did."""
+    reason: str = ""
+    """Why, in the words of the judge."""
 
 
 @dataclass(frozen=True, slots=True)

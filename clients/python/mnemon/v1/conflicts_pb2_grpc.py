@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class ConflictServiceStub(object):
     """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
-    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model, unless the operator
+    configured a judge, which is asked if the rule evaluates the signal `relation`. Every answer gives its reason.
     """
 
     def __init__(self, channel):
@@ -70,7 +71,8 @@ class ConflictServiceStub(object):
 
 class ConflictServiceServicer(object):
     """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
-    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model, unless the operator
+    configured a judge, which is asked if the rule evaluates the signal `relation`. Every answer gives its reason.
     """
 
     def DetectConflicts(self, request, context):
@@ -160,7 +162,8 @@ def add_ConflictServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ConflictService(object):
     """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
-    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model, unless the operator
+    configured a judge, which is asked if the rule evaluates the signal `relation`. Every answer gives its reason.
     """
 
     @staticmethod

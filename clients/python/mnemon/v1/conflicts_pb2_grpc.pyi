@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class ConflictServiceStub:
     """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
-    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model, unless the operator
+    configured a judge, which is asked if the rule evaluates the signal `relation`. Every answer gives its reason.
     """
 
     @_typing.overload
@@ -55,7 +56,8 @@ class ConflictServiceStub:
 @_typing.type_check_only
 class ConflictServiceAsyncStub(ConflictServiceStub):
     """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
-    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model, unless the operator
+    configured a judge, which is asked if the rule evaluates the signal `relation`. Every answer gives its reason.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -78,7 +80,8 @@ class ConflictServiceAsyncStub(ConflictServiceStub):
 
 class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
     """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
-    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model, unless the operator
+    configured a judge, which is asked if the rule evaluates the signal `relation`. Every answer gives its reason.
     """
 
     @_abc_1.abstractmethod

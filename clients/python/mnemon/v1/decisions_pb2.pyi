@@ -394,19 +394,29 @@ class StatementRelation(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     PROBABILITY_FIELD_NUMBER: _builtins.int
+    JUDGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     type: Global___RelationType.ValueType
     """The relation."""
     probability: _builtins.float
     """Its probability, 0 to 1."""
+    judge: _builtins.str
+    """The model of the operator's judge that said so; empty if the server's own model did."""
+    reason: _builtins.str
+    """Why, in the words of the judge; at most 300 characters. It is only in stored decisions and in answers, not in the
+    change log.
+    """
     def __init__(
         self,
         *,
         type: Global___RelationType.ValueType = ...,
         probability: _builtins.float = ...,
+        judge: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["probability", b"probability", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["judge", b"judge", "probability", b"probability", "reason", b"reason", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,25 +1,20 @@
 """Finds conflicts through the index: what it proposes is compared exactly, and only what is returned is loaded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, SignalType
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.severities import Severities, severities_of
-from mnemon_server.services.conflicts.signals import (
-    RELATION_SIMILARITY_MIN,
-    compare,
-    detect,
-    severity,
-    signals_of,
-)
+from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, detect
+from mnemon_server.services.semantic.resolver import NOT_JUDGED, Judged
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.semantic.terms import terms_of
 
@@ -67,12 +62,43 @@ class Found:
     total_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A candidate, and what it is compared with."""
+
+    reader: Reader
+    candidate: SemanticMemory
+    config: DetectionConfig
+    required: Signals
+    judged: Judged
+
+    def opponents(self, doc_ids: Sequence[str]) -> list[Opponent | None]:
+        """The exact conflict with each of these statements; None if there is none."""
+        loaded = self.reader.get_documents(doc_ids, vectors=True) if doc_ids else []
+        return [self._opponent(to_semantic(stored)) if stored else None for stored in loaded]
+
+    def _opponent(self, existing: SemanticMemory) -> Opponent | None:
+        revision, relation = self.judged.get(existing.memory_id, (0, None))
+        judged = relation if revision == existing.revision else None
+        conflict = detect(self.candidate, existing, self.config, judged=judged)
+        if conflict is None or not any(signal.type in self.required for signal in conflict.signals):
+            return None
+        return Opponent(conflict, existing)
+
+
 def find_conflicts(
-    reader: Reader, candidate: SemanticMemory, config: DetectionConfig, *, limit: int, deciding: bool = False
+    reader: Reader,
+    candidate: SemanticMemory,
+    config: DetectionConfig,
+    *,
+    limit: int,
+    deciding: bool = False,
+    judged: Judged = NOT_JUDGED,
 ) -> Found:
     """The conflicts of a candidate whose time is set, most severe first; equal ones in the order of saving.
 
-    If `deciding`, only those with one of the signals that a decision requires.
+    If `deciding`, only those with one of the signals that a decision requires. What was `judged` of the present
+    revision of a statement takes the place of what the relation model says.
 
     The result is the same as from a comparison with every visible statement of its user, at the cost of an index: it
     loads only the `limit` statements that it returns, and those that rounding might place among them. The relation
@@ -82,9 +108,10 @@ def find_conflicts(
     required = config.deciding_signals if deciding else config.signals
     related = reader.related_documents(_query(candidate, terms, config, required))
     rated = severities_of(candidate, len(terms), related, config, required)
-    _settle_doubts(reader, candidate, related, rated, config, required)
+    examined = Examined(reader, candidate, config, required, judged)
+    _settle_doubts(examined, related, rated)
     places = _most_severe(rated, limit)
-    opponents = _load(reader, candidate, [related.doc_ids[place] for place in places], config, required)
+    opponents = _load(examined, [related.doc_ids[place] for place in places])
     return Found(tuple(opponents[:limit]), int(np.count_nonzero(rated.conflicting)))
 
 
@@ -110,25 +137,19 @@ def _query(
     )
 
 
-def _settle_doubts(
-    reader: Reader,
-    candidate: SemanticMemory,
-    related: RelatedDocuments,
-    rated: Severities,
-    config: DetectionConfig,
-    required: Signals,
-) -> None:
+def _settle_doubts(examined: Examined, related: RelatedDocuments, rated: Severities) -> None:
     """Compares exactly if rounding might decide whether the semantic signal fires, or if the relation signal might."""
+    config = examined.config
     doubts = np.zeros(len(related), np.bool_)
     if SignalType.SEMANTIC in config.signals:
         doubts |= np.abs(related.similarities - config.semantic_threshold) <= ROUNDING
     if SignalType.RELATION in config.signals:
         doubts[_most_similar(related)] = True
     doubtful = np.flatnonzero(doubts).tolist()
-    stored = reader.get_documents([related.doc_ids[place] for place in doubtful], vectors=True) if doubtful else []
-    for place, document in zip(doubtful, stored, strict=True):
-        signals = signals_of(compare(candidate, to_semantic(document)), config) if document else ()
-        rated.conflicting[place], rated.severities[place] = _has_one(signals, required), severity(signals)
+    settled = examined.opponents([related.doc_ids[place] for place in doubtful])
+    for place, opponent in zip(doubtful, settled, strict=True):
+        rated.conflicting[place] = opponent is not None
+        rated.severities[place] = opponent.conflict.severity if opponent else 0.0
 
 
 def _most_similar(related: RelatedDocuments) -> NDArray[np.int64]:
@@ -153,20 +174,7 @@ def _most_severe(rated: Severities, limit: int) -> list[int]:
     return sorted([*surely.tolist(), *perhaps[: limit - len(surely) + LOADED_MAX].tolist()])
 
 
-def _load(
-    reader: Reader, candidate: SemanticMemory, doc_ids: Sequence[str], config: DetectionConfig, required: Signals
-) -> list[Opponent]:
+def _load(examined: Examined, doc_ids: Sequence[str]) -> list[Opponent]:
     """These statements, compared exactly, most severe first; equally severe ones in the given order."""
-    loaded = reader.get_documents(doc_ids, vectors=True) if doc_ids else []
-    opponents = filter(None, (_opponent(candidate, to_semantic(stored), config) for stored in loaded if stored))
-    conflicts = [opponent for opponent in opponents if _has_one(opponent.conflict.signals, required)]
-    return sorted(conflicts, key=lambda opponent: -opponent.conflict.severity)
-
-
-def _has_one(signals: Iterable[Signal], required: Signals) -> bool:
-    return any(signal.type in required for signal in signals)
-
-
-def _opponent(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Opponent | None:
-    conflict = detect(candidate, existing, config)
-    return Opponent(conflict, existing) if conflict else None
+    opponents = filter(None, examined.opponents(doc_ids))
+    return sorted(opponents, key=lambda opponent: -opponent.conflict.severity)

@@ -58,17 +58,21 @@ class Plan:
 
 def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, now: datetime) -> Plan:
     """The outcome of saving a statement at a time. RuleNotFoundError if the named rule does not exist."""
-    time = new.memory.create_time or now
-    candidate = replace(new.memory, create_time=time, embedding=tuple(new.vector.tolist()))
+    candidate = as_candidate(new, now)
     duplicate = find_duplicate(reader, candidate)
     if duplicate is not None:
         return Plan(candidate=candidate, duplicate=duplicate)
     rule = find_rule(registry, new.rule, candidate)
     resolve = new.policy is ConflictPolicy.RESOLVE
     shown = 1 if resolve else CONFLICTS_SHOWN
-    found = find_conflicts(reader, candidate, rule.detection, limit=shown, deciding=resolve)
+    found = find_conflicts(reader, candidate, rule.detection, limit=shown, deciding=resolve, judged=new.judged)
     settled = _settle(candidate, found.opponents[0].memory, rule) if resolve and found.opponents else None
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
+
+
+def as_candidate(new: NewSemantic, now: datetime) -> SemanticMemory:
+    """The statement as it is compared, with its vector and its time."""
+    return replace(new.memory, create_time=new.memory.create_time or now, embedding=tuple(new.vector.tolist()))
 
 
 def find_rule(registry: MergeRuleRegistry, name: str, candidate: SemanticMemory) -> ResolvedRule:

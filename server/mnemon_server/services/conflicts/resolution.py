@@ -11,11 +11,12 @@ from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
+from mnemon_server.services.conflicts.judging import Advisor
 from mnemon_server.services.conflicts.plans import Plan, Settled, decision_of, plan_save
 from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merged, put_superseded, supersede
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.pruning import MERGED, SUPERSEDED
-from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.resolver import Judged, NewSemantic
 from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, to_document
 from mnemon_server.services.shared.ids import new_id
 
@@ -26,8 +27,18 @@ Known = tuple[SemanticMemory | None, WriteReceipt | None]
 class ConflictResolver:
     """See Resolver."""
 
-    def __init__(self, rules: RuleStore) -> None:
+    def __init__(self, rules: RuleStore, advisor: Advisor | None = None) -> None:
         self._rules = rules
+        self._advisor = advisor
+
+    @property
+    def has_judge(self) -> bool:
+        """See Resolver."""
+        return self._advisor is not None
+
+    async def judge(self, new: NewSemantic) -> Judged:
+        """See Resolver."""
+        return await self._advisor.judge(new) if self._advisor else {}
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
         """See Resolver."""

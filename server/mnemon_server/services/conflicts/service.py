@@ -25,6 +25,7 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.changes import ConflictChanges
 from mnemon_server.services.conflicts.detection import BY_VECTOR, find_conflicts
+from mnemon_server.services.conflicts.judging import Advisor
 from mnemon_server.services.conflicts.merges import MergeTerms, merge_unstored
 from mnemon_server.services.conflicts.plans import Plan, find_rule, plan_save, preview_plan
 from mnemon_server.services.conflicts.signals import compare
@@ -54,6 +55,7 @@ class ConflictStore:
         embedder: EmbeddingBatcher,
         *,
         rules: RuleStore,
+        advisor: Advisor | None = None,
         clock: Clock = system_clock,
         reader_threads: int = 4,
     ) -> None:
@@ -63,11 +65,13 @@ class ConflictStore:
             vault: stores the statements and the decisions.
             embedder: makes the vectors of statements that come without one.
             rules: the merge rules of the vault.
+            advisor: asks a judge for previews; None if there is none.
             clock: gives the time of statements that are not stored.
             reader_threads: reads at the same time.
         """
         self._dimension = embedder.model.dimension
         self._rules = rules
+        self._advisor = advisor
         self._clock = clock
         self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)
         self._offload = Offload(reader_threads, "conflict-reader")
@@ -155,8 +159,11 @@ class ConflictStore:
             ]
         )
         [embedded] = await self._statements.embedded([replace(memory, memory_id="")])
-        plan = await self._offload(self._plan, embedded, rule)
-        return preview_plan(plan)
+        vector = np.array(embedded.embedding, np.float32)
+        new = NewSemantic(memory=given_statement(embedded), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
+        if self._advisor is not None:
+            new = replace(new, judged=await self._advisor.judge(new))
+        return preview_plan(await self._offload(self._plan, new))
 
     async def list_decisions(self, *, user: str = "", memory_id: str = "", before: int = 0, limit: int) -> DecisionPage:
         """A page of decisions, newest first, from before position `before`; 0 begins with the newest."""
@@ -229,11 +236,8 @@ class ConflictStore:
         """Waits for the reads that have begun; calls after it fail. The vault stays open."""
         await asyncio.to_thread(self._offload.close)
 
-    def _plan(self, memory: SemanticMemory, rule: str) -> Plan:
-        now = self._clock()
-        vector = np.array(memory.embedding, np.float32)
-        new = NewSemantic(memory=given_statement(memory), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
-        return plan_save(self._records, self._rules.registry_in(None), new, now=now)
+    def _plan(self, new: NewSemantic) -> Plan:
+        return plan_save(self._records, self._rules.registry_in(None), new, now=self._clock())
 
     def _rule(self, name: str, candidate: SemanticMemory, section: str, changes: RuleDict | None) -> ResolvedRule:
         return overridden(find_rule(self._rules.registry_in(None), name, candidate), section, changes)

@@ -34,7 +34,7 @@ class Comparison:
     relation: Relation | None
 
 
-def compare(candidate: SemanticMemory, existing: SemanticMemory) -> Comparison:
+def compare(candidate: SemanticMemory, existing: SemanticMemory, *, judged: Relation | None = None) -> Comparison:
     """How far apart two statements are. Their embeddings need not be of unit length."""
     ours, theirs = _terms(candidate), _terms(existing)
     similarity = _cosine(candidate.embedding, existing.embedding)
@@ -44,7 +44,7 @@ def compare(candidate: SemanticMemory, existing: SemanticMemory) -> Comparison:
         smaller_terms=min(len(ours), len(theirs)),
         time_delta=_time_delta(candidate, existing),
         importance_delta=_importance_delta(candidate, existing),
-        relation=_relation(candidate, existing, similarity),
+        relation=judged or _relation(candidate, existing, similarity),
     )
 
 
@@ -75,11 +75,16 @@ def severity(signals: Iterable[Signal]) -> float:
     return sum((signal.score for signal in signals), 0.0)
 
 
-def detect(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Conflict | None:
-    """The conflict of two statements; None without a conflict, for different users, or for the same statement."""
+def detect(
+    candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig, *, judged: Relation | None = None
+) -> Conflict | None:
+    """The conflict of two statements; None without a conflict, for different users, or for the same statement.
+
+    What was judged takes the place of what the relation model says.
+    """
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
-    comparison = compare(candidate, existing)
+    comparison = compare(candidate, existing, judged=judged)
     signals = signals_of(comparison, config, keywords=shared_keywords(candidate, existing))
     return Conflict(existing.memory_id, signals, severity(signals), comparison.relation) if signals else None
 

@@ -13,7 +13,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.merging import Merged
-from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
+from mnemon_server.services.semantic.decisions import decision_document, decision_to_json, without_reason
 from mnemon_server.services.semantic.pruning import prune_details
 from mnemon_server.services.semantic.stored_form import put_semantic
 
@@ -45,11 +45,12 @@ class DecisionNotes:
     def __init__(self, tx: VaultTransaction, decision: Decision) -> None:
         self._tx = tx
         self._decision = decision
-        self._text = decision_to_json(decision)
+        # The log outlives the statements, and a judge's reason may repeat their words.
+        self._text = decision_to_json(without_reason(decision))
 
     def record(self, change: ChangeType) -> None:
         """Stores the new or changed decision for the audit."""
-        document = decision_document(self._decision, self._text)
+        document = decision_document(self._decision, decision_to_json(self._decision))
         write = DocumentWrite(document=document, passages=[], change=change, details=self._text)
         self._tx.collection(DECISIONS).put_document(write)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -65,6 +65,13 @@ def decision_from_json(text: str) -> Decision:
         revert_time=_time(values["revert_time"]),
         relation=relation_of_values(values.get("relation")),
     )
+
+
+def without_reason(decision: Decision) -> Decision:
+    """The decision without what a judge wrote."""
+    if decision.relation is None:
+        return decision
+    return replace(decision, relation=replace(decision.relation, reason=""))
 
 
 def decision_document(decision: Decision, text: str) -> Document:

@@ -72,7 +72,9 @@ def _receipt(values: Mapping[str, Any], receipt: TransactionReceipt) -> WriteRec
 
 def _conflict_values(conflict: Conflict) -> list[Any]:
     signals = [_signal_values(signal) for signal in conflict.signals]
-    return [conflict.memory_id, conflict.severity, signals, relation_values(conflict.relation)]
+    # A judge's reason may repeat words of the statements.
+    relation = replace(conflict.relation, reason="") if conflict.relation else None
+    return [conflict.memory_id, conflict.severity, signals, relation_values(relation)]
 
 
 def _conflict(values: list[Any]) -> Conflict:

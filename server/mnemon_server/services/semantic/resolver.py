@@ -1,11 +1,18 @@
 """The interface through which the semantic store resolves conflicts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
+from mnemon_server.domain.conflicts import Relation
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
+
+Judged = Mapping[str, tuple[int, Relation]]
+"""The relations of a new statement to stored ones, by their ids, each with the revision that was judged."""
+NOT_JUDGED: Judged = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +26,19 @@ class NewSemantic:
     policy: ConflictPolicy = ConflictPolicy.IGNORE
     rule: str = ""
     """The name of the rule; if empty, the rule whose conditions match."""
+    judged: Judged = field(default_factory=dict)
+    """What a judge said before the transaction."""
 
 
 class Resolver(Protocol):
     """Saves statements whose policy is not IGNORE."""
+
+    @property
+    def has_judge(self) -> bool:
+        """Whether `judge` may ask anybody."""
+
+    async def judge(self, new: NewSemantic) -> Judged:
+        """What the operator's judge says, before the transaction; empty if it is not asked, or fails."""
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
         """Stores the statement, or resolves its conflicts by its rule; a duplicate is reported as such.

@@ -1,5 +1,6 @@
 """Saves statements: checks them, embeds them together outside of any transaction, and writes them in their order."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from mnemon_server.services.semantic.checks import save_violations
 from mnemon_server.services.semantic.event_linking import told_directly
 from mnemon_server.services.semantic.health import Capacity, Room
 from mnemon_server.services.semantic.replies import from_answer, to_answer, with_receipt
-from mnemon_server.services.semantic.resolver import NewSemantic, Resolver
+from mnemon_server.services.semantic.resolver import NOT_JUDGED, Judged, NewSemantic, Resolver
 from mnemon_server.services.semantic.stored_form import (
     as_duplicate,
     find_duplicate,
@@ -112,36 +113,57 @@ class SemanticSaving:
             yield FieldViolation("conflict_policy", "must be IGNORE: conflicts are not resolved here")
 
     async def _save_timed(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
+        # Before the time of the save, so that a slow judge holds no other writes back.
+        judged = await self._judged(requests)
         try:
             with self._pressure.write(len(requests)):
-                return await self._save_within_capacity(requests)
+                return await self._save_within_capacity(requests, judged)
         except ThrottledError as error:
             return [error] * len(requests)
 
-    async def _save_within_capacity(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
+    async def _judged(self, requests: Sequence[SaveSemantic]) -> Sequence[Judged]:
+        """What a judge says of the statements whose conflicts matter; empty for the others."""
+        resolver = self._resolver
+        if resolver is None or not resolver.has_judge:
+            return [{}] * len(requests)
+
+        async def judge(request: SaveSemantic) -> Judged:
+            if request.conflict_policy is ConflictPolicy.IGNORE:
+                return {}
+            [vector] = await vectors_of(self._embedder, [request.memory.content], [request.embedding])
+            # The save reports the error.
+            return {} if isinstance(vector, MnemonError) else await resolver.judge(self._new(request, vector))
+
+        return await asyncio.gather(*map(judge, requests))
+
+    async def _save_within_capacity(
+        self, requests: Sequence[SaveSemantic], judged: Sequence[Judged]
+    ) -> Sequence[SavedSemantic | MnemonError]:
         room = self._capacity.claim(len(requests))
         if room is Room.NONE:
             # Duplicates and replays are still answered: they need no embedding.
             writes: Sequence[_Write | MnemonError] = [self._hand_over(one, None, room) for one in requests]
         else:
-            writes = await self._embed_and_hand_over(requests, room)
+            writes = await self._embed_and_hand_over(requests, judged, room)
         return [
             write if isinstance(write, MnemonError) else await settled(self._saved(write), "statement")
             for write in writes
         ]
 
-    async def _embed_and_hand_over(self, requests: Sequence[SaveSemantic], room: Room) -> list[_Write | MnemonError]:
+    async def _embed_and_hand_over(
+        self, requests: Sequence[SaveSemantic], judged: Sequence[Judged], room: Room
+    ) -> list[_Write | MnemonError]:
         claimed = len(requests)
         writes: list[_Write | MnemonError] = []
         try:
             contents = [request.memory.content for request in requests]
             vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
             # All are handed over before the first is awaited, so they keep their order.
-            for request, vector in zip(requests, vectors, strict=True):
+            for request, vector, said in zip(requests, vectors, judged, strict=True):
                 if isinstance(vector, MnemonError):
                     writes.append(vector)
                     continue
-                write = self._hand_over(request, vector, room)
+                write = self._hand_over(request, vector, room, said)
                 claimed -= 1
                 # The caller may go away before the write is done.
                 write.future.add_done_callback(lambda _: self._capacity.release())
@@ -182,16 +204,27 @@ class SemanticSaving:
             for request, vector in zip(requests, vectors, strict=True)
         ]
 
-    def _hand_over(self, request: SaveSemantic, vector: Vector | None, room: Room) -> _Write:
-        program = self._program(request, vector, room)
+    def _hand_over(
+        self, request: SaveSemantic, vector: Vector | None, room: Room, judged: Judged = NOT_JUDGED
+    ) -> _Write:
+        program = self._program(request, vector, room, judged)
         return _Write(program, self._vault.transact(program, request=_request_key(request, program.memory)))
 
-    def _program(self, request: SaveSemantic, vector: Vector | None, room: Room) -> SaveProgram:
-        memory = replace(given_statement(request.memory), memory_id=new_id())
-        new = None
-        if vector is not None:
-            new = NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
-        return SaveProgram(new, memory, room, self._capacity, self._resolver)
+    def _program(
+        self, request: SaveSemantic, vector: Vector | None, room: Room, judged: Judged = NOT_JUDGED
+    ) -> SaveProgram:
+        if vector is None:
+            return SaveProgram(None, self._memory(request), room, self._capacity, self._resolver)
+        new = replace(self._new(request, vector), judged=judged)
+        return SaveProgram(new, new.memory, room, self._capacity, self._resolver)
+
+    def _new(self, request: SaveSemantic, vector: Vector) -> NewSemantic:
+        memory = self._memory(request)
+        return NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
+
+    @staticmethod
+    def _memory(request: SaveSemantic) -> SemanticMemory:
+        return replace(given_statement(request.memory), memory_id=new_id())
 
     async def _saved(self, write: _Write) -> SavedSemantic:
         receipt = await completion(write.future)

@@ -102,6 +102,8 @@ def _fill_relation(target: pb.Conflict | pb.Decision, relation: Relation | None)
     if relation is not None:
         target.relation.type = _RELATIONS_TO_PB[relation.type]
         target.relation.probability = relation.probability
+        target.relation.judge = relation.judge
+        target.relation.reason = relation.reason
 
 
 def _fill_signals(target: Any, signals: Iterable[Signal]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mnemon_server.domain.collections import SEMANTIC
-from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Relation, RelationType, SignalType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -144,6 +144,21 @@ def test_the_relation_signal_considers_only_the_most_similar_statements(vault: V
     conflicts, total = through_index(vault, candidate, config, 1_000)
     assert total == RELATIONS_MAX
     assert {conflict.memory_id for conflict in conflicts} == {memory.memory_id for memory in stored[-RELATIONS_MAX:]}
+
+
+def test_what_was_judged_counts_only_for_the_revision_that_was_judged(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    stored = SemanticMemory(f"{scope.user} known", "Milk", scope=scope, create_time=NOON, embedding=_embedding(0.9, 1))
+    store(vault, stored)
+    candidate = replace(stored, memory_id="", embedding=_embedding(1.0, 1))
+    config = DetectionConfig(signals=frozenset({SignalType.RELATION}))
+    [document] = vault.collection(SEMANTIC).get_documents([stored.memory_id])
+    assert document is not None
+    unrelated = Relation(RelationType.UNRELATED, 0.9, 0.1, judge="scripted")
+    for revision, count in ((document.revision, 0), (document.revision + 1, 1)):
+        judged = {stored.memory_id: (revision, unrelated)}
+        found = find_conflicts(vault.collection(SEMANTIC), candidate, config, limit=10, judged=judged)
+        assert found.total_count == len(found.opponents) == count
 
 
 def test_a_stored_statement_does_not_conflict_with_itself(vault: Vault) -> None:

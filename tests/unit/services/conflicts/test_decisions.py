@@ -70,7 +70,7 @@ DECISIONS = st.builds(
     ),
     create_time=st.none() | TIMES,
     revert_time=st.none() | TIMES,
-    relation=st.none() | st.builds(Relation, st.sampled_from(RelationType), NUMBERS, NUMBERS),
+    relation=st.none() | st.builds(Relation, st.sampled_from(RelationType), NUMBERS, NUMBERS, TEXTS, TEXTS),
 )
 
 

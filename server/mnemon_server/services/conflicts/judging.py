@@ -1,0 +1,143 @@
+"""Asks the operator's judge, a language model, how a new statement relates to the stored ones that the index proposes.
+
+A judge is asked before the transaction of a save, because the writer must not wait for a model. Its answers hold for
+the revisions that it has seen. Where it fails, is late, or is out of budget, the relation model decides.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.conflicts import DetectionConfig, Relation, SignalType
+from mnemon_server.domain.errors import RuleNotFoundError
+from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.conflicts.detection import find_conflicts
+from mnemon_server.services.conflicts.plans import as_candidate, find_rule
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.resolver import Judged, NewSemantic
+from mnemon_server.services.semantic.stored_form import find_duplicate
+from mnemon_server.services.shared.offload import Offload
+
+CALLS_MAX = 4
+"""Concurrent calls of a judge; further saves wait for their turn within their time."""
+REASON_MAX = 300
+"""Characters of a judge's reason that are kept."""
+
+_RELATION = frozenset({SignalType.RELATION})
+
+log = logging.getLogger(__name__)
+
+
+class JudgeError(Exception):
+    """A judge gave no usable answer. The message contains no text of a statement or of the answer."""
+
+
+class Judge(Protocol):
+    """Tells how statements relate. Any thread may call it, also several at once."""
+
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Relation | None]:
+        """The relation of each pair of a stored and a new text; None where it does not know. Blocks.
+
+        Raises:
+            JudgeError: it gave no usable answer.
+        """
+
+    def close(self) -> None:
+        """Closes connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeLimits:
+    """What a judge may cost."""
+
+    timeout_s: float = 5.0
+    """The time for which a save waits."""
+    pairs_max: int = 8
+    """Stored statements that a save asks about: those that are most probably related."""
+    calls_per_minute: float = 60.0
+
+
+class JudgeDesk:
+    """Calls a judge within its limits. Belongs to one event loop."""
+
+    def __init__(self, judge: Judge, limits: JudgeLimits) -> None:
+        """The judge is closed with it."""
+        self.limits = limits
+        self.failed_count = 0
+        self._judge = judge
+        self._offload = Offload(CALLS_MAX, "judge")
+        self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._calls_left, self._counted_at = limits.calls_per_minute, time.monotonic()
+
+    async def ask(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Relation | None]:
+        """The relation of each pair; empty if the judge failed, is late, or is out of budget."""
+        if not self._has_budget():
+            log.debug("the judge is not asked: its budget for this minute is used up")
+            return ()
+        try:
+            async with asyncio.timeout(self.limits.timeout_s), self._turns:
+                return await self._offload(self._judge.judge, pairs)
+        except TimeoutError:
+            self._note(f"it did not answer within {self.limits.timeout_s:g} s")
+        except JudgeError as error:
+            self._note(str(error))
+        return ()
+
+    async def aclose(self) -> None:
+        """Ends calls in progress."""
+        self._judge.close()
+        await asyncio.to_thread(self._offload.close)
+
+    def _has_budget(self) -> bool:
+        now = time.monotonic()
+        gained = (now - self._counted_at) * self.limits.calls_per_minute / 60.0
+        self._calls_left, self._counted_at = min(self.limits.calls_per_minute, self._calls_left + gained), now
+        if self._calls_left < 1.0:
+            return False
+        self._calls_left -= 1.0
+        return True
+
+    def _note(self, reason: str) -> None:
+        self.failed_count += 1
+        log.warning("the judge failed, so the relation model decides: %s (failure %d)", reason, self.failed_count)
+
+
+class Advisor:
+    """Gets the judge's answers about new statements of a vault."""
+
+    def __init__(
+        self, records: RecordEngine, rules: RuleStore, desk: JudgeDesk, offload: Offload, clock: Clock = system_clock
+    ) -> None:
+        self._records, self._rules = records, rules
+        self._desk, self._offload, self._clock = desk, offload, clock
+
+    async def judge(self, new: NewSemantic) -> Judged:
+        """What the judge says of a new statement; empty if the rule does not evaluate the relation."""
+        proposed = await self._offload(self._proposed, new)
+        if not proposed:
+            return {}
+        relations = await self._desk.ask([(memory.content, new.memory.content) for memory in proposed])
+        return {
+            memory.memory_id: (memory.revision, replace(relation, reason=relation.reason[:REASON_MAX]))
+            for memory, relation in zip(proposed, relations, strict=False)
+            if relation is not None
+        }
+
+    def _proposed(self, new: NewSemantic) -> list[SemanticMemory]:
+        if new.policy is ConflictPolicy.IGNORE:
+            return []
+        candidate = as_candidate(new, self._clock())
+        try:
+            detection = find_rule(self._rules.registry_in(None), new.rule, candidate).detection
+        except RuleNotFoundError:
+            return []  # the save reports it
+        if SignalType.RELATION not in detection.signals or find_duplicate(self._records, candidate) is not None:
+            return []
+        likeliest = DetectionConfig(signals=_RELATION, required_signals=_RELATION, relation_threshold=0.0)
+        found = find_conflicts(self._records, candidate, likeliest, limit=self._desk.limits.pairs_max)
+        return [opponent.memory for opponent in found.opponents]
