@@ -33,7 +33,7 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.vault import VaultTransaction
-from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.resolver import Judged, NewSemantic
 from mnemon_server.services.semantic.stored_form import save_plain
 
 from tests.support.gated_embedder import GatedEmbedder
@@ -305,6 +305,12 @@ async def test_a_request_id_belongs_to_one_request(opened: OpenedSemantic, chang
 
 class Detecting:
     """Stands in for the conflict resolver: saves everything and finds one conflict each time."""
+
+    has_judge = False
+
+    async def judge(self, new: NewSemantic) -> Judged:
+        """See Resolver."""
+        raise AssertionError(f"no judge is asked about {new.memory.memory_id}")
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
         """See Resolver."""
