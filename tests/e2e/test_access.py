@@ -186,6 +186,10 @@ async def test_an_admin_manages_the_keys_of_its_own_tenant_alone(tmp_path: Path)
     async with guarded_server(tmp_path) as connection, client_of(connection, ada) as client:
         made = await client.keys.add("a robot", role="reader", ttl=timedelta(hours=1))
         assert [each.name async for each in client.keys.list(page_size=1)] == ["a test", "a robot"]
+        token = (await client.keys.list_page(page_size=1)).next_page_token
+        async with client_of(connection, bob) as other:
+            with pytest.raises(mnemon.InvalidPageTokenError):
+                await other.keys.list_page(page_size=1, page_token=token)
         assert made.key.expire_time is not None
         assert made.secret not in repr(made.key)
         async with client_of(connection, made.secret) as robot:
