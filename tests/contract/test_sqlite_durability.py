@@ -331,7 +331,7 @@ def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> No
     output = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "d")], capture_output=True, text=True, check=True
     ).stdout
-    assert output.startswith("ConfigurationError")
+    assert output.startswith("FolderInUseError")
     assert "in use by another process" in output
     records.put_document(write("a")).result()
     vault.close()

@@ -129,14 +129,14 @@ def test_a_stream_of_deletions_does_not_empty_the_log_each_time(tmp_path: Path) 
     records, log = vault.collection(DOCUMENTS), tmp_path / "d" / "records.db-wal"
     started, sizes = time.monotonic(), [0]
     for number in range(count):
-        records.put_document(write(f"d{number}", f"word{number}")).result()
+        records.put_document(write(f"d{number}", f"amber{number}")).result()
         records.delete_document(f"d{number}").result()
         sizes.append(log.stat().st_size)
     took_s = time.monotonic() - started
     emptied = sum(after < before for before, after in pairwise(sizes))
     assert emptied <= took_s / delay_s + 1
     wait_until(lambda: records.removals_pending() == 0)
-    assert [number for number in range(count) if files_with(tmp_path, f"word{number}")] == []
+    assert [number for number in range(count) if files_with(tmp_path, f"amber{number}")] == []
     vault.close()
 
 
