@@ -38,9 +38,10 @@ class FusionMethod(StrEnum):
 
 _VECTOR_WEIGHTS = {FusionMethod.ABSOLUTE: 0.5, FusionMethod.WEIGHTED: 0.6, FusionMethod.RRF: 0.5}
 
-_UNREAD_COVERAGE, _READ_COVERAGE = 0.1, 0.7
-"""Coverages of a query from which on its vector counts, and counts in full. The default model covers 0.9 of an English
-question, 0.7 of a German one, and 0.01 of one in Arabic, Chinese or Russian.
+_UNREAD_COVERAGE, _READ_COVERAGE = 0.1, 0.9
+"""Coverages of a query from which on its vector counts, and counts in full: as much as a vocabulary covers of its own
+language. The default model covers 0.9 of an English question, 0.7 of a German one, of which it reads half, and 0.01 of
+one in Arabic, Chinese or Russian.
 """
 
 

@@ -31,7 +31,7 @@ def test_a_score_does_not_depend_on_the_other_results() -> None:
     assert alone == beside == pytest.approx(0.35)
 
 
-@pytest.mark.parametrize(("coverage", "weight"), [(0.0, 0.0), (0.1, 0.0), (0.4, 0.25), (0.7, 0.5), (1.0, 0.5)])
+@pytest.mark.parametrize(("coverage", "weight"), [(0.0, 0.0), (0.1, 0.0), (0.5, 0.25), (0.9, 0.5), (1.0, 0.5)])
 def test_meaning_counts_as_far_as_the_model_reads_the_query(coverage: float, weight: float) -> None:
     fusion = Fusion(coverage=lambda _: coverage)
     assert fusion.weight("two words") == pytest.approx(weight)

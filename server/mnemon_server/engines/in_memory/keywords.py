@@ -21,12 +21,13 @@ def words(text: str) -> Counter[str]:
 def search(query: str, stored: Mapping[int, Counter[str]], among: Set[int] | None) -> dict[int, float]:
     """Scores of the passages that share a word with the query; see RecordEngine.search_keywords."""
     asked = STEMMED_WORDS.query(query)
-    mean = sum(counts.total() for counts in stored.values()) / max(len(stored), 1)
     searched = {passage: counts for passage, counts in stored.items() if among is None or passage in among}
     weights = {
         group: _weight(sum(_count(counts, group) > 0 for counts in searched.values()), len(searched))
         for group in asked.groups
     }
+    lengths = [counts.total() for counts in searched.values() for group in asked.groups if _count(counts, group)]
+    mean = sum(lengths) / max(len(lengths), 1)
     own = sum(_gains(asked.own, weights, mean).values())
     gains = [(i, _gains(searched[passage], weights, mean)) for i, passage in enumerate(sorted(searched))]
     if not any(gained for _, gained in gains):

@@ -49,9 +49,7 @@ class BlockTables:
             f"SELECT word.key, b.first, w.passages FROM json_each(?) AS word CROSS JOIN {self.blocks} AS b"
             f" CROSS JOIN {self.words} AS w ON w.block = b.first AND w.word = word.value WHERE b.served = 1"
         )
-        self.totals = (
-            f"SELECT coalesce(sum(passage_count), 0), coalesce(sum(word_count), 0) FROM {self.blocks} WHERE served = 1"
-        )
+        self.passage_count = f"SELECT coalesce(sum(passage_count), 0) FROM {self.blocks} WHERE served = 1"
         self.of_passage = f"SELECT first FROM {self.blocks} WHERE first <= ?1 AND stop > ?1 ORDER BY first DESC LIMIT 1"
         self.of_words = (
             f"SELECT word, passages FROM {self.words} WHERE block = ? AND word IN (SELECT value FROM carray(?))"
@@ -105,7 +103,7 @@ CREATE TABLE {tables.words} (
 
 def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str], terms_json: str) -> Found:
     """What the served blocks contain of these words, which `terms_json` lists, too."""
-    [(passage_count, word_count)] = fetch(connection, tables.totals)
+    [(passage_count,)] = fetch(connection, tables.passage_count)
     packed: list[list[bytes]] = [[] for _ in terms]
     firsts: list[list[int]] = [[] for _ in terms]
     rows = fetch(connection, tables.read, (terms_json,)) if passage_count else []
@@ -113,7 +111,7 @@ def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str],
         packed[number].append(passages)
         firsts[number].append(first)
     occurrences = [_unpack(blobs, starts) for blobs, starts in zip(packed, firsts, strict=True)]
-    return Found(passage_count, word_count, occurrences)
+    return Found(passage_count, occurrences)
 
 
 def pack(occurrences: Occurrences, firsts: PassageIds) -> NDArray[np.uint32]:

@@ -122,7 +122,7 @@ def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids:
     removed = _rows_among(connection, tables, passage_ids)
     if not len(removed):
         return
-    stored, _ = parse_totals(cast("bytes", connection.execute(tables.averages).get or b""))
+    stored = passage_count(cast("bytes", connection.execute(tables.averages).get or b""))
     is_few = len(removed) * _REWRITTEN_PER_REMOVAL < stored
     connection.execute(tables.erase_at_once, (int(is_few),))
     connection.execute(tables.delete_many, (id_array(removed),))
@@ -221,15 +221,15 @@ def search_parts(
 def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str]) -> Found:
     """What the tables contain of these words."""
     found = connection.execute(tables.read, (json.dumps(terms, ensure_ascii=False),)).fetchall()
-    totals = parse_totals(cast("bytes", found[0][0])) if found else (0, 0)
+    count = passage_count(cast("bytes", found[0][0])) if found else 0
     joined, numbers = occurrences([cast("str", rows or "") for _, rows in found])
-    return Found(*totals, np.split(joined, np.searchsorted(numbers, np.arange(1, len(found))))[: len(found)])
+    return Found(count, np.split(joined, np.searchsorted(numbers, np.arange(1, len(found))))[: len(found)])
 
 
 def read_few(
     connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str], passage_ids: PassageIds
 ) -> Found:
-    """What these ascending passages, of an index with texts, contain of these words. The totals are those of all.
+    """What these ascending passages, of an index with texts, contain of these words. The count is that of all.
 
     Splits the texts into words again, about 15 us for a passage, so its cost does not depend on the size of the index.
     """
@@ -240,8 +240,9 @@ def read_few(
         base = row >> LENGTH_BITS << ID_SHIFT | row & ((1 << LENGTH_BITS) - 1)
         for term in words.keys() & of_terms.keys():
             of_terms[term].append(base | min(words[term], COUNT_MAX) << LENGTH_BITS)
-    totals = parse_totals(cast("bytes", averages or b""))
-    return Found(*totals, [np.array(rows, np.int64) for rows in of_terms.values()])
+    return Found(
+        passage_count(cast("bytes", averages or b"")), [np.array(rows, np.int64) for rows in of_terms.values()]
+    )
 
 
 def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]]:
@@ -280,15 +281,11 @@ def _row_id(passage_id: int, length: int) -> int:
     return passage_id << LENGTH_BITS | length_code(length)
 
 
-def parse_totals(averages: bytes) -> tuple[int, int]:
-    """The number of passages, and of words in all of them, from FTS5's own record of them: two varints, or nothing
-    before the first passage.
+def passage_count(averages: bytes) -> int:
+    """The number of passages, from FTS5's own record of totals: a varint at its start, or nothing before the first
+    passage.
     """
-    if not averages:
-        return 0, 0
-    passages, rest = _varint(averages)
-    words, _ = _varint(rest)
-    return passages, words
+    return _varint(averages)[0] if averages else 0
 
 
 def _varint(encoded: bytes) -> tuple[int, bytes]:

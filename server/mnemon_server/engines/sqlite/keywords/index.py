@@ -115,8 +115,8 @@ class KeywordIndex:
     def _closed_and_open(self, connection: apsw.Connection) -> tuple[KeywordTables | None, KeywordTables]:
         """The table to pack, and the one to which passages are added."""
         [(newest, averages, other_newest, other_averages)] = fetch(connection, self._levels)
-        older = _Level(self.first, newest, fts.parse_totals(averages)[0])
-        younger = _Level(self.second, other_newest, fts.parse_totals(other_averages)[0])
+        older = _Level(self.first, newest, fts.passage_count(averages))
+        younger = _Level(self.second, other_newest, fts.passage_count(other_averages))
         if older.newest >= younger.newest:
             older, younger = younger, older
         if older.newest >= 0:

@@ -30,6 +30,9 @@ _SATURATION, _LENGTH_WEIGHT = 0.9, 0.4
 conversations.
 """
 
+_LENGTHS_READ = 1 << 16
+"""About as many occurrences tell how long passages are: reading all would take a tenth of the time of scoring them."""
+
 Floats = NDArray[np.float64]
 PassageIds = NDArray[np.int64]
 Occurrences = NDArray[np.int64]
@@ -45,8 +48,6 @@ class Found:
 
     passage_count: int
     """Number of passages, with or without these words."""
-    word_count: int
-    """Number of words in all passages."""
     occurrences: Sequence[Occurrences]
     """For each word of the query."""
 
@@ -65,9 +66,9 @@ def score(
 ) -> KeywordScores:
     """The scores of the passages that share a word with the query; only those in `among`, if given, which must ascend.
 
-    A score is BM25 relative to the score of the query's own text, 0 to 1. The weights of words come from the searched
-    passages only, so passages outside the search do not affect scores. Neighbours are adjacent passages among the
-    searched ones, see `keyword_context`.
+    A score is BM25 relative to the score of the query's own text, 0 to 1. The weights of words, and the length that
+    counts as usual, come from the searched passages only, so passages outside the search do not affect scores.
+    Neighbours are adjacent passages among the searched ones, see `keyword_context`.
 
     Args:
         words: the words of the query.
@@ -84,11 +85,9 @@ def score(
         positions = [places for _, places in kept]
     if not any(map(len, positions)):
         return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
-    passage_count = sum(part.passage_count for part in parts)
-    mean_length = max(sum(part.word_count for part in parts), 1) / max(passage_count, 1)
-    searched = passage_count if among is None else len(among)
+    searched = sum(part.passage_count for part in parts) if among is None else len(among)
     weights = _weights(np.array([len(each) for each in positions]), searched)
-    saturated = _saturated(mean_length)
+    saturated = _saturated(_mean_length(of_terms))
     gains = [weight * saturated[each & ((1 << ID_SHIFT) - 1)] for weight, each in zip(weights, of_terms, strict=True)]
     code = length_code(words.own.total())
     own_score = sum(
@@ -165,6 +164,15 @@ def _weights(holding: NDArray[np.int64], passage_count: int) -> Floats:
     """
     weights: Floats = np.log1p((passage_count - holding + 0.5) / (holding + 0.5))
     return weights
+
+
+def _mean_length(of_terms: Sequence[Occurrences]) -> float:
+    """The mean length of the passages with these words. Passages without any of them may be in another language, whose
+    texts have other numbers of terms.
+    """
+    step = 1 + sum(map(len, of_terms)) // _LENGTHS_READ
+    codes = np.concatenate([each[::step] for each in of_terms]) & ((1 << LENGTH_BITS) - 1)
+    return float(_LENGTHS[codes].mean())
 
 
 def _saturated(mean_length: float) -> Floats:
