@@ -19,8 +19,8 @@ from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.timeline import Sequences, TextScores, Timeline
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.rows.text_file import PART_SEQUENCES
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
+from mnemon_server.engines.timeline.rows.text_words import CURRENT, PART_SEQUENCES
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
 
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
@@ -250,7 +250,7 @@ def test_a_damaged_index_is_rebuilt(open_timeline: OpenTimeline, tmp_path: Path,
         shutil.rmtree(path.parent)
     elif damage == "no table":
         with apsw.Connection(str(path)) as connection:
-            connection.execute("DROP TABLE part")
+            connection.execute(CURRENT.drop_statement)
     else:
         damaged = {"empty": b"", "garbage": random.Random(3).randbytes(9000), "halved": data[: len(data) // 2]}
         path.write_bytes(damaged.get(damage, data[:-4096]))
@@ -290,8 +290,8 @@ def test_an_index_that_breaks_while_open_is_rebuilt(open_timeline: OpenTimeline,
     append_texts(timeline, [f"door number{i}" for i in range(500)])
     assert len(found(timeline, "door")) == 500
     with apsw.Connection(str(tmp_path / "vault" / "timeline-index" / "text.db")) as connection:
-        connection.execute("DROP TABLE part_0_fts_data")
-        connection.execute("DELETE FROM meta WHERE key = 'words'")
+        connection.execute("DROP TABLE stemmed_0_fts_data")
+        connection.execute("DELETE FROM meta WHERE key = 'stemmed'")
     search(timeline, "door")
     wait_until(lambda: len(search(timeline, "door").sequences) == 500)
     append_texts(timeline, ["a window"], prefix="n")

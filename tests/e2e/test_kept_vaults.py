@@ -1,14 +1,20 @@
 """Data of an earlier release can be read: its data folder and its archive hold the same records."""
 
 from collections import Counter
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
+import apsw
 from mnemon import AsyncClient
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
+from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER
 
 from tests.support.full_vault import answers, differences
 from tests.support.kept_vault import archive, unpack
-from tests.support.server import whole_server
+from tests.support.server import until, whole_server
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 async def test_the_first_data_folder_and_the_first_archive_agree(tmp_path: Path) -> None:
@@ -37,6 +43,16 @@ async def test_the_first_data_folder_holds_the_stored_records(tmp_path: Path) ->
         assert known["Ada must renew her passport."] == 1
         assert "Ada lives in Berlin." not in known
         assert (await client.rules.get("zoe")).rule["extends"] == "base"
+
+
+async def test_the_events_of_the_first_data_folder_get_the_words_of_today(tmp_path: Path) -> None:
+    folder = unpack(1, tmp_path)
+    async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
+        assert len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
+        with closing(apsw.Connection(str(folder / "tenants/default/timeline-index/text.db"))) as connection:
+            await until(lambda: not FORMER.exist(connection))
+            assert CURRENT.part_counts(connection)
+        assert len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
 
 
 async def test_the_first_data_folder_passes_verification(tmp_path: Path) -> None:

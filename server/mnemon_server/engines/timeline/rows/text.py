@@ -18,8 +18,9 @@ from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
 from mnemon_server.engines.timeline.rows.bodies import BodyReader
 from mnemon_server.engines.timeline.rows.reads import BODIES_AT_ONCE
-from mnemon_server.engines.timeline.rows.text_file import Floats, keyword_scores, read_progress, similarities
+from mnemon_server.engines.timeline.rows.text_file import read_progress, similarities
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
+from mnemon_server.engines.timeline.rows.text_words import Floats, answering
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextSource, TextWork, is_passing
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
@@ -148,7 +149,8 @@ class TextIndex:
         done = progress.words if vector is None else min(progress.words, progress.vectors)
         by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
         if mode is not SearchMode.VECTOR:
-            by_word = keyword_scores(connection, query, among, context_weight=self._ranking.context_weight)
+            words, context_weight = answering(connection), self._ranking.context_weight
+            by_word = words.search(connection, query, among, context_weight=context_weight)
         if vector is not None:
             by_meaning = similarities(connection, vector, among)
         sequences, keyword, similarity = _joined(*by_word, *by_meaning)

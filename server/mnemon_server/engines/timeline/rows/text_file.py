@@ -1,40 +1,28 @@
-"""The file of the timeline's text index: the words and the vectors of events, by sequence.
+"""The file of the timeline's text index: the words and the vectors of events, by sequence."""
 
-Words are in parts of 65,536 sequences each. Removing an event rewrites only one part, an empty part is dropped, and a
-search reads only the parts that it needs.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.engines.sqlite.keywords import fts
-from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
-from mnemon_server.engines.sqlite.keywords.scoring import Found, score
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
 from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
-from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
-from mnemon_server.ranking.stemming import PORTER_WORDS
+from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, EventWords, Floats, answering
 
-FORMAT = 1
+FORMAT, FORMER_FORMAT = 2, 1
+"""The former one has only the former words."""
 FILE_NAME = "text.db"
-PART_SEQUENCES = 1 << 16
 
 _CACHE_KIB = 8_192
 _LOG_PAGES = 4_000
 """Maximum size of the log in pages of 4 KiB. A large log writes pages that change often to the file only once."""
-_FEW = 96
-"""Up to this many requested events of a part, reading their texts takes less time than reading where the words are."""
 _VECTORS_AT_ONCE = 4_096
 _VECTOR_TYPE = np.dtype("<f2")
 """Half the size of 32-bit floats; the error in the similarity of two vectors is below 0.001."""
@@ -45,22 +33,13 @@ CREATE TABLE meta (
   value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Parts that have words: part n holds the sequences from n * 65,536 on.
-CREATE TABLE part (
-  number INTEGER PRIMARY KEY,
-  event_count INTEGER NOT NULL
-) STRICT;
-
 -- 16-bit floats, of unit length; empty where the event has no text.
 CREATE TABLE vector (
   sequence INTEGER PRIMARY KEY,
   vector BLOB NOT NULL
 ) STRICT;
 """
-_ANALYSIS = PORTER_WORDS
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-
-Floats: TypeAlias = NDArray[np.float64]
 
 
 class ForeignFileError(Exception):
@@ -100,7 +79,8 @@ class TextFile:
             _configure(self._connection)
             # After a crash, the log may still contain removed data.
             self._log_ahead.empty(self._connection)
-            self._check(f"{FORMAT} {identity}")
+            self._check(identity)
+            self._has_former = FORMER.exist(self._connection)
             tighten_database(path)
             self._progress = read_progress(self._connection)
         except BaseException:
@@ -118,36 +98,41 @@ class TextFile:
         close_quietly(self._connection)
         self._log_ahead.close()
 
-    def part_counts(self) -> dict[int, int]:
-        """The number of events in each part."""
-        return dict(fetch(self._connection, "SELECT number, event_count FROM part"))
+    @property
+    def words(self) -> Sequence[EventWords]:
+        """The words that the file has. The first ones answer, if there are former ones that are still complete."""
+        return (FORMER, CURRENT) if self._has_former else (CURRENT,)
 
-    def stored(self, first: int, last: int) -> Sequences:
+    @property
+    def answering(self) -> EventWords:
+        """The words that searches use."""
+        return answering(self._connection)
+
+    def words_until(self, words: EventWords) -> int | None:
+        """The sequence up to which all events have these words; None if no more are added."""
+        return words.progress(self._connection)
+
+    def part_counts(self, words: EventWords) -> dict[int, int]:
+        """The number of events in each part."""
+        return words.part_counts(self._connection)
+
+    def stored(self, words: EventWords, first: int, last: int) -> Sequences:
         """The sequences with words, from `first` to `last` within one part, ascending."""
-        number = first // PART_SEQUENCES
-        if not self._has_part(number):
-            return np.empty(0, np.int64)
-        return fts.stored_ids(self._connection, tables_of(number), first, last)
+        return words.stored(self._connection, first, last)
 
     def stored_vectors(self, first: int, last: int) -> Sequences:
         """The sequences with a vector, from `first` to `last`, ascending."""
         statement = "SELECT sequence FROM vector WHERE sequence BETWEEN ? AND ? ORDER BY sequence"
         return np.array([row for (row,) in fetch(self._connection, statement, (first, last))], np.int64)
 
-    def add_words(self, texts: Mapping[int, str], *, until: int) -> None:
-        """Adds the words of events in one part, by sequence. The file is then complete up to `until`."""
+    def add_words(self, words: EventWords, texts: Mapping[int, str], *, until: int) -> None:
+        """Adds the words of events in one part, by sequence. They are then complete up to `until`."""
         with self._connection:
             if texts:
-                number = min(texts) // PART_SEQUENCES
-                if not self._has_part(number):
-                    self._create_part(number)
-                fts.insert(self._connection, tables_of(number), texts)
-                self._connection.execute(
-                    "UPDATE part SET event_count = event_count + ? WHERE number = ?", (len(texts), number)
-                )
-            self._connection.execute(_SET_META, ("words", until))
+                words.add(self._connection, texts)
+            self._connection.execute(_SET_META, (words.progress_key, until))
         self._log_ahead.tend(self._connection)
-        self._progress = replace(self._progress, words=until)
+        self._progress = read_progress(self._connection)
 
     def add_vectors(self, vectors: Iterable[tuple[int, Vector | None]], *, until: int) -> None:
         """Adds vectors by sequence, None for events without text. The file is then complete up to `until`."""
@@ -160,34 +145,38 @@ class TextFile:
         self._log_ahead.tend(self._connection)
         self._progress = replace(self._progress, vectors=until)
 
-    def go_back(self, sequence: int) -> None:
+    def go_back(self, words: EventWords, sequence: int) -> None:
         """Resets the progress: words or vectors may be missing from this sequence on."""
-        progress = Progress(min(sequence, self._progress.words), min(sequence, self._progress.vectors))
         with self._connection:
-            self._connection.executemany(_SET_META, [("words", progress.words), ("vectors", progress.vectors)])
-        self._progress = progress
+            for key in (words.progress_key, "vectors"):
+                self._connection.execute("UPDATE meta SET value = min(value, ?) WHERE key = ?", (sequence, key))
+        self._progress = read_progress(self._connection)
 
-    def stored_among(self, number: int, sequences: Sequences) -> Sequences:
+    def stored_among(self, words: EventWords, number: int, sequences: Sequences) -> Sequences:
         """Those of the given events of a part that have words, ascending."""
-        if not self._has_part(number):
-            return np.empty(0, np.int64)
-        return fts.stored_among(self._connection, tables_of(number), sequences)
+        return words.stored_among(self._connection, number, sequences)
 
-    def remove(self, number: int, sequences: Sequences) -> None:
-        """Removes stored events of a part. The file itself then contains nothing of their words and vectors."""
-        connection, tables = self._connection, tables_of(number)
-        with connection:
-            connection.execute(
+    def remove(self, words: EventWords, number: int, sequences: Sequences) -> None:
+        """Removes stored events of a part. The file itself then contains nothing of these words and their vectors."""
+        with self._connection:
+            self._connection.execute(
                 "DELETE FROM vector WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
             )
-            left = self.part_counts()[number] - len(sequences)
-            if left:
-                fts.remove_many(connection, tables, sequences)
-                connection.execute("UPDATE part SET event_count = ? WHERE number = ?", (left, number))
-                return
-            for statement in fts.drop_statements(tables):
-                connection.execute(statement)
-            connection.execute("DELETE FROM part WHERE number = ?", (number,))
+            words.remove(self._connection, number, sequences)
+
+    def drop_former(self) -> None:
+        """Lets the current words answer, which must have caught up with the former ones, or drops a part of those."""
+        with self._connection:
+            self._connection.execute("DELETE FROM meta WHERE key = ?", (FORMER.progress_key,))
+            if not self._connection.changes():
+                for number in self.part_counts(FORMER):
+                    FORMER.drop_part(self._connection, number)
+                    break
+                else:
+                    self._connection.execute(FORMER.drop_statement)
+        self._has_former = FORMER.exist(self._connection)
+        self._log_ahead.tend(self._connection)
+        self._progress = read_progress(self._connection)
 
     def empty_log(self) -> None:
         """Removes the data from the write-ahead log, too. Raises apsw.BusyError if readers use the log for too long."""
@@ -195,50 +184,26 @@ class TextFile:
             raise apsw.BusyError("older readers hold the log")
 
     def _check(self, identity: str) -> None:
-        if not self._connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            with self._connection:
-                self._connection.execute(_CREATE)
-                rows = [("identity", identity), ("words", 0), ("vectors", 0)]
-                self._connection.executemany(_SET_META, rows)
-        elif self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").get != identity:
-            raise ForeignFileError(self.path.name)
-
-    def _has_part(self, number: int) -> bool:
-        return bool(self._connection.execute("SELECT count(*) FROM part WHERE number = ?", (number,)).get)
-
-    def _create_part(self, number: int) -> None:
-        for statement in fts.create_with_texts(tables_of(number)):
-            self._connection.execute(statement)
-        self._connection.execute("INSERT INTO part VALUES (?, 0)", (number,))
-
-
-def tables_of(number: int) -> KeywordTables:
-    """The table names of a part."""
-    return KeywordTables(f"part_{number}", _ANALYSIS)
+        connection = self._connection
+        with connection:
+            if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                connection.execute(_CREATE)
+                connection.execute(_SET_META, ("vectors", 0))
+            else:
+                found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
+                if found == f"{FORMAT} {identity}":
+                    return
+                if found != f"{FORMER_FORMAT} {identity}":
+                    raise ForeignFileError(self.path.name)
+            connection.execute(CURRENT.create_statement)
+            rows = [("identity", f"{FORMAT} {identity}"), (CURRENT.progress_key, 0)]
+            connection.executemany(_SET_META, rows)
 
 
 def read_progress(connection: apsw.Connection) -> Progress:
     """The progress of the file."""
-    values = dict(fetch(connection, "SELECT key, value FROM meta WHERE key IN ('words', 'vectors')"))
-    return Progress(int(values["words"]), int(values["vectors"]))
-
-
-def keyword_scores(
-    connection: apsw.Connection, query: str, among: Sequences, *, context_weight: float = CONTEXT_WEIGHT
-) -> tuple[Sequences, Floats]:
-    """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query."""
-    words = _ANALYSIS.query(query)
-    found: list[Found] = []
-    for (number,) in fetch(connection, "SELECT number FROM part ORDER BY number"):
-        low, high = among.searchsorted((number * PART_SEQUENCES, (number + 1) * PART_SEQUENCES)).tolist()
-        if low == high:
-            continue
-        if high - low <= _FEW:
-            found.append(fts.read_few(connection, tables_of(number), words.terms, among[low:high]))
-        else:
-            found.append(fts.read(connection, tables_of(number), words.terms))
-    scores = score(words, found, among, context_weight=context_weight)
-    return scores.passage_ids, scores.scores
+    vectors = connection.execute("SELECT value FROM meta WHERE key = 'vectors'").get
+    return Progress(answering(connection).progress(connection) or 0, int(vectors))
 
 
 def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:

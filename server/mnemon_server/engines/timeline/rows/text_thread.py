@@ -36,7 +36,8 @@ class TextThread:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="timeline-text", daemon=True)
         self._appends = 0
-        self._retries = {"words": _Retry(), "vectors": _Retry()}
+        self._steps = {"words": work.tend, "vectors": work.embed_some, "former words": work.replace_former}
+        self._retries = {name: _Retry() for name in self._steps}
 
     def start(self) -> None:
         """Begins."""
@@ -79,10 +80,10 @@ class TextThread:
         """Runs one step; returns whether there is more to do now.
 
         Words go first, because vectors take long, but only those that were behind at the start. So if events keep
-        coming, a step for vectors follows each batch of words.
+        coming, a step for vectors follows each batch of words. The words of older programs are replaced after that.
         """
         started, appends = time.monotonic(), self._appends
-        more = self._attempt("words", self._work.tend) or self._attempt("vectors", self._work.embed_some)
+        more = any(self._attempt(name, step) for name, step in self._steps.items())
         spent = time.monotonic() - started
         share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
         self._closing.wait(spent / share - spent)

@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -13,7 +14,8 @@ from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.timeline.rows import text_file as timeline_text_file
-from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, PART_SEQUENCES, ForeignFileError, TextFile
+from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, ForeignFileError, TextFile
+from mnemon_server.engines.timeline.rows.text_words import CURRENT, PART_SEQUENCES, EventWords
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +149,7 @@ class TextWork:
                 file.empty_log()
                 self._log_is_full = False
             self._forget_removed()
-        return self._add_words(file) or is_untidy
+        return self._add_words(file, file.answering, self._source.last_sequence) or is_untidy
 
     def embed_some(self) -> bool:
         """Computes the next vectors; returns whether there may be more to do."""
@@ -162,6 +164,17 @@ class TextWork:
         worded = [sequence for sequence, text in texts.items() if text.strip()]
         vectors = dict(zip(worded, embed([texts[sequence] for sequence in worded]) if worded else (), strict=True))
         file.add_vectors([(sequence, vectors.get(sequence)) for sequence in texts], until=until)
+        return True
+
+    def replace_former(self) -> bool:
+        """Adds the next current words to a file that has former ones, or drops a part of those; returns whether there
+        is more to do.
+        """
+        file = self.file
+        if file is None or len(file.words) == 1:
+            return False
+        if not self._add_words(file, CURRENT, file.progress.words):
+            file.drop_former()
         return True
 
     def discard(self) -> None:
@@ -207,11 +220,15 @@ class TextWork:
             self._is_compared = True
         return file
 
-    def _find_differing(self, file: TextFile) -> list[int]:
+    def _find_differing(self, file: TextFile) -> set[int]:
         """The parts whose number of events differs from the timeline's."""
-        counts, words = file.part_counts(), file.progress.words
-        parts = range(words // PART_SEQUENCES + 1)
-        return [part for part in parts if counts.get(part, 0) != len(self._source.alive(*_bounds(part, words)))]
+        return {part for words in file.words for part in self._differing_parts(file, words)}
+
+    def _differing_parts(self, file: TextFile, words: EventWords) -> Iterator[int]:
+        counts, until = file.part_counts(words), file.words_until(words)
+        for part in counts if until is None else range(until // PART_SEQUENCES + 1):
+            if counts.get(part, 0) != len(self._source.alive(*_bounds(part, until))):
+                yield part
 
     def _tidy(self, file: TextFile) -> bool:
         """Removes from one part the events that no longer exist; returns whether other parts remain."""
@@ -223,28 +240,31 @@ class TextWork:
             self._differing.discard(number)
             are_left = bool(self._removed or self._differing)
         try:
-            if is_different:
-                self._compare(file, number)
-            else:
-                self._remove(file, number, file.stored_among(number, np.fromiter(removed, np.int64)))
+            for words in file.words:
+                if is_different:
+                    self._compare(file, words, number)
+                else:
+                    stored = file.stored_among(words, number, np.fromiter(removed, np.int64))
+                    self._remove(file, words, number, stored)
         except BaseException:
             with self._lock:
                 self._differing.add(number)
             raise
         return are_left
 
-    def _compare(self, file: TextFile, number: int) -> None:
+    def _compare(self, file: TextFile, words: EventWords, number: int) -> None:
         """Removes from a part all events that the timeline does not have. If it lacks any, resets the progress."""
-        first, last = _bounds(number, file.progress.words)
-        stored, alive = file.stored(*_bounds(number)), self._source.alive(first, last)
-        self._remove(file, number, stored[~np.isin(stored, self._source.alive(*_bounds(number)))])
-        lacking = alive[~np.isin(alive, stored)]
-        if len(lacking):
-            file.go_back(int(lacking[0]) - 1)
+        stored, until = file.stored(words, *_bounds(number)), file.words_until(words)
+        self._remove(file, words, number, stored[~np.isin(stored, self._source.alive(*_bounds(number)))])
+        if until is not None:
+            alive = self._source.alive(*_bounds(number, until))
+            lacking = alive[~np.isin(alive, stored)]
+            if len(lacking):
+                file.go_back(words, int(lacking[0]) - 1)
 
-    def _remove(self, file: TextFile, number: int, sequences: Sequences) -> None:
+    def _remove(self, file: TextFile, words: EventWords, number: int, sequences: Sequences) -> None:
         if len(sequences):
-            file.remove(number, sequences)
+            file.remove(words, number, sequences)
             self._log_is_full = True
 
     def _forget_removed(self) -> None:
@@ -252,13 +272,14 @@ class TextWork:
             if not self._removed and not self._differing:
                 self._removed_count = 0
 
-    def _add_words(self, file: TextFile) -> bool:
-        first, last = file.progress.words + 1, self._source.last_sequence
-        missing, until = self._missing(first, last, file.stored)
+    def _add_words(self, file: TextFile, words: EventWords, last: int) -> bool:
+        """Adds the next words of events up to a sequence; returns whether more are left."""
+        first = (file.words_until(words) or 0) + 1
+        missing, until = self._missing(first, last, partial(file.stored, words))
         if until < first:
             return False
         texts, until = self._read(missing, until, WORDS_AT_ONCE)
-        file.add_words(texts, until=until)
+        file.add_words(words, texts, until=until)
         return until < last
 
     def _missing(self, first: int, last: int, stored: Callable[[int, int], Sequences]) -> tuple[Sequences, int]:
