@@ -9,13 +9,14 @@ import grpc
 
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
 from mnemon_server.assembly.judge import open_judge
-from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.records import is_in_memory, vaults_folder
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.key_file import FILE_NAME as KEY_FILE_NAME
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access.keys import KeyRing
@@ -92,6 +93,9 @@ def _open_key_file(settings: Settings) -> KeyFile | None:
 async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[VaultPool]:
     """The vaults of all tenants, and the embedder that they share."""
     async with AsyncExitStack() as stack:
+        if not is_in_memory(settings):
+            # Vaults come and go. As long as this server serves, no command may change those that are closed.
+            stack.enter_context(FolderLock(vaults_folder(settings), shared=True))
         # Before the model is loaded, so that invalid tools are reported at once.
         registry = await stack.enter_async_context(open_registry(settings))
         judge = await stack.enter_async_context(open_judge(settings, report))

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import mnemon
 import pytest
+from mnemon_server.app import open_vaults
+from mnemon_server.commands.reembed import reembed_documents
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
+from mnemon_server.engines.folder import FolderInUseError
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.knowledge_store import ConfiguredStore
 
 from tests.contract.knowledge_store import PETS, fill, ids, until_healthy
-from tests.support.server import whole_server
+from tests.e2e.test_vault_lifecycle import is_free
+from tests.support.server import until, whole_server
 from tests.support.tiny_models import write_model
 
 DEFAULT_MODEL = Settings().embedding_model
@@ -60,6 +64,37 @@ async def test_a_running_server_is_left_alone_and_the_command_says_what_to_do(tm
         ) in refused.stderr
         await client.documents.put("b", "the fish")
         assert len((await client.documents.search("the cat", mode="vector")).results) == 2
+
+
+async def test_the_vaults_of_a_running_server_are_left_alone_while_they_are_closed(tmp_path: Path) -> None:
+    async with (
+        whole_server(tmp_path, vault_idle_s=0.05, health_check_interval_s=0.05) as server,
+        mnemon.AsyncClient(str(server.server.address)) as client,
+    ):
+        await client.documents.put("a", "the cat")
+        await until(lambda: is_free(tmp_path / "tenants" / "default"))
+        refused = await asyncio.to_thread(reembed, tmp_path, str(write_model(tmp_path / "tiny")))
+        assert refused.returncode == 1
+        assert "a server uses the data folder" in refused.stderr
+        assert len((await client.documents.search("the cat", mode="vector")).results) == 1
+
+
+def test_a_server_does_not_start_while_vaults_are_embedded_anew(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, embedding_model="hashing")
+    SQLiteVault(tmp_path / "tenants" / "default", model_identity="old", dimension=8).close()
+    running = reembed_documents(settings)
+    next(running)
+    with pytest.raises(FolderInUseError, match="in use by another process"):
+        asyncio.run(_start(settings))
+    running.close()
+    for _ in reembed_documents(settings):
+        pass
+    asyncio.run(_start(settings))
+
+
+async def _start(settings: Settings) -> None:
+    async with open_vaults(settings, report=print):
+        pass
 
 
 def test_no_vault_changes_while_a_server_uses_another_one(tmp_path: Path) -> None:

@@ -16,12 +16,17 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
     """The folder of a tenant's records and of all data derived from them."""
-    return settings.data_dir / "tenants" / tenant
+    return vaults_folder(settings) / tenant
+
+
+def vaults_folder(settings: Settings) -> Path:
+    """The folder of all vaults. A server shares its lock with others for as long as it serves."""
+    return settings.data_dir / "tenants"
 
 
 def stored_tenants(settings: Settings) -> tuple[str, ...]:
     """The tenants that have a vault in the data folder; the default one if there is no folder yet."""
-    folders = (settings.data_dir / "tenants").glob("*/")
+    folders = vaults_folder(settings).glob("*/")
     return tuple(sorted(folder.name for folder in folders if TENANT_ID.fullmatch(folder.name))) or (DEFAULT_TENANT,)
 
 

@@ -1,24 +1,24 @@
 """Replaces the vectors of all documents by those of the configured embedding model."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import click
 
 from mnemon_server.assembly.embedder import open_configured_embedder
-from mnemon_server.assembly.records import stored_tenants, vault_folder
+from mnemon_server.assembly.records import stored_tenants, vault_folder, vaults_folder
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.base import Embedder
-from mnemon_server.engines.folder import FolderInUseError
+from mnemon_server.engines.folder import FolderInUseError, FolderLock
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.services.semantic.vectors import mean_vector
 
 
-def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
+def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
     """Embeds all documents of all tenants anew, each tenant's in one transaction, while no server uses the folder.
 
     The server rebuilds an embedded ChromaDB index at its next start. A collection on a ChromaDB server is left alone,
@@ -41,13 +41,17 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
 
         with contextlib.ExitStack() as stack:
             # All folders are locked before anything changes: a server must not find some vaults changed, and some not.
-            vaults = [
-                stack.enter_context(
-                    contextlib.closing(reembed(vault_folder(settings, tenant), embedder.model.identity, embed))
-                )
-                for tenant in stored_tenants(settings)
-            ]
-            totals = [_begin(vault, settings) for vault in vaults]
+            with _explained(settings):
+                if (folder := vaults_folder(settings)).exists():
+                    # A server locks it as long as it runs, and each vault only while that is open.
+                    stack.enter_context(FolderLock(folder))
+                vaults = [
+                    stack.enter_context(
+                        contextlib.closing(reembed(vault_folder(settings, tenant), embedder.model.identity, embed))
+                    )
+                    for tenant in stored_tenants(settings)
+                ]
+                totals = [next(vault)[1] for vault in vaults]
             finished = 0
             for vault, count in zip(vaults, totals, strict=True):
                 for done, _ in vault:
@@ -55,10 +59,11 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
                 finished += count
 
 
-def _begin(vault: Iterator[tuple[int, int]], settings: Settings) -> int:
-    """Locks a vault's folder, and returns the number of its documents."""
+@contextlib.contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """Says what to do if another process has locked a folder."""
     try:
-        return next(vault)[1]
+        yield
     except FolderInUseError as error:
         raise ConfigurationError(
             f"a server uses the data folder {str(settings.data_dir)!r}, and nothing has changed: stop the server, run "

@@ -1,4 +1,4 @@
-"""A data folder that one process uses at a time."""
+"""Locks of data folders."""
 
 import fcntl
 import os
@@ -20,8 +20,12 @@ class FolderLock:
     It is a kernel lock, so it ends with the process, even after a crash.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, shared: bool = False) -> None:
         """Locks the folder.
+
+        Args:
+            folder: the folder.
+            shared: whether other processes may lock it in the same way; none may then lock it alone.
 
         Raises:
             FolderInUseError: another process has locked it.
@@ -34,14 +38,15 @@ class FolderLock:
         except OSError as error:
             raise ConfigurationError(f"the data folder {str(folder)!r} cannot be used: {error.strerror}") from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
             raise FolderInUseError(
                 f"the data folder {str(folder)!r} is in use by another process; stop it, or set another data_dir"
             ) from error
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        if not shared:
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def close(self) -> None:
         """Unlocks the folder. Further calls have no effect."""
