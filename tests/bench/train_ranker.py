@@ -14,7 +14,7 @@ import click
 import numpy as np
 from mnemon import Client, Document, Scope, SearchMode, View
 from mnemon_server.services.search.reranking import DEPTH, FEATURES, WEIGHTS_FILE, Ranker, features, log_odds
-from mnemon_server.services.search.turns import Turn, question_before
+from mnemon_server.services.search.turns import REACH, Turn, answering
 from numpy.typing import NDArray
 
 from tests.bench.conversations import Conversation, load_conversations
@@ -66,35 +66,29 @@ def turn_id(conversation: Conversation, turn: str) -> str:
 
 def ask(client: Client, conversation: Conversation) -> list[Asked]:
     """Searches for all questions of a conversation on a server with the settings UNRANKED."""
-    earlier: list[Turn] = []
-    turns: dict[str, tuple[Turn, str]] = {}
-    for each in conversation.turns:
-        turn = Turn.of(each.document, each.document, {})
-        question = question_before(turn, earlier[::-1])
-        asked_in = "" if question is None else conversation.turns[len(earlier) - 1 - question].id
-        turns[turn_id(conversation, each.id)] = turn, turn_id(conversation, asked_in)
-        earlier.append(turn)
-    return [_ask(client, conversation, turns, each.text, each.evidence) for each in conversation.questions]
+    return [_ask(client, conversation, question.text, question.evidence) for question in conversation.questions]
 
 
-def _ask(
-    client: Client,
-    conversation: Conversation,
-    turns: dict[str, tuple[Turn, str]],
-    text: str,
-    evidence: frozenset[str],
-) -> Asked:
+def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str]) -> Asked:
     answer = client.documents.search(
         text, limit=FOUND, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.IDS
     )
     scores = {result.doc_id: result.score for result in answer}
-    doc_ids = tuple(scores)[:DEPTH]
-    found = (turns[doc_id] for doc_id in doc_ids)
+    doc_ids = [turn_id(conversation, each.id) for each in conversation.turns]
+    turns = [
+        replace(Turn.of(each.document, each.document, {}), score=scores.get(doc_id, 0.0))
+        for doc_id, each in zip(doc_ids, conversation.turns, strict=True)
+    ]
+    found = {
+        doc_id: answering(turn, turns[max(i - REACH, 0) : i][::-1])
+        for i, (doc_id, turn) in enumerate(zip(doc_ids, turns, strict=True))
+    }
+    best = tuple(scores)[:DEPTH]
     return Asked(
         query=text,
-        doc_ids=doc_ids,
-        turns=tuple(replace(turn, question_score=scores.get(asked_in, 0.0)) for turn, asked_in in found),
-        scores=np.array([scores[doc_id] for doc_id in doc_ids]),
+        doc_ids=best,
+        turns=tuple(found[doc_id] for doc_id in best),
+        scores=np.array([scores[doc_id] for doc_id in best]),
         relevant=frozenset(turn_id(conversation, turn) for turn in evidence),
     )
 

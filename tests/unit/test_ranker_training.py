@@ -16,7 +16,7 @@ RECALL_AT_5 = 0
 
 def asked(seed: int, advantage: float = 0.1) -> Asked:
     """Twenty turns of two people with random scores. The relevant one is by Ann and answers a question."""
-    turns = [Turn("ann" if i % 10 == 0 else "ben", i >= 10, 0.5 * (i % 5 == 0)) for i in range(20)]
+    turns = [Turn("ann" if i % 10 == 0 else "ben", i >= 10, question_score=0.5 * (i % 5 == 0)) for i in range(20)]
     scores = np.random.default_rng(seed).uniform(0.3, 0.7, 20)
     scores[0] += advantage
     order = np.argsort(-scores)

@@ -1,13 +1,16 @@
 """Tells whether results are turns of conversations, who speaks, and which question a turn answers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import PassageIds
 from mnemon_server.services.search.rankings import Ranking
 
 AUTHOR_KEYS = ("speaker", "author", "from", "role")
@@ -18,6 +21,8 @@ JUDGED = 10
 TURNS_SHARE = 0.75
 """The share of these, and of the texts just before them, that must have an author. Texts of other kinds sometimes begin
 like a turn ("Note: …"), but seldom so many of them and of their neighbours."""
+FEW = 3
+"""How many are read first. Where these have no author, the others need not be read."""
 REACH = 3
 """A question is at most so many turns before its answer; those in between are by the author of the answer."""
 
@@ -33,6 +38,8 @@ class Turn:
     """In lower case; empty if unknown."""
     asks: bool = False
     """Whether it ends with a question."""
+    score: float = 0.0
+    """How well it matches the query."""
     question_score: float = 0.0
     """The score of the question that it answers; 0 if it answers none."""
 
@@ -51,15 +58,15 @@ def author_of(text: str, metadata: Mapping[str, Any]) -> str:
     return found[1].lower() if found else ""
 
 
-def question_before(turn: Turn, earlier: Sequence[Turn]) -> int | None:
-    """The index of the question that a turn answers, among those before it, the nearest first; None if it answers none.
+def answering(turn: Turn, earlier: Sequence[Turn]) -> Turn:
+    """The turn with the score of the question that it answers, given the turns before it, the nearest first.
 
-    It is the last turn of another author, if that ends with a question.
+    That is the last turn of another author, if it ends with a question.
     """
-    for i, each in enumerate(earlier[:REACH]):
+    for each in earlier[:REACH]:
         if each.author != turn.author:
-            return i if each.author and each.asks else None
-    return None
+            return replace(turn, question_score=each.score) if each.author and each.asks else turn
+    return turn
 
 
 class Turns:
@@ -67,58 +74,60 @@ class Turns:
 
     def __init__(self, records: RecordEngine, ranking: Ranking) -> None:
         self._records = records
-        self._exact = ranking.exact
-        self._ids, self._scores = ranking.passage_ids, ranking.scores
-        if not np.all(self._ids[:-1] < self._ids[1:]):
-            order = np.argsort(self._ids)
-            self._ids, self._scores = self._ids[order], self._scores[order]
+        self._ranking = ranking
         self._read: dict[int, Turn] = {}
 
     def are_turns(self, passage_ids: Sequence[int]) -> bool:
         """Whether these are turns of conversations, as far as they and the texts before them tell."""
-        self._load(passage_ids)
         if not passage_ids or not self._have_authors(passage_ids):
             return False
-        before = [row for row in (self._row_before(each, 1) for each in passage_ids) if row is not None]
-        before_ids = [int(self._ids[row]) for row in before]
-        self._load(before_ids)
-        return self._have_authors(before_ids)
+        return self._have_authors([before for before, _ in self._before(passage_ids, 1).values()])
 
     def turns(self, passage_ids: Sequence[int]) -> list[Turn]:
         """These passages, each with the score of the question that it answers."""
         self._load(passage_ids)
-        rows: dict[int, list[int]] = {each: [] for each in passage_ids}
-        pending = list(passage_ids)
+        earlier: dict[int, list[Turn]] = {each: [] for each in passage_ids}
+        pending = passage_ids
         for steps in range(1, REACH + 1):
-            found = {each: row for each in pending if (row := self._row_before(each, steps)) is not None}
-            self._load(int(self._ids[row]) for row in found.values())
-            for each, row in found.items():
-                rows[each].append(row)
+            before = self._before(pending, steps)
+            self._load([each for each, _ in before.values()])
+            for passage_id, (each, score) in before.items():
+                earlier[passage_id].append(replace(self._read[each], score=score))
             # Few turns follow another one of their own author, so most need no further step.
-            pending = [each for each, row in found.items() if self._at(row).author == self._read[each].author]
-        return [self._with_question(self._read[each], rows[each]) for each in passage_ids]
+            pending = [each for each in before if earlier[each][-1].author == self._read[each].author]
+        return [answering(self._read[each], earlier[each]) for each in passage_ids]
 
-    def _with_question(self, turn: Turn, rows: Sequence[int]) -> Turn:
-        question = question_before(turn, [self._at(row) for row in rows])
-        if question is None:
-            return turn
-        return replace(turn, question_score=min(max(float(self._scores[rows[question]]), 0.0), 1.0))
+    def _before(self, passage_ids: Sequence[int], steps: int) -> dict[int, tuple[int, float]]:
+        """For each passage, the one so many before it among the searched ones, as far as known, and its score."""
+        ids, scores = self._in_order
+        rows = np.searchsorted(ids, np.array(passage_ids, np.int64)) - steps
+        before, of_before = ids[rows].tolist(), np.clip(scores[rows], 0.0, 1.0).tolist()
+        return {
+            passage_id: (each, score)
+            for passage_id, row, each, score in zip(passage_ids, rows.tolist(), before, of_before, strict=True)
+            # If only some passages were compared, others may be in between.
+            if row >= 0 and (self._ranking.exact or passage_id - each == steps)
+        }
 
-    def _row_before(self, passage_id: int, steps: int) -> int | None:
-        """The row of the passage so many before this one among the searched ones; None if that is unknown."""
-        row = int(np.searchsorted(self._ids, passage_id)) - steps
-        # If only some passages were compared, others may be in between.
-        if row < 0 or not (self._exact or passage_id - self._ids[row] == steps):
-            return None
-        return row
-
-    def _at(self, row: int) -> Turn:
-        return self._read[int(self._ids[row])]
+    @cached_property
+    def _in_order(self) -> tuple[PassageIds, NDArray[np.float64]]:
+        """The ids of the searched passages, ascending, and their scores."""
+        ids, scores = self._ranking.passage_ids, self._ranking.scores
+        if np.all(ids[:-1] < ids[1:]):
+            return ids, scores
+        order = np.argsort(ids)
+        return ids[order], scores[order]
 
     def _have_authors(self, passage_ids: Sequence[int]) -> bool:
-        return sum(bool(self._read[each].author) for each in passage_ids) >= TURNS_SHARE * len(passage_ids)
+        without = 0
+        for part in (passage_ids[:FEW], passage_ids[FEW:]):
+            self._load(part)
+            without += sum(not self._read[each].author for each in part)
+            if without > (1 - TURNS_SHARE) * len(passage_ids):
+                return False
+        return True
 
-    def _load(self, passage_ids: Iterable[int]) -> None:
+    def _load(self, passage_ids: Sequence[int]) -> None:
         missing = [each for each in dict.fromkeys(passage_ids) if each not in self._read]
         if missing:
             found = self._records.read_excerpts(missing, metadata_keys=AUTHOR_KEYS)
