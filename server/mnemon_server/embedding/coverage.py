@@ -10,9 +10,9 @@ from collections.abc import Iterable
 _LETTERS_MIN = 3
 _LETTER = re.compile(r"[^\W\d_]")
 _SYLLABLE = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]")
-"""Han characters, kana and Hangul. Two of them are a long token, and count for two more: also a vocabulary that was
-made for these languages has half of the characters of a text as tokens of their own.
-"""
+"""Han characters, kana and Hangul."""
+_LETTERS_OF_SYLLABLE = 3
+"""Each of these says as much as so many letters: a Chinese question with an English name is Chinese."""
 
 
 def coverage(text: str, known: Iterable[tuple[int, int]]) -> float:
@@ -22,13 +22,20 @@ def coverage(text: str, known: Iterable[tuple[int, int]]) -> float:
         text: the text. Without any letter, the result is 1.
         known: the start and the exclusive end of each token of the vocabulary, in code points.
     """
-    letters = len(_LETTER.findall(text))
-    if not letters:
+    others, syllables = _counts(text)
+    if not others + syllables:
         return 1.0
     in_long_tokens = 0
     for start, end in known:
-        token = text[start:end]
-        weight = len(_LETTER.findall(token)) + len(_SYLLABLE.findall(token))
-        if weight >= _LETTERS_MIN:
-            in_long_tokens += weight
-    return min(in_long_tokens / letters, 1.0)
+        letters, long_syllables = _counts(text[start:end])
+        if letters + 2 * long_syllables >= _LETTERS_MIN:
+            # Also a vocabulary that was made for these languages has half of the characters of a text as tokens of
+            # their own, so two that are a token count for four.
+            in_long_tokens += letters + 2 * _LETTERS_OF_SYLLABLE * long_syllables
+    return min(in_long_tokens / (others + _LETTERS_OF_SYLLABLE * syllables), 1.0)
+
+
+def _counts(text: str) -> tuple[int, int]:
+    """The number of CJK characters comes last, that of other letters first."""
+    syllables = len(_SYLLABLE.findall(text))
+    return len(_LETTER.findall(text)) - syllables, syllables

@@ -42,6 +42,11 @@ def test_one_han_character_is_no_long_token_and_two_are() -> None:
     assert coverage("医生说", [(0, 2), (2, 3)]) == 1.0
 
 
+def test_a_question_with_a_foreign_name_is_in_its_own_language() -> None:
+    assert coverage("Internet2是什么时候成立的？", [(0, 8)]) < 0.3
+    assert coverage("Who founded 京东?", [(0, 3), (4, 11)]) > 0.6
+
+
 @pytest.mark.parametrize(
     ("question", "answer", "same_letters"),
     [
