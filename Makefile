@@ -181,6 +181,11 @@ bench-recall: $(DEV)/.stamp ## Recall on conversations, and what context and rer
 bench-languages: $(DEV)/.stamp ## Which paragraph answers a question, in several languages: make bench-languages DATA=folder ARGS="--model multilingual"
 	$(BIN)/python -m tests.bench.languages $(DATA) $(ARGS)
 
+.PHONY: bench-models
+bench-models: $(DEV)/.stamp ## Memory, start and speed of the server with each embedding model, and what changing the model costs; takes minutes.
+	$(BIN)/python -m tests.bench.models $(ARGS)
+	$(BIN)/python -m tests.bench.reembedding
+
 .PHONY: bench-conflicts
 bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs; DATA=folder adds those of conversations.
 	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)
