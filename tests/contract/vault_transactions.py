@@ -306,7 +306,9 @@ class VaultTransactionsContract(VaultSuite):
             tx.set_value("v", str(len(runs)))
             return f"run {len(runs)}"
 
+        assert not vault.is_answered("q")
         first = vault.transact(program, request=key("q")).result()
+        assert vault.is_answered("q")
         clock.now += timedelta(hours=1)
         assert vault.transact(program, request=key("q")).result() == replace(first, replayed=True)
         with pytest.raises(RequestIdReusedError):
@@ -315,6 +317,7 @@ class VaultTransactionsContract(VaultSuite):
             vault.collection(SEMANTIC).put_document(statement("a", request=key("q", b"a put"))).result()
         assert (first.answer, runs, vault.value("v")) == ("run 1", [1], "1")
         clock.now += timedelta(hours=24)
+        assert not vault.is_answered("q")
         assert vault.transact(program, request=key("q")).result().answer == "run 2"
 
     @pytest.mark.parametrize("request_key", [key("inner")])

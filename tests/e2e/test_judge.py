@@ -47,11 +47,15 @@ def connect(server: Connection) -> mnemon.AsyncClient:
     return mnemon.AsyncClient(str(server.server.address))
 
 
-async def save(client: mnemon.AsyncClient, content: str, cosine: float = 1.0, *, rule: str = "") -> Any:
+async def save(
+    client: mnemon.AsyncClient, content: str, cosine: float = 1.0, *, rule: str = "", request_id: str = ""
+) -> Any:
     """Saves a statement whose embedding has this cosine to that of the others."""
     dimension = (await client.server_info()).embedding_model.dimension
     embedding = [cosine, (1.0 - cosine * cosine) ** 0.5, *[0.0] * (dimension - 2)]
-    return await client.semantic.add(content, user="ada", embedding=embedding, conflict_policy="resolve", rule=rule)
+    return await client.semantic.add(
+        content, user="ada", embedding=embedding, conflict_policy="resolve", rule=rule, request_id=request_id
+    )
 
 
 async def save_both(client: mnemon.AsyncClient) -> Any:
@@ -91,6 +95,19 @@ async def test_the_judge_may_say_that_statements_are_unrelated(tmp_path: Path) -
             assert len(served.received) == 1
 
 
+async def test_a_repeated_request_gets_the_decision_that_was_made_and_asks_nobody(tmp_path: Path) -> None:
+    with tool_server(judging()) as served:
+        async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
+            await client.rules.update("default", DETECTION)
+            await save(client, KNOWN)
+            first = await save(client, NEW, 0.4, request_id="r1")
+            served.answer = judging("unrelated")
+            again = await save(client, NEW, 0.4, request_id="r1")
+            assert (again.decision, again.receipt.replayed) == (first.decision, True)
+            assert first.decision.relation.judge == "scripted"
+            assert len(served.received) == 1
+
+
 async def test_the_judge_is_not_asked_where_its_answer_would_decide_nothing(tmp_path: Path) -> None:
     with tool_server(judging()) as served:
         async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
@@ -125,7 +142,7 @@ async def test_without_a_usable_answer_the_relation_model_decides(tmp_path: Path
             saved = await save(client, "Ada never drives to the office.")
             assert saved.decision is not None
             assert saved.decision.relation.judge == ""
-            assert served.received
+            assert (await client.semantic.status()).judge_failed_count == 2
 
 
 async def test_a_slow_judge_delays_a_save_until_its_time_and_other_writes_not_at_all(tmp_path: Path) -> None:

@@ -203,3 +203,4 @@ class IndexStatus:
     memory_bytes: int = 0
     graph_count: int = 0
     snapshot_time: datetime | None = None
+    judge_failed_count: int = 0

@@ -78,7 +78,7 @@ class SQLiteVault:
             StorageFailedError: the file cannot be read.
         """
         self._lock = FolderLock(folder)
-        journal = Journal(clock)
+        self._journal = journal = Journal(clock)
         self._listeners = _Listeners()
         self._connections = Connections(folder / "records.db", vfs, erasure_delay_s=settings.erasure_delay_s)
         self._changes = SQLiteChangeLog(journal, self._connections)
@@ -154,6 +154,11 @@ class SQLiteVault:
     ) -> Future[TransactionReceipt]:
         """See Vault."""
         return self._connections.submit(lambda connection: self._transactions.run(connection, program, request))
+
+    def is_answered(self, request_id: str) -> bool:
+        """See Vault."""
+        with self._connections.lend() as connection:
+            return requests.is_answered(connection, request_id, self._journal.now())
 
     def value(self, key: str) -> str | None:
         """See Vault."""

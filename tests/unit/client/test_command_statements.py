@@ -1,6 +1,7 @@
 """Tables of statements, decisions and rules show their content, and stored text cannot manipulate them."""
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,6 +90,8 @@ def test_a_warming_index_shows_its_progress_and_a_ready_one_does_not() -> None:
     assert "of 12 vectors" not in ready
     for part in ("10, and 2 superseded", "12.5 ms", "1.0 MiB", "none"):
         assert part in ready
+    assert "judge" not in ready
+    assert "failed 3 times" in printed(render.index_table(replace(status(IndexState.READY), judge_failed_count=3)))
 
 
 def test_rules_are_listed_without_inherited_values() -> None:

@@ -307,6 +307,7 @@ class Detecting:
     """Stands in for the conflict resolver: saves everything and finds one conflict each time."""
 
     has_judge = False
+    judge_failed_count = 0
 
     async def judge(self, new: NewSemantic) -> Judged:
         """See Resolver."""

@@ -133,6 +133,7 @@ def status_from_pb(response: pb.GetIndexStatusResponse) -> semantic.SemanticInde
         memory_bytes=response.memory_bytes,
         graph_count=response.graph_count,
         snapshot_time=convert.time_from_pb(response, "snapshot_time"),
+        judge_failed_count=response.judge_failed_count,
     )
 
 

@@ -272,6 +272,8 @@ class SemanticIndexStatus(JsonValue):
     graph_count: int
     """Vectors in the graph; 0 if all are compared one by one."""
     snapshot_time: datetime | None
+    judge_failed_count: int = 0
+    """How often the operator's judge of conflicts gave no usable answer in time, since the vault was opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -768,6 +768,7 @@ class GetIndexStatusResponse(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     GRAPH_COUNT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
+    JUDGE_FAILED_COUNT_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
     """STARTING: it is being loaded or built, and calls return UNAVAILABLE. DEGRADED: it serves reads but limits writes,
     because the capacity is reached or writes take too long.
@@ -788,6 +789,10 @@ class GetIndexStatusResponse(_message.Message):
     """The memory for vectors and graph, in bytes."""
     graph_count: _builtins.int
     """The number of vectors in the graph; 0 if all are compared one by one."""
+    judge_failed_count: _builtins.int
+    """How often the operator's judge of conflicts gave no usable answer in time, since the vault was opened. The relation
+    model decided then; the server's log says why.
+    """
     @_builtins.property
     def write_latency(self) -> _duration_pb2.Duration:
         """The median time of recent saves."""
@@ -815,10 +820,11 @@ class GetIndexStatusResponse(_message.Message):
         memory_bytes: _builtins.int = ...,
         graph_count: _builtins.int = ...,
         snapshot_time: _timestamp_pb2.Timestamp | None = ...,
+        judge_failed_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time", "write_latency", b"write_latency", "write_latency_target", b"write_latency_target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "graph_count", b"graph_count", "indexed_count", b"indexed_count", "memory_bytes", b"memory_bytes", "message", b"message", "record_count", b"record_count", "snapshot_time", b"snapshot_time", "state", b"state", "superseded_count", b"superseded_count", "total_count", b"total_count", "write_latency", b"write_latency", "write_latency_target", b"write_latency_target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "graph_count", b"graph_count", "indexed_count", b"indexed_count", "judge_failed_count", b"judge_failed_count", "memory_bytes", b"memory_bytes", "message", b"message", "record_count", b"record_count", "snapshot_time", b"snapshot_time", "state", b"state", "superseded_count", b"superseded_count", "total_count", b"total_count", "write_latency", b"write_latency", "write_latency_target", b"write_latency_target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,11 +82,16 @@ class CommitLock:
         self.keep_answer(request, receipt)
         return receipt
 
+    def is_answered(self, request_id: str) -> bool:
+        """Whether an answer to a request with this id is stored. Call it with the lock held."""
+        known = self._answers.get(request_id)
+        return known is not None and known.expire_time > self.clock()
+
     def known_answer(self, request: RequestKey) -> Any:
         """The stored answer to a request, or None. Call it with the lock held."""
-        known = self._answers.get(request.request_id)
-        if known is None or known.expire_time <= self.clock():
+        if not self.is_answered(request.request_id):
             return None
+        known = self._answers[request.request_id]
         if known.request != request:
             raise RequestIdReusedError(
                 f"request_id {request.request_id!r} was used for a different request; each request needs its own"

@@ -55,6 +55,11 @@ class InMemoryVault:
         """See Vault."""
         return self._commits.write(request, lambda: self._changes.run(request, lambda call: self._run(program, call)))
 
+    def is_answered(self, request_id: str) -> bool:
+        """See Vault."""
+        with self._commits.lock:
+            return self._commits.is_answered(request_id)
+
     def value(self, key: str) -> str | None:
         """See Vault."""
         with self._commits.lock:

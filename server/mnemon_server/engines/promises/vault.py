@@ -73,6 +73,9 @@ class Vault(Protocol):
         program raised, or the same errors as the future of a RecordEngine's write.
         """
 
+    def is_answered(self, request_id: str) -> bool:
+        """Whether an answer is stored for this request id, so that a write with it would change nothing."""
+
     def value(self, key: str) -> str | None:
         """The text that `VaultTransaction.set_value` stored under this key, or None."""
 

@@ -37,6 +37,12 @@ def stored_answer(connection: apsw.Connection, request: RequestKey | None, now: 
     return checked_answer(request, (digest, json.loads(answer)))
 
 
+def is_answered(connection: apsw.Connection, request_id: str, now: int) -> bool:
+    """Whether an answer is stored for this request id."""
+    statement = "SELECT count(*) FROM request WHERE id = ? AND expire_time > ?"
+    return bool(fetch(connection, statement, (request_id, now))[0][0])
+
+
 def stored_answers(connection: apsw.Connection, asked: Sequence[RequestKey], now: int) -> dict[str, StoredAnswer]:
     """The stored answers to these requests, by request id, without new ones."""
     if not asked:

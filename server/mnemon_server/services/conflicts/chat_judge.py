@@ -70,6 +70,8 @@ class ChatJudge:
             said = {each["pair"]: self._relation(each) for each in answers}
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise JudgeError("its answer does not have the form that it was asked for") from error
+        if not said.keys() & set(range(count)):
+            raise JudgeError("its answer is about none of the pairs that it was asked about")
         return [said.get(number) for number in range(count)]
 
     def _relation(self, answer: dict[str, Any]) -> Relation:

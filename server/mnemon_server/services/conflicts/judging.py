@@ -68,25 +68,25 @@ class JudgeDesk:
     def __init__(self, judge: Judge, limits: JudgeLimits) -> None:
         """The judge is closed with it."""
         self.limits = limits
-        self.failed_count = 0
         self._judge = judge
         self._offload = Offload(CALLS_MAX, "judge")
         self._turns = asyncio.Semaphore(CALLS_MAX)
         self._calls_left, self._counted_at = limits.calls_per_minute, time.monotonic()
 
     async def ask(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Relation | None]:
-        """The relation of each pair; empty if the judge failed, is late, or is out of budget."""
+        """The relation of each pair; empty if the judge is out of budget.
+
+        Raises:
+            JudgeError: it failed, or is late.
+        """
         if not self._has_budget():
             log.debug("the judge is not asked: its budget for this minute is used up")
             return ()
         try:
             async with asyncio.timeout(self.limits.timeout_s), self._turns:
                 return await self._offload(self._judge.judge, pairs)
-        except TimeoutError:
-            self._note(f"it did not answer within {self.limits.timeout_s:g} s")
-        except JudgeError as error:
-            self._note(str(error))
-        return ()
+        except TimeoutError as error:
+            raise JudgeError(f"it did not answer within {self.limits.timeout_s:g} s") from error
 
     async def aclose(self) -> None:
         """Ends calls in progress."""
@@ -102,10 +102,6 @@ class JudgeDesk:
         self._calls_left -= 1.0
         return True
 
-    def _note(self, reason: str) -> None:
-        self.failed_count += 1
-        log.warning("the judge failed, so the relation model decides: %s (failure %d)", reason, self.failed_count)
-
 
 class Advisor:
     """Gets the judge's answers about new statements of a vault."""
@@ -115,13 +111,19 @@ class Advisor:
     ) -> None:
         self._records, self._rules = records, rules
         self._desk, self._offload, self._clock = desk, offload, clock
+        self.failed_count = 0
 
     async def judge(self, new: NewSemantic) -> Judged:
         """What the judge says of a new statement; empty if the rule does not evaluate the relation."""
         proposed = await self._offload(self._proposed, new)
         if not proposed:
             return {}
-        relations = await self._desk.ask([(memory.content, new.memory.content) for memory in proposed])
+        try:
+            relations = await self._desk.ask([(memory.content, new.memory.content) for memory in proposed])
+        except JudgeError as error:
+            self.failed_count += 1
+            log.warning("the judge failed, so the relation model decides: %s (failure %d)", error, self.failed_count)
+            return {}
         return {
             memory.memory_id: (memory.revision, replace(relation, reason=relation.reason[:REASON_MAX]))
             for memory, relation in zip(proposed, relations, strict=False)

@@ -36,6 +36,11 @@ class ConflictResolver:
         """See Resolver."""
         return self._advisor is not None
 
+    @property
+    def judge_failed_count(self) -> int:
+        """See Resolver."""
+        return self._advisor.failed_count if self._advisor else 0
+
     async def judge(self, new: NewSemantic) -> Judged:
         """See Resolver."""
         return await self._advisor.judge(new) if self._advisor else {}

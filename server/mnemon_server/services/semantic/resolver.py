@@ -37,6 +37,10 @@ class Resolver(Protocol):
     def has_judge(self) -> bool:
         """Whether `judge` may ask anybody."""
 
+    @property
+    def judge_failed_count(self) -> int:
+        """How often the judge was asked and failed."""
+
     async def judge(self, new: NewSemantic) -> Judged:
         """What the operator's judge says, before the transaction; empty if it is not asked, or fails."""
 

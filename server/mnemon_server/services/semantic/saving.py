@@ -128,13 +128,16 @@ class SemanticSaving:
             return [{}] * len(requests)
 
         async def judge(request: SaveSemantic) -> Judged:
-            if request.conflict_policy is ConflictPolicy.IGNORE:
+            if request.conflict_policy is ConflictPolicy.IGNORE or await self._is_replay(request):
                 return {}
             [vector] = await vectors_of(self._embedder, [request.memory.content], [request.embedding])
             # The save reports the error.
             return {} if isinstance(vector, MnemonError) else await resolver.judge(self._new(request, vector))
 
         return await asyncio.gather(*map(judge, requests))
+
+    async def _is_replay(self, request: SaveSemantic) -> bool:
+        return bool(request.request_id) and await self._offload(self._vault.is_answered, request.request_id)
 
     async def _save_within_capacity(
         self, requests: Sequence[SaveSemantic], judged: Sequence[Judged]

@@ -11,7 +11,9 @@ from mnemon_server.engines.promises.values import RecordStats
 from mnemon_server.engines.promises.vault import TransactionReceipt
 
 
-def read_status(records: RecordEngine, *, is_warm: bool, capacity: int, write_latency_target_s: float) -> IndexStatus:
+def read_status(
+    records: RecordEngine, *, is_warm: bool, capacity: int, write_latency_target_s: float, judge_failed_count: int
+) -> IndexStatus:
     """The status without the reasons that hold writes back. If the records failed, opens them again. Blocks.
 
     Raises the errors of reading the records.
@@ -32,6 +34,7 @@ def read_status(records: RecordEngine, *, is_warm: bool, capacity: int, write_la
         memory_bytes=usage.bytes,
         graph_count=usage.graph_count,
         snapshot_time=usage.snapshot_time,
+        judge_failed_count=judge_failed_count,
     )
 
 

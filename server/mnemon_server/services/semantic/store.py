@@ -99,6 +99,7 @@ class SemanticStore:
         self._pressure = WritePressure(settings.write_latency)
         self._capacity = Capacity(settings.capacity, lambda: self._records.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
+        self._resolver = resolver
         self._saving = SemanticSaving(
             vault,
             embedder,
@@ -270,6 +271,7 @@ class SemanticStore:
             is_warm=self.is_warm,
             capacity=self._capacity.limit,
             write_latency_target_s=self._pressure.target_s,
+            judge_failed_count=self._resolver.judge_failed_count if self._resolver else 0,
         )
 
     def _with_pressure(self, status: IndexStatus) -> IndexStatus:

@@ -139,6 +139,7 @@ def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
         write_latency_target=duration_to_pb(status.write_latency_target_s),
         memory_bytes=status.memory_bytes,
         graph_count=status.graph_count,
+        judge_failed_count=status.judge_failed_count,
     )
     if status.snapshot_time is not None:
         fill_time(message.snapshot_time, status.snapshot_time)

@@ -85,6 +85,7 @@ def index_table(status: semantic.SemanticIndexStatus) -> RenderableType:
             f"{status.write_latency_target_s * 1000:.1f} ms wanted",
             "memory": f"{status.memory_bytes / (1 << 20):,.1f} MiB, {status.graph_count:,} vectors in the graph",
             "snapshot": short_time(status.snapshot_time) or "none",
+            "judge": f"failed {status.judge_failed_count:,} times" if status.judge_failed_count else "",
         }
     )
 
