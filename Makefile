@@ -187,8 +187,9 @@ bench-models: $(DEV)/.stamp ## Memory, start and speed of the server with each e
 	$(BIN)/python -m tests.bench.reembedding
 
 .PHONY: bench-conflicts
-bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs; DATA=folder adds those of conversations.
+bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs, and what resolving them costs; DATA=folder adds pairs of conversations.
 	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)
+	$(BIN)/python -m tests.bench.conflict_costs
 
 .PHONY: bench-tools
 bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, beside json.loads, and of a tool, beside the search below it; takes minutes.

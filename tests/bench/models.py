@@ -8,14 +8,12 @@ Times are processor time: medians over rounds, of the server's process and, in b
 """
 
 import shutil
-import socket
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, sleep
 
 import click
 from mnemon import Client, SearchMode, View
@@ -26,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.bench import machine
-from tests.bench.processes import START_TIMEOUT_S, MnemonServer, Process, free_address
+from tests.bench.processes import MnemonServer, OpenAIEndpoint, Process
 from tests.bench.texts import Workload, written
 
 QUERIES = 100
@@ -116,33 +114,6 @@ def _compared(samples: list[tuple[float, float]], beside: list[tuple[float, floa
     return f"{server * 1e3:.2f}" + (f" (+ {endpoint * 1e3:.2f})" if endpoint else ""), f"{ratio:.2f}"
 
 
-@contextmanager
-def running_endpoint(log: Path) -> Iterator[Model]:
-    """A model behind an endpoint, which runs until the context ends."""
-    address = free_address()
-    process = Process(log, "tests.bench.embedding_endpoint", address)
-    try:
-        _wait_until_reachable(address)
-        flags = ("--embedding-endpoint", f"http://{address}/v1", "--embedding-model", "minilm")
-        yield Model("an endpoint: the default model", flags, process)
-    finally:
-        process.stop()
-
-
-def _wait_until_reachable(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    deadline = monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            socket.create_connection((host, int(port))).close()
-        except OSError:
-            if monotonic() > deadline:
-                raise
-            sleep(0.05)
-        else:
-            return
-
-
 def written_folder(folder: Path) -> Model | None:
     """The default model in fp32 as a folder with a graph; None if the package of its weights is not installed."""
     if package_folder(MINILM) is None:
@@ -182,11 +153,17 @@ def main(texts: int, rounds: int) -> None:
     workload = written(11)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnemon-bench-")))
-        endpoint = stack.enter_context(running_endpoint(folder / "endpoint.log"))
+        endpoint = OpenAIEndpoint(folder)
+        stack.callback(endpoint.stop)
+        flags = ("--embedding-endpoint", endpoint.url, "--embedding-model", "minilm")
         exported = written_folder(folder)
         if exported is None:
             click.echo(f"skipped: a folder, because {MINILM.package} is not installed", err=True)
-        models = [Model("`multilingual`", ("--embedding-model", "multilingual")), exported, endpoint]
+        models = [
+            Model("`multilingual`", ("--embedding-model", "multilingual")),
+            exported,
+            Model("an endpoint: the default model", flags, endpoint),
+        ]
         found = [model for model in models if model is not None and _is_installed(model)]
         bar = stack.enter_context(Progress(console=Console(stderr=True)))
         pairs = [

@@ -100,6 +100,29 @@ class EchoServer(Process):
         super().__init__(folder / "echo.log", "tests.bench.echo", self.address)
 
 
+class OpenAIEndpoint(Process):
+    """The endpoint with a model and a judge."""
+
+    def __init__(self, folder: Path) -> None:
+        address = free_address()
+        super().__init__(folder / "endpoint.log", "tests.bench.openai_endpoint", address)
+        self.url = f"http://{address}/v1"
+        host, _, port = address.rpartition(":")
+        deadline = monotonic() + START_TIMEOUT_S
+        while not _is_reachable(host, int(port)):
+            if monotonic() > deadline:
+                raise TimeoutError("the endpoint did not start")
+            sleep(0.05)
+
+
+def _is_reachable(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port)).close()
+    except OSError:
+        return False
+    return True
+
+
 def other_checkout() -> Path | None:
     """The checkout whose server is measured, if it is not this one; see `tests.bench.compare`."""
     named = os.environ.get(CHECKOUT_VARIABLE)

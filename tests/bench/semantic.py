@@ -76,7 +76,7 @@ class Measurement:
         server = MnemonServer(self._folder, *flags, "--semantic-write-latency-target-ms", "60000")
         echo = EchoServer(self._folder)
         try:
-            asyncio.run(_save_all(server.address, self._known, self._advance))
+            asyncio.run(save_all(server.address, self._known, self._advance))
             _wait_for_graph(server.address, self._known.count)
             server.wait_until_idle()
             with grpc.insecure_channel(server.address) as channel, grpc.insecure_channel(echo.address) as floor:
@@ -171,8 +171,8 @@ def _merging_rule() -> rules_pb2.RegisterRuleRequest:
     return rules_pb2.RegisterRuleRequest(rule=rule)
 
 
-async def _save_all(address: str, known: KnownStatements, advance: Callable[[int], None]) -> None:
-    """Stores everything through one bulk stream."""
+async def save_all(address: str, known: KnownStatements, advance: Callable[[int], None]) -> None:
+    """Stores all statements through one bulk stream; `advance` gets the number of each step."""
     async with aio.insecure_channel(address) as channel:
 
         async def requests() -> Any:
