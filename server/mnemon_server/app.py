@@ -1,30 +1,24 @@
 """Assembles the server. Everything that holds resources is closed in reverse order."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
 
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
+from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
 from mnemon_server.assembly.records import is_in_memory, vaults_folder
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
-from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.key_file import FILE_NAME as KEY_FILE_NAME
-from mnemon_server.engines.key_file import KeyFile
-from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
-
-log = logging.getLogger(__name__)
 
 WAITING_TEXTS_MAX = 65_536
 """Three times the number of passages in the largest bulk message."""
@@ -43,7 +37,7 @@ async def running_server(
     Args:
         settings: what to serve, and where.
         report: called with a sentence before each slow step of the start.
-        private: only this program reaches the address, so that it needs no API key even if the folder has some.
+        private: only this program reaches the address, so that it needs no credential even if the folder has API keys.
         extra_handlers: further services.
 
     Raises:
@@ -51,8 +45,9 @@ async def running_server(
     """
     async with AsyncExitStack() as stack:
         # Bind the address before opening vaults: a second server on the same address must not touch the data.
-        keys = None if private else await open_keys(settings, stack)
-        server = await stack.enter_async_context(GrpcServer(settings, keys=keys, extra_handlers=extra_handlers))
+        identities = None if private else await stack.enter_async_context(open_identities(settings))
+        server = GrpcServer(settings, identities=identities, extra_handlers=extra_handlers)
+        await stack.enter_async_context(server)
         vaults = await stack.enter_async_context(open_vaults(settings, report=report))
         # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.
         async with vaults.use(DEFAULT_TENANT):
@@ -60,33 +55,6 @@ async def running_server(
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server
-
-
-async def open_keys(settings: Settings, stack: AsyncExitStack) -> KeyRing | None:
-    """The keys that calls must have, closed with the stack; None if everybody may call.
-
-    Raises:
-        ConfigurationError: the keys cannot be read, or there are keys, but the settings do not ask for them.
-    """
-    store = await asyncio.to_thread(_open_key_file, settings)
-    if store is None:
-        return None
-    stack.callback(store.close)
-    keys = await stack.enter_async_context(KeyRing(store))
-    if keys.is_empty:
-        log.warning("no API key exists yet, so every call is refused; create one with `mnemon-server keys create`")
-    return keys
-
-
-def _open_key_file(settings: Settings) -> KeyFile | None:
-    if settings.authentication:
-        return KeyFile(settings.data_dir)
-    if (settings.data_dir / KEY_FILE_NAME).exists():
-        raise ConfigurationError(
-            f"the data folder {str(settings.data_dir)!r} has API keys, but authentication is off, so everybody could "
-            f"call: set --authentication api_key, or remove {KEY_FILE_NAME} from the folder"
-        )
-    return None
 
 
 @asynccontextmanager

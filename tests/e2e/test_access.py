@@ -13,7 +13,16 @@ from mnemon.v1 import access_pb2 as pb
 from mnemon.v1 import access_pb2_grpc, changes_pb2, memory_pb2
 from mnemon_server.transport.roles import required_roles
 
-from tests.support.access import bearer, guarded_server, key_id, make_key, methods, open_call, path_of
+from tests.support.access import (
+    bearer,
+    every_event_logged,
+    guarded_server,
+    key_id,
+    make_key,
+    methods,
+    open_call,
+    path_of,
+)
 from tests.support.command import run
 from tests.support.server import (
     WAIT_S,
@@ -230,13 +239,19 @@ async def test_health_needs_no_key_and_the_log_names_the_caller(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = make_key(tmp_path, "reader", tenant="ada")
-    async with guarded_server(tmp_path) as connection:
-        await until(lambda: connection.server.health is not None)
+    with every_event_logged():
+        await health_and_one_call(tmp_path, secret)
+    log = capsys.readouterr().err
+    assert f"key:{key_id(secret)}" in log
+    assert secret not in log
+
+
+async def health_and_one_call(folder: Path, secret: str) -> None:
+    async with guarded_server(folder) as connection:
         async with aio.insecure_channel(str(connection.server.address)) as channel:
             check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
             assert await check(b"", timeout=WAIT_S)
         assert await is_valid(connection, secret)
-    assert secret not in capsys.readouterr().err
 
 
 async def test_a_folder_with_keys_is_not_served_to_everybody(tmp_path: Path) -> None:
@@ -276,7 +291,7 @@ async def test_without_authentication_everybody_is_admin_of_one_tenant_and_has_n
     async with whole_server(tmp_path) as connection, client_of(connection, "") as client:
         identity = await client.who_am_i()
         assert (identity.tenant, identity.subject, identity.role) == ("default", "", mnemon.Role.ADMIN)
-        with pytest.raises(mnemon.FailedPreconditionError, match="authentication is off"):
+        with pytest.raises(mnemon.FailedPreconditionError, match="authentication by API keys is off"):
             await client.keys.add("a robot", role="reader")
 
 

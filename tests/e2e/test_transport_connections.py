@@ -37,7 +37,7 @@ async def test_trap_7_a_second_server_on_the_same_port_is_refused() -> None:
 async def test_trap_7_a_second_server_on_the_same_socket_is_refused_and_a_dead_socket_is_not(tmp_path: Path) -> None:
     listen = f"unix:{tmp_path}/mnemon.sock"
     async with bare_server(listen=listen) as connection:
-        assert (tmp_path / "mnemon.sock").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "mnemon.sock").stat().st_mode & 0o077 == 0
         with pytest.raises(ConfigurationError, match="another server answers there"):
             async with GrpcServer(Settings(listen=listen)):
                 pass

@@ -1,13 +1,14 @@
 """Servers with authentication, and channels of callers with keys."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
+from mnemon_server.logs import configure_logging
 from mnemon_server.transport.server import _DESCRIPTORS as SERVICES
 
 from tests.support.server import Connection, run_command, whole_server
@@ -32,6 +33,16 @@ async def guarded_server(folder: Path, **settings: Any) -> AsyncIterator[Connect
     """A complete server that only serves callers with a key."""
     async with whole_server(folder, authentication=("api_key",), **settings) as connection:
         yield connection
+
+
+@contextmanager
+def every_event_logged() -> Iterator[None]:
+    """Servers in this process log what they log by default. Otherwise, tests only show errors."""
+    configure_logging(log_format="json", level="info")
+    try:
+        yield
+    finally:
+        configure_logging(log_format="json", level="error")
 
 
 def bearer(secret: str) -> tuple[tuple[str, str], ...]:

@@ -105,11 +105,27 @@ def _check_together(settings: Settings) -> None:
         raise ConfigurationError("embedding_endpoint_key_file needs embedding_endpoint, where the key is sent")
     _check_tool_namespace(settings.tool_namespace)
     address = Address.parse(settings.listen)
+    _check_authentication(settings, address)
     if not (address.is_local or settings.tls_certificate or settings.insecure):
         raise ConfigurationError(
             f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS, "
             "or set --insecure (MNEMON_INSECURE=true) if the network is trusted"
         )
+
+
+def _check_authentication(settings: Settings, address: Address) -> None:
+    kinds = settings.authentication
+    named = {"jwt", "mtls"} & set(kinds)
+    if named and settings.identity_file is None:
+        raise ConfigurationError(
+            f"authentication {' and '.join(sorted(named))} needs identity_file, which says who is trusted"
+        )
+    if settings.identity_file is not None and not named:
+        raise ConfigurationError("identity_file needs authentication to contain jwt or mtls")
+    if "mtls" in kinds and settings.tls_client_ca is None:
+        raise ConfigurationError("authentication mtls needs tls_client_ca, whose certificates are accepted")
+    if "unix" in kinds and not address.socket_path:
+        raise ConfigurationError("authentication unix needs listen to be unix:PATH, a socket that only you may open")
 
 
 def _check_tool_namespace(labels: Texts) -> None:

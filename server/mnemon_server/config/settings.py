@@ -56,7 +56,15 @@ class Settings:
     authentication: Texts = field(
         default=(),
         metadata=_row(
-            "What callers must show; empty lets everybody who reaches the address call.", choices=("api_key",)
+            "What callers may show to say who they are; empty lets everybody who reaches the address call.",
+            choices=("api_key", "jwt", "mtls", "unix"),
+        ),
+    )
+    identity_file: Path | None = field(
+        default=None,
+        metadata=_row(
+            "TOML file that says whose tokens and client certificates are trusted, and for which tenant. Reloaded when "
+            "it changes."
         ),
     )
     data_dir: Path = field(
@@ -414,8 +422,8 @@ class Settings:
     max_connection_age_s: int | None = field(
         default=None,
         metadata=_row(
-            "Age at which a connection is closed gracefully, its streams within half an hour; 0 and, on "
-            "loopback, auto mean never; elsewhere, auto is 3600.",
+            "Age at which a connection is closed gracefully, its streams within half an hour; 0 means never. Auto is "
+            "3600, and never on loopback without mtls.",
             at_least=0,
         ),
     )

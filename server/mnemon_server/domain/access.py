@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
 
@@ -36,6 +36,16 @@ class Principal:
     """Who calls, such as "key:1f3a5c7e9b0d2f46"; empty without authentication."""
     role: Role
     expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a caller shows."""
+
+    bearer: str = field(default="", repr=False)
+    """The secret or token in the header `authorization`; empty without one."""
+    certificate: bytes = b""
+    """The certificate of the connection, in PEM, which TLS has verified; empty without one, or beside a header."""
 
 
 EVERYBODY = Principal(DEFAULT_TENANT, "", Role.ADMIN)

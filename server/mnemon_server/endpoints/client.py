@@ -1,4 +1,4 @@
-"""A blocking client of one OpenAI-compatible endpoint: JSON in, JSON out, within limits of time and size."""
+"""A blocking client of one endpoint: JSON in, JSON out, within limits of time and size."""
 
 import json
 import random
@@ -64,11 +64,11 @@ class EndpointSettings:
 
 
 class EndpointClient:
-    """Posts JSON to an endpoint. Any thread may call it, also several at once.
+    """Gets JSON from an endpoint, or posts it there. Any thread may call it, also several at once.
 
-    Attempts that may succeed later (no connection, status 429 or 5xx) are repeated, up to four in all, after a growing
-    delay or the endpoint's `Retry-After`. While an endpoint is away, only one call at a time tries it, once. The others
-    fail immediately, so that they do not all hold a thread until their timeout.
+    Attempts to post that may succeed later (no connection, status 429 or 5xx) are repeated, up to four in all, after a
+    growing delay or the endpoint's `Retry-After`. While an endpoint is away, only one call at a time tries it, once.
+    The others fail immediately, so that they do not all hold a thread until their timeout.
 
     It does not follow redirects, use proxies of the environment, or keep cookies.
 
@@ -120,6 +120,16 @@ class EndpointClient:
         self._leave(None)
         return answer
 
+    def get(self) -> Any:
+        """The JSON value at the URL itself, with a single attempt. Blocks.
+
+        Raises:
+            EndpointError: the endpoint cannot be reached, refuses the request, or its answer is not JSON in time.
+            ConfigurationError: the key file is no longer valid.
+        """
+        deadline = time.monotonic() + self._settings.timeout_s
+        return self._attempt("GET", self.place, None, self._headers(), deadline)
+
     def close(self) -> None:
         """Ends delays between attempts, and closes connections."""
         self._closed.set()
@@ -153,7 +163,7 @@ class EndpointClient:
     def _attempts(self, url: str, content: bytes, headers: Mapping[str, str], deadline: float, attempts: int) -> Any:
         for attempt in range(1, attempts + 1):
             try:
-                return self._attempt(url, content, headers, deadline)
+                return self._attempt("POST", url, content, headers, deadline)
             except _PassingError as error:
                 delay = error.delay_s
                 if delay is None:
@@ -162,10 +172,12 @@ class EndpointClient:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _attempt(self, url: str, content: bytes, headers: Mapping[str, str], deadline: float) -> Any:
+    def _attempt(
+        self, method: str, url: str, content: bytes | None, headers: Mapping[str, str], deadline: float
+    ) -> Any:
         left = max(deadline - time.monotonic(), 0.001)
         try:
-            with self._client.stream("POST", url, content=content, headers=headers, timeout=left) as answer:
+            with self._client.stream(method, url, content=content, headers=headers, timeout=left) as answer:
                 return self._read(answer, deadline)
         except httpx.TimeoutException as error:
             raise self._late() from error

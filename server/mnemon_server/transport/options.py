@@ -61,4 +61,6 @@ def server_options(settings: Settings) -> list[tuple[str, Any]]:
 def _connection_age_s(settings: Settings) -> int:
     if settings.max_connection_age_s is not None:
         return settings.max_connection_age_s
-    return 0 if Address.parse(settings.listen).is_local else CONNECTION_AGE_S
+    # A certificate is verified when a connection begins, so that one with a certificate must end.
+    is_endless = Address.parse(settings.listen).is_local and "mtls" not in settings.authentication
+    return 0 if is_endless else CONNECTION_AGE_S

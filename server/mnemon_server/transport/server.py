@@ -1,8 +1,6 @@
 """The gRPC server: what it serves, how it starts, and how it shuts down without dropping a call."""
 
 import asyncio
-import errno
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +44,7 @@ from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
@@ -57,6 +55,7 @@ from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.listening import listen, require_private_folder
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.roles import required_roles
@@ -118,13 +117,13 @@ class GrpcServer:
         self,
         settings: Settings,
         *,
-        keys: KeyRing | None = None,
+        identities: Identities | None = None,
         extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
-        """Binds nothing yet. Without `keys`, everybody may call. `extra_handlers` are further services."""
+        """Binds nothing yet. Without `identities`, everybody may call. `extra_handlers` are further services."""
         self._settings = settings
-        self._access = Access(keys, required_roles(_DESCRIPTORS))
-        self._access_servicer = AccessServicer(keys)
+        self._access = Access(identities, required_roles(_DESCRIPTORS))
+        self._access_servicer = AccessServicer(identities.keys if identities else None)
         self._extra_handlers = tuple(extra_handlers)
         self._address = Address.parse(settings.listen)
         self._health = HealthServicer(SERVICES, indexed=INDEXED_SERVICES)
@@ -286,16 +285,9 @@ class GrpcServer:
         return self._address.is_local if self._settings.reflection is None else self._settings.reflection
 
     def _bind(self, server: aio.Server) -> Address:
-        _require_free(self._address)
-        credentials = server_credentials(self._settings)
-        target = str(self._address)
-        try:
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise _cannot_listen(self._address, error) from error
-        if self._address.socket_path:
-            Path(self._address.socket_path).chmod(0o600)
-        return self._address.at_port(port)
+        if "unix" in self._settings.authentication:
+            require_private_folder(Path(self._address.socket_path).parent)
+        return listen(server, self._address, server_credentials(self._settings))
 
 
 async def _start(server: aio.Server) -> None:
@@ -317,37 +309,3 @@ def _require_fast_protobuf() -> None:
             f"protobuf runs as {kind!r}, not as 'upb': install its wheel, "
             "and unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
         )
-
-
-def _require_free(address: Address) -> None:
-    """Raises ConfigurationError if the address is taken.
-
-    The runtime would silently take over the path of a socket, and only writes to its own log that a port is taken.
-    """
-    if address.socket_path:
-        _require_free_path(address)
-        return
-    try:
-        for family, _, _, _, where in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the runtime does
-                probe.bind(where)
-    except OSError as error:
-        raise _cannot_listen(address, error) from error
-
-
-def _cannot_listen(address: Address, error: Exception) -> ConfigurationError:
-    if isinstance(error, OSError) and error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
-        return ConfigurationError(f"cannot listen on {address}: {error.strerror or error}")
-    return ConfigurationError(
-        f"cannot listen on {address}: another program uses the address, or it is not an address of this machine"
-    )
-
-
-def _require_free_path(address: Address) -> None:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(address.socket_path)
-        except OSError:
-            return
-    raise ConfigurationError(f"cannot listen on {address}: another server answers there")

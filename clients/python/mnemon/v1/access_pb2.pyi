@@ -352,7 +352,9 @@ class WhoAmIResponse(_message.Message):
     tenant: _builtins.str
     """Whose records the caller works on."""
     subject: _builtins.str
-    """Who calls, such as "key:1f3a5c7e9b0d2f46"; empty on a server without authentication."""
+    """Who calls: "key:1f3a5c7e9b0d2f46", "jwt:login:ada", "mtls:uri:spiffe://acme/robot" or "unix:1000"; empty on a server
+    without authentication.
+    """
     role: Global___Role.ValueType
     """What the caller may do."""
     @_builtins.property

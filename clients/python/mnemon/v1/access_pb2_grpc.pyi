@@ -29,13 +29,14 @@ GRPC_VERSION: str
 class AccessServiceStub:
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
 
-    A server with authentication reads the key from the header `authorization: Bearer KEY` of every call. It decides the
-    tenant: two tenants share no record, and what belongs to another tenant is NOT_FOUND, like what does not exist. A call
-    without a valid key is UNAUTHENTICATED, and one whose key has a lesser role than the method requires is
-    PERMISSION_DENIED; both are answered before the request is read. Health checks and reflection need no key. A change of
-    a key takes effect within five seconds, also in streams that are open, which then end with UNAUTHENTICATED. On a server
-    without authentication everybody is the admin of one tenant, "default", and methods that manage keys are
-    FAILED_PRECONDITION.
+    A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
+    `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
+    the Unix socket. This credential decides the tenant: two tenants share no record, and what belongs to another tenant is
+    NOT_FOUND, like what does not exist. A call without a valid credential is UNAUTHENTICATED, and one whose credential has a
+    lesser role than the method requires is PERMISSION_DENIED; both are answered before the request is read. Health checks
+    and reflection need no credential. A change of a key takes effect within five seconds, also in streams that are open,
+    which then end with UNAUTHENTICATED, as they do when a token expires. On a server without authentication everybody is the
+    admin of one tenant, "default"; methods that manage keys are FAILED_PRECONDITION on a server that accepts no API keys.
     """
 
     @_typing.overload
@@ -61,13 +62,14 @@ class AccessServiceStub:
 class AccessServiceAsyncStub(AccessServiceStub):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
 
-    A server with authentication reads the key from the header `authorization: Bearer KEY` of every call. It decides the
-    tenant: two tenants share no record, and what belongs to another tenant is NOT_FOUND, like what does not exist. A call
-    without a valid key is UNAUTHENTICATED, and one whose key has a lesser role than the method requires is
-    PERMISSION_DENIED; both are answered before the request is read. Health checks and reflection need no key. A change of
-    a key takes effect within five seconds, also in streams that are open, which then end with UNAUTHENTICATED. On a server
-    without authentication everybody is the admin of one tenant, "default", and methods that manage keys are
-    FAILED_PRECONDITION.
+    A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
+    `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
+    the Unix socket. This credential decides the tenant: two tenants share no record, and what belongs to another tenant is
+    NOT_FOUND, like what does not exist. A call without a valid credential is UNAUTHENTICATED, and one whose credential has a
+    lesser role than the method requires is PERMISSION_DENIED; both are answered before the request is read. Health checks
+    and reflection need no credential. A change of a key takes effect within five seconds, also in streams that are open,
+    which then end with UNAUTHENTICATED, as they do when a token expires. On a server without authentication everybody is the
+    admin of one tenant, "default"; methods that manage keys are FAILED_PRECONDITION on a server that accepts no API keys.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -89,13 +91,14 @@ class AccessServiceAsyncStub(AccessServiceStub):
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
 
-    A server with authentication reads the key from the header `authorization: Bearer KEY` of every call. It decides the
-    tenant: two tenants share no record, and what belongs to another tenant is NOT_FOUND, like what does not exist. A call
-    without a valid key is UNAUTHENTICATED, and one whose key has a lesser role than the method requires is
-    PERMISSION_DENIED; both are answered before the request is read. Health checks and reflection need no key. A change of
-    a key takes effect within five seconds, also in streams that are open, which then end with UNAUTHENTICATED. On a server
-    without authentication everybody is the admin of one tenant, "default", and methods that manage keys are
-    FAILED_PRECONDITION.
+    A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
+    `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
+    the Unix socket. This credential decides the tenant: two tenants share no record, and what belongs to another tenant is
+    NOT_FOUND, like what does not exist. A call without a valid credential is UNAUTHENTICATED, and one whose credential has a
+    lesser role than the method requires is PERMISSION_DENIED; both are answered before the request is read. Health checks
+    and reflection need no credential. A change of a key takes effect within five seconds, also in streams that are open,
+    which then end with UNAUTHENTICATED, as they do when a token expires. On a server without authentication everybody is the
+    admin of one tenant, "default"; methods that manage keys are FAILED_PRECONDITION on a server that accepts no API keys.
     """
 
     @_abc_1.abstractmethod

@@ -2,7 +2,7 @@
 
 import asyncio
 import bisect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -12,6 +12,7 @@ from mnemon_server.domain.access import (
     KEYS_MAX,
     OVERLAP_DEFAULT,
     ApiKey,
+    Credentials,
     KeyPage,
     NewSecret,
     Principal,
@@ -22,7 +23,7 @@ from mnemon_server.domain.access import (
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import InvalidOperationError, KeyNotFoundError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
-from mnemon_server.services.access.secrets import digest_of, is_secret_of, key_id_of, new_key_id, new_secret
+from mnemon_server.services.access.secrets import PREFIX, digest_of, is_secret_of, key_id_of, new_key_id, new_secret
 from mnemon_server.services.shared.periodic import Periodic
 
 REFRESH_S = 1.0
@@ -30,6 +31,7 @@ REFRESH_S = 1.0
 USES = timedelta(minutes=1)
 """How often the times of last use are stored."""
 _NO_KEY = "send a valid API key as the header `authorization: Bearer KEY`"
+_LIKE_A_KEY = f"{PREFIX}_"
 
 
 class KeyRing(Periodic):
@@ -37,6 +39,8 @@ class KeyRing(Periodic):
 
     While the file cannot be read, the keys that were read last are valid.
     """
+
+    wanted = _NO_KEY
 
     def __init__(self, store: KeyStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
         """Reads nothing yet."""
@@ -51,8 +55,6 @@ class KeyRing(Periodic):
         """The keys whose last use is not stored yet."""
         self._stored_at = clock()
         self._refreshing = asyncio.Lock()
-        self.listeners: list[Callable[[], None]] = []
-        """Called about once a second, and after each change, so that they notice keys that are no longer valid."""
 
     async def __aenter__(self) -> Self:
         await self._refresh()
@@ -85,12 +87,9 @@ class KeyRing(Periodic):
         self._unstored.add(stored.key.key_id)
         return stored.key.principal
 
-    def is_valid(self, principal: Principal, secret: str) -> bool:
-        """Whether a caller who was authenticated before would be again, as the same principal."""
-        try:
-            return self.authenticate(secret) == principal
-        except UnauthenticatedError:
-            return False
+    def identify(self, shown: Credentials) -> Principal | None:
+        """As `authenticate`; None if the caller shows no API key."""
+        return self.authenticate(shown.bearer) if shown.bearer.startswith(_LIKE_A_KEY) else None
 
     async def create(self, tenant: str, name: str, role: Role, ttl: timedelta | None = None) -> NewSecret:
         """Makes a key.
@@ -164,8 +163,6 @@ class KeyRing(Periodic):
                 stored = await asyncio.to_thread(self._store.read)
                 self._keys = {each.key.key_id: each for each in stored}
                 self._version = version
-        for listener in self.listeners:
-            listener()
 
     async def _store_uses(self) -> None:
         unstored, self._unstored = self._unstored, set()

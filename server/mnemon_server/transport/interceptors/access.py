@@ -4,37 +4,39 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from mnemon_server.domain.access import Principal, Role
+from mnemon_server.domain.access import Credentials, Principal, Role
 from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
-from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.access.identities import Identities
 from mnemon_server.transport.interceptors.base import Answer, Call, Context, Method, current_call
 
 
 class Access:
     """Lets a call pass if its credential is valid and its role suffices; health and reflection are exempt.
 
-    Without keys, everybody may do everything, and calls do not pass through here. Open streams end soon after their
-    credential has ended.
+    Without identities, everybody may do everything, and calls do not pass through here. Open streams end soon after
+    their credential has ended.
     """
 
-    def __init__(self, keys: KeyRing | None, roles: Mapping[str, Role]) -> None:
-        self._keys = keys
+    def __init__(self, identities: Identities | None, roles: Mapping[str, Role]) -> None:
+        self._identities = identities
         self._roles = roles
         self._streams: dict[asyncio.Task[Any], Call] = {}
-        if keys is not None:
-            keys.listeners.append(self._end_invalid)
+        if identities is not None:
+            identities.listeners.append(self._end_invalid)
 
     def checked(self, method: Method, inner: Answer) -> Answer:
         """Checks the caller first."""
-        if self._keys is None or method.exempt:
+        if self._identities is None or method.exempt:
             return inner
-        keys = self._keys
+        identities = self._identities
         # Any caller may learn that a method does not exist.
         required = self._roles.get(method.path, Role.READER)
 
         async def call(request: Any, context: Context) -> Any:
             record = current_call.get()
-            record.principal = keys.authenticate(record.credential)
+            if identities.certificates and not record.credentials.bearer:
+                record.credentials = Credentials(certificate=_certificate(context))
+            record.principal = await identities.authenticate(record.credentials)
             _require(record.principal, required)
             return await (inner(request, context) if method.single else self._stream(inner, request, context, record))
 
@@ -56,9 +58,9 @@ class Access:
         raise UnauthenticatedError("the credential of this stream has expired or was revoked")
 
     def _end_invalid(self) -> None:
-        assert self._keys is not None  # noqa: S101 - it listens to them
+        assert self._identities is not None  # noqa: S101 - it listens to them
         for task, record in list(self._streams.items()):
-            if not self._keys.is_valid(record.principal, record.credential):
+            if not self._identities.is_valid(record.principal, record.credentials):
                 del self._streams[task]
                 task.cancel()
 
@@ -68,3 +70,9 @@ def _require(principal: Principal, required: Role) -> None:
         raise PermissionDeniedError(
             f"this needs the role {required.name.lower()}; your credential has {principal.role.name.lower()}"
         )
+
+
+def _certificate(context: Context) -> bytes:
+    """The certificate of the client, which TLS has verified; empty without one."""
+    found: bytes = next(iter(context.auth_context().get("x509_pem_cert", ())), b"")
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from mnemon_server.domain.access import EVERYBODY, Principal
+from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
 from mnemon_server.services.shared.ids import new_id
 
 Context = aio.ServicerContext[Any, Any]
@@ -22,6 +22,7 @@ Answer = Callable[[Any, Context], Awaitable[Any]]
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 
 REQUEST_ID_KEY = "x-request-id"
+NOTHING_SHOWN = Credentials()
 CREDENTIAL_KEY, CREDENTIAL_SCHEME = "authorization", "bearer"
 
 # Probes and descriptions must answer when everything else is full.
@@ -37,8 +38,7 @@ class Call:
     request_id: str
     connection: str = ""
     """The address of the client. The runtime makes it anew each time that it is asked for it."""
-    credential: str = ""
-    """The secret in the header `authorization`; empty without one."""
+    credentials: Credentials = NOTHING_SHOWN
     principal: Principal = EVERYBODY
     reason: str = ""
     incident_id: str = ""
@@ -95,7 +95,7 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
         elif key == CREDENTIAL_KEY and isinstance(value, str):
             scheme, _, credential = value.partition(" ")
             if scheme.lower() == CREDENTIAL_SCHEME:
-                call.credential = credential.strip()
+                call.credentials = Credentials(credential.strip())
     if not call.request_id:
         call.request_id = new_id().replace("-", "")
     return call

@@ -21,7 +21,9 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
     @property
     def _keys(self) -> KeyRing:
         if self._ring is None:
-            raise ConfigurationError("authentication is off: start the server with --authentication api_key")
+            raise ConfigurationError(
+                "authentication by API keys is off: start the server with --authentication api_key"
+            )
         return self._ring
 
     async def CreateKey(self, request: pb.CreateKeyRequest, context: Context) -> pb.CreateKeyResponse:  # noqa: N802

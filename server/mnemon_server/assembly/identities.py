@@ -1,0 +1,140 @@
+"""Opens the kinds of credentials that the settings ask for."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mnemon_server.config.identity_file import read_identity_file
+from mnemon_server.config.settings import Settings
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.issuers import KeySource
+from mnemon_server.endpoints.client import EndpointSettings
+from mnemon_server.engines.key_file import FILE_NAME as KEY_FILE_NAME
+from mnemon_server.engines.key_file import KeyFile
+from mnemon_server.services.access.certificates import Certificates
+from mnemon_server.services.access.identities import Identities, IdentitySource, SocketOwner
+from mnemon_server.services.access.key_sets import FETCH_S, FILE_S, SET_BYTES_MAX, KeySet, fetch, read_file
+from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.access.tokens import Tokens, TrustedIssuer
+from mnemon_server.services.shared.periodic import Periodic
+
+log = logging.getLogger(__name__)
+
+FOLLOW_S = 1.0
+"""How often the identity file is looked at."""
+
+
+@asynccontextmanager
+async def open_identities(settings: Settings) -> AsyncIterator[Identities | None]:
+    """The credentials that calls need; None if everybody may call.
+
+    Raises:
+        ConfigurationError: what they are compared with cannot be read, or there are API keys, but the settings do not
+            ask for credentials.
+    """
+    kinds = settings.authentication
+    if not kinds:
+        _require_no_keys(settings.data_dir)
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        tokens, certificates = Tokens(), Certificates()
+        if settings.identity_file is not None:
+            await stack.enter_async_context(IdentityFollower(settings.identity_file, tokens, certificates))
+        keys = await _open_keys(settings, stack) if "api_key" in kinds else None
+        sources: dict[str, IdentitySource] = {
+            **({"api_key": keys} if keys else {}),
+            "jwt": tokens,
+            "mtls": certificates,
+            "unix": SocketOwner(os.getuid()),
+        }
+        chosen = [source for kind, source in sources.items() if kind in kinds]
+        yield await stack.enter_async_context(Identities(chosen, keys=keys, certificates="mtls" in kinds))
+
+
+async def _open_keys(settings: Settings, stack: AsyncExitStack) -> KeyRing:
+    store = await asyncio.to_thread(KeyFile, settings.data_dir)
+    stack.callback(store.close)
+    keys = await stack.enter_async_context(KeyRing(store))
+    if keys.is_empty and settings.authentication == ("api_key",):
+        log.warning("no API key exists yet, so every call is refused; create one with `mnemon-server keys create`")
+    return keys
+
+
+def _require_no_keys(data_dir: Path) -> None:
+    if (data_dir / KEY_FILE_NAME).exists():
+        raise ConfigurationError(
+            f"the data folder {str(data_dir)!r} has API keys, but authentication is off, so everybody could "
+            f"call: set --authentication api_key, or remove {KEY_FILE_NAME} from the folder"
+        )
+
+
+class IdentityFollower(Periodic):
+    """Makes tokens and certificates trusted as the identity file says, whenever it has changed.
+
+    While the file is not valid, what it said last is valid.
+    """
+
+    def __init__(self, path: Path, tokens: Tokens, certificates: Certificates, *, interval_s: float = FOLLOW_S) -> None:
+        """Reads nothing yet."""
+        super().__init__("the identity file could not be followed", interval_s=interval_s)
+        self._path, self._tokens, self._certificates = path, tokens, certificates
+        self._stamp: tuple[int, int, int] | None = None
+        self._key_sets: dict[KeySource, KeySet] = {}
+
+    async def __aenter__(self) -> Self:
+        self._stamp = await asyncio.to_thread(_stamp, self._path)
+        await self._apply()
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        await asyncio.gather(*(key_set.__aexit__(None, None, None) for key_set in self._key_sets.values()))
+
+    async def _turn(self) -> float | None:
+        if (stamp := await asyncio.to_thread(_stamp, self._path)) != self._stamp:
+            # Once for each change, so that an invalid file is not reported every second.
+            self._stamp = stamp
+            await self._apply()
+            log.info("the identity file was read again")
+        return None
+
+    async def _apply(self) -> None:
+        read = await asyncio.to_thread(read_identity_file, self._path)
+        before, self._key_sets = self._key_sets, {}
+        for issuer in read.issuers:
+            self._key_sets[issuer.keys] = (
+                before.get(issuer.keys) or self._key_sets.get(issuer.keys) or _key_set(issuer.keys)
+            )
+        self._tokens.trust({each.issuer: TrustedIssuer(each, self._key_sets[each.keys]) for each in read.issuers})
+        self._certificates.trust(read.certificates)
+        new = [key_set for source, key_set in self._key_sets.items() if source not in before]
+        old = [key_set for source, key_set in before.items() if source not in self._key_sets]
+        await asyncio.gather(*(key_set.__aenter__() for key_set in new))
+        await asyncio.gather(*(key_set.__aexit__(None, None, None) for key_set in old))
+
+
+def _key_set(source: KeySource) -> KeySet:
+    if source.url:
+        endpoint = EndpointSettings(
+            name="the server of the keys", url=source.url, timeout_s=FETCH_S, answer_bytes_max=SET_BYTES_MAX
+        )
+        return KeySet(partial(fetch, endpoint), source.url, refresh_s=source.refresh_s, stale_s=source.stale_s)
+    return KeySet(partial(read_file, source.file), str(source.file), refresh_s=FILE_S, stale_s=source.stale_s)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What differs once a file has changed; None if it cannot be read."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

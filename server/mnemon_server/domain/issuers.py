@@ -1,0 +1,96 @@
+"""Identity providers whose tokens are trusted, and whom their tokens name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.access import TENANT_ID, Principal, Role
+from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
+
+SUBJECT_CHARACTERS_MAX = 255
+
+ClaimPath = tuple[str, ...]
+"""A claim, or a claim within claims, such as ("realm_access", "roles")."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where the public keys of an issuer are: a JWKS."""
+
+    url: str
+    """Empty if they are in a file."""
+    file: Path
+    refresh_s: float
+    """Seconds from one reading to the next."""
+    stale_s: float
+    """Seconds for which keys are valid after they were read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuer:
+    """An identity provider, and what its tokens may say."""
+
+    name: str
+    """Its name in the subjects of callers, which remains if its URL changes."""
+    issuer: str
+    """The claim `iss`, exactly."""
+    audiences: Sequence[str]
+    """One of them is in the claim `aud`."""
+    keys: KeySource
+    leeway: timedelta
+    """How far its clock may differ from ours."""
+    tenant: str
+    """The tenant of all its callers; empty if a claim names it."""
+    tenant_claim: ClaimPath
+    tenants: Sequence[str]
+    """The tenants that the claim may name; empty: any."""
+    role: Role | None
+    """The role of all its callers; None if a claim names it."""
+    role_claim: ClaimPath
+    roles: Mapping[str, Role]
+    """What the values of that claim mean."""
+
+    def principal(self, claims: Mapping[str, Any]) -> Principal:
+        """Whom verified claims name.
+
+        Raises:
+            UnauthenticatedError: a claim is not what it should be.
+            PermissionDeniedError: the claims give no role.
+        """
+        subject = claims["sub"]
+        if not (0 < len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()):
+            raise refusal(f"its sub is not 1 to {SUBJECT_CHARACTERS_MAX} printable characters")
+        ends_at = datetime.fromtimestamp(int(claims["exp"]), UTC) + self.leeway
+        return Principal(self._tenant(claims), f"jwt:{self.name}:{subject}", self._role(claims), ends_at)
+
+    def _tenant(self, claims: Mapping[str, Any]) -> str:
+        if self.tenant:
+            return self.tenant
+        named = _claim(claims, self.tenant_claim)
+        if not isinstance(named, str) or not TENANT_ID.fullmatch(named) or (self.tenants and named not in self.tenants):
+            raise refusal(f"its claim {'.'.join(self.tenant_claim)} names no tenant that this issuer may name")
+        return named
+
+    def _role(self, claims: Mapping[str, Any]) -> Role:
+        if self.role is not None:
+            return self.role
+        named = _claim(claims, self.role_claim)
+        values = named.split() if isinstance(named, str) else named if isinstance(named, list) else []
+        roles = [self.roles[value] for value in values if isinstance(value, str) and value in self.roles]
+        if not roles:
+            raise PermissionDeniedError(f"the claim {'.'.join(self.role_claim)} of the token names no role here")
+        return max(roles)
+
+
+def refusal(why: str) -> UnauthenticatedError:
+    """The error of a token that is not valid. It contains nothing of the token."""
+    return UnauthenticatedError(f"the token is not valid: {why}")
+
+
+def _claim(claims: Mapping[str, Any], path: ClaimPath) -> Any:
+    found: Any = claims
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

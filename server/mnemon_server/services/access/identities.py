@@ -1,0 +1,105 @@
+"""Who calls, by whatever credentials the server accepts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
+from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
+from mnemon_server.services.access.key_sets import UnknownKeyError
+from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.shared.periodic import Periodic
+
+CHECK_S = 1.0
+"""How often open streams are compared with what is valid now."""
+
+
+class IdentitySource(Protocol):
+    """One kind of credential."""
+
+    wanted: str
+    """What a caller without a credential is told to do."""
+
+    def identify(self, shown: Credentials) -> Principal | None:
+        """The caller; None if it shows nothing of this kind.
+
+        Raises:
+            UnauthenticatedError: the credential is not valid.
+            PermissionDeniedError: it is, but gives no role here.
+            UnknownKeyError: it may be, by a key that the server has not seen yet.
+        """
+
+
+class SocketOwner:
+    """Everybody who may open the server's Unix socket, which is the user who runs the server."""
+
+    wanted = "connect to the server's socket"
+
+    def __init__(self, uid: int) -> None:
+        self._principal = replace(EVERYBODY, subject=f"unix:{uid}")
+
+    def identify(self, shown: Credentials) -> Principal | None:
+        """The user, unless the caller shows something else."""
+        return None if shown.bearer or shown.certificate else self._principal
+
+
+class Identities(Periodic):
+    """All kinds of credentials that a server accepts. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        sources: Sequence[IdentitySource],
+        *,
+        keys: KeyRing | None = None,
+        certificates: bool = False,
+        check_s: float = CHECK_S,
+    ) -> None:
+        """Checks nothing yet.
+
+        Args:
+            sources: the kinds of credentials; the first one that knows what a caller shows decides.
+            keys: the API keys among them, which admins change.
+            certificates: whether the certificate of a connection is one.
+            check_s: seconds between two calls of the listeners.
+        """
+        super().__init__("open streams could not be checked", interval_s=check_s)
+        self._sources = sources
+        self.keys = keys
+        self.certificates = certificates
+        self.listeners: list[Callable[[], None]] = []
+        """Called once a second, so that they notice credentials that are no longer valid."""
+        self._wanted = ", or ".join(source.wanted for source in sources)
+
+    async def authenticate(self, shown: Credentials) -> Principal:
+        """Who calls.
+
+        Raises:
+            UnauthenticatedError: what the caller shows is not valid, or no longer.
+            PermissionDeniedError: it is valid, but gives no role here.
+        """
+        try:
+            return self._identify(shown)
+        except UnknownKeyError as unknown:
+            await unknown.key_set.look_for(unknown.key_id)
+        try:
+            return self._identify(shown)
+        except UnknownKeyError as unknown:
+            raise UnauthenticatedError(str(unknown)) from None
+
+    def is_valid(self, principal: Principal, shown: Credentials) -> bool:
+        """Whether a caller who was authenticated before would be again, as the same principal."""
+        try:
+            return self._identify(shown) == principal
+        except (UnauthenticatedError, PermissionDeniedError, UnknownKeyError):
+            return False
+
+    def _identify(self, shown: Credentials) -> Principal:
+        for source in self._sources:
+            if (principal := source.identify(shown)) is not None:
+                return principal
+        raise UnauthenticatedError(f"who calls is not known: {self._wanted}")
+
+    async def _turn(self) -> float | None:
+        for listener in self.listeners:
+            listener()
+        return None

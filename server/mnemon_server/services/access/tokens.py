@@ -1,0 +1,131 @@
+"""Verifies tokens of identity providers (JWT)."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import jwt
+from jwt import PyJWK
+
+from mnemon_server.domain.access import Credentials, Principal
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.issuers import Issuer, refusal
+from mnemon_server.services.access.key_sets import KeySet
+
+TOKEN_BYTES_MAX = 8 << 10
+VERIFIED_MAX = 10_000
+"""Tokens that are remembered as valid, so that only their first call pays for the signature."""
+_REQUIRED = ["iss", "sub", "aud", "exp"]
+# What parsing may raise about a token that somebody has invented.
+_MALFORMED = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
+
+
+class TrustedIssuer(NamedTuple):
+    """An issuer, and its keys."""
+
+    issuer: Issuer
+    key_set: KeySet
+
+
+class _Verified(NamedTuple):
+    principal: Principal
+    ends_at: datetime
+    key_set: KeySet
+    keys: Mapping[str, PyJWK]
+    """Those of the set, with one of which the token was verified."""
+
+    @property
+    def holds(self) -> bool:
+        return self.keys is self.key_set.keys and self.key_set.is_usable
+
+
+class Tokens:
+    """Knows callers by their tokens. Belongs to one event loop, and calls nobody."""
+
+    wanted = "send a token of an issuer that the server trusts as the header `authorization: Bearer TOKEN`"
+
+    def __init__(self, *, clock: Clock = system_clock) -> None:
+        """Trusts nobody yet."""
+        self._clock = clock
+        self._issuers: Mapping[str, TrustedIssuer] = {}
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+
+    def trust(self, issuers: Mapping[str, TrustedIssuer]) -> None:
+        """Trusts these issuers, by their claim `iss`, and no others."""
+        self._issuers = issuers
+        self._verified.clear()
+
+    def identify(self, shown: Credentials) -> Principal | None:
+        """The caller whom the token names; None if it is no token.
+
+        Raises:
+            UnauthenticatedError: the token is not valid, or not any more.
+            PermissionDeniedError: it gives no role here.
+            UnknownKeyError: it may be valid, by a key that the server has not seen yet.
+        """
+        token = shown.bearer
+        if token.count(".") != 2:
+            return None
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._verified.get(digest)
+        if known is None or not known.holds:
+            self._verified.pop(digest, None)
+            known = self._verified[digest] = self._verify(token)
+            if len(self._verified) > VERIFIED_MAX:
+                self._verified.popitem(last=False)
+        if self._clock() >= known.ends_at:
+            del self._verified[digest]
+            raise refusal("it has expired")
+        return known.principal
+
+    def _verify(self, token: str) -> _Verified:
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refusal(f"it is longer than {TOKEN_BYTES_MAX:,} bytes")
+        try:
+            (issuer, key_set), key = self._signer(token)
+            claims = jwt.decode(
+                token,
+                key,
+                # That of the key, which the token cannot choose.
+                algorithms=[key.algorithm_name],
+                audience=issuer.audiences,
+                issuer=issuer.issuer,
+                leeway=issuer.leeway,
+                options={"require": _REQUIRED},
+            )
+            principal = issuer.principal(claims)
+        except _MALFORMED as error:
+            # Without what the library says, which may repeat what the token says.
+            raise refusal(_why(error)) from None
+        assert principal.expires_at is not None  # noqa: S101 - a token without exp is refused
+        return _Verified(principal, principal.expires_at, key_set, key_set.keys)
+
+    def _signer(self, token: str) -> tuple[TrustedIssuer, PyJWK]:
+        """Who claims to have signed a token, and their key of the id that it names."""
+        unverified = jwt.decode_complete(token, options={"verify_signature": False})
+        named, key_id = unverified["payload"].get("iss"), unverified["header"].get("kid")
+        trusted = self._issuers.get(named) if isinstance(named, str) else None
+        if trusted is None:
+            raise refusal("the server does not trust its issuer")
+        if not key_id:
+            raise refusal("its header names no key (kid)")
+        return trusted, trusted.key_set.key(key_id)
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case jwt.ExpiredSignatureError():
+            return "it has expired"
+        case jwt.ImmatureSignatureError():
+            return "it is not valid yet"
+        case jwt.InvalidAudienceError():
+            return "it is for another audience"
+        case jwt.MissingRequiredClaimError():
+            return f"it has no claim {error.claim}"
+        case jwt.InvalidAlgorithmError():
+            return "it names another algorithm than its key has"
+        case jwt.InvalidSignatureError():
+            return "its signature is wrong"
+    return "it is not a well-formed JWT"

@@ -1,0 +1,92 @@
+"""Binds the address of the server, so that it serves nobody before it is protected."""
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+from grpc import aio
+
+from mnemon_server.config.address import Address
+from mnemon_server.domain.errors import ConfigurationError
+
+
+def listen(server: aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
+    """Binds the address; returns it with the port that was free, if it asks for one. Only this user may open a socket.
+
+    Raises:
+        ConfigurationError: the address is taken, or is not of this machine.
+    """
+    _require_free(address)
+    target = str(address)
+    try:
+        with _private_files():
+            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+    except RuntimeError as error:
+        raise _cannot_listen(address, error) from error
+    return address.at_port(port)
+
+
+def require_private_folder(folder: Path) -> None:
+    """Checks that no other user can put a socket of their own into a folder, or reach one in it.
+
+    Raises:
+        ConfigurationError: the folder is missing, belongs to another user, or lets others in.
+    """
+    try:
+        found = folder.stat()
+    except OSError as error:
+        raise ConfigurationError(f"the socket's folder {folder} cannot be read: {error.strerror}") from error
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigurationError(
+            f"with authentication unix, the socket's folder {folder} must belong to you, and to you alone: "
+            f"run `chmod 700 {folder}`, or make another one with `mkdir -m 700`"
+        )
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Only this user may open what is created meanwhile: a socket has its mode before anybody can connect."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _require_free(address: Address) -> None:
+    """Raises ConfigurationError if the address is taken.
+
+    The runtime would silently take over the path of a socket, and only writes to its own log that a port is taken.
+    """
+    if address.socket_path:
+        _require_free_path(address)
+        return
+    try:
+        for family, _, _, _, where in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the runtime does
+                probe.bind(where)
+    except OSError as error:
+        raise _cannot_listen(address, error) from error
+
+
+def _cannot_listen(address: Address, error: Exception) -> ConfigurationError:
+    if isinstance(error, OSError) and error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+        return ConfigurationError(f"cannot listen on {address}: {error.strerror or error}")
+    return ConfigurationError(
+        f"cannot listen on {address}: another program uses the address, or it is not an address of this machine"
+    )
+
+
+def _require_free_path(address: Address) -> None:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address.socket_path)
+        except OSError:
+            return
+    raise ConfigurationError(f"cannot listen on {address}: another server answers there")
