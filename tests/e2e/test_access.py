@@ -11,7 +11,8 @@ import pytest
 from grpc import aio
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1 import access_pb2_grpc, changes_pb2, memory_pb2
-from mnemon_server.transport.roles import required_roles
+from mnemon_server.domain.access import Role
+from mnemon_server.transport.roles import permissions
 
 from tests.support.access import (
     bearer,
@@ -37,8 +38,8 @@ from tests.support.server import (
 )
 
 METHODS = list(methods())
-ROLE_NAMES = ("reader", "writer", "admin")
-ROLES = required_roles({method.containing_service for method in METHODS})
+ROLE_NAMES = ("reader", "writer", "admin", "operator")
+PERMISSIONS = permissions({method.containing_service for method in METHODS})
 
 
 def access_of(connection: Connection) -> Any:
@@ -69,9 +70,7 @@ async def test_every_method_refuses_a_caller_without_a_valid_key_before_it_reads
 @pytest.mark.parametrize("role", ROLE_NAMES)
 async def test_every_method_refuses_a_lesser_role_before_it_reads_the_request(tmp_path: Path, role: str) -> None:
     secret = make_key(tmp_path, role)
-    held = ROLE_NAMES.index(role) + 1
-    refused = [method for method in METHODS if ROLES[path_of(method)] > held]
-    assert bool(refused) == (role != "admin")
+    refused = [method for method in METHODS if not PERMISSIONS[path_of(method)].allows(Role[role.upper()])]
     async with guarded_server(tmp_path) as connection:
         ended = [asyncio.wait_for(open_call(connection.channel, each, secret).code(), WAIT_S) for each in refused]
         assert set(await asyncio.gather(*ended)) <= {grpc.StatusCode.PERMISSION_DENIED}
@@ -88,8 +87,15 @@ async def test_every_method_refuses_a_lesser_role_before_it_reads_the_request(tm
 def test_reading_needs_no_more_than_a_reader_and_writing_no_less_than_a_writer() -> None:
     for method in METHODS:
         reads = method.GetOptions().idempotency_level == 1
-        assert (ROLES[path_of(method)].name == "READER") <= reads, method.full_name
-        assert reads <= (ROLES[path_of(method)].name in ("READER", "ADMIN")), method.full_name
+        role = PERMISSIONS[path_of(method)].role
+        assert (role is Role.READER) <= reads, method.full_name
+        assert reads <= (role is not Role.WRITER), method.full_name
+
+
+def test_operators_manage_tenants_and_keys_and_have_no_other_method() -> None:
+    assert {method.full_name for method in METHODS if PERMISSIONS[path_of(method)].allows(Role.OPERATOR)} == {
+        f"mnemon.v1.AccessService.{name}" for name in ("CreateKey", "ListKeys", "RotateKey", "RevokeKey", "WhoAmI")
+    }
 
 
 async def test_the_error_says_what_is_missing_and_never_what_was_sent(tmp_path: Path) -> None:
@@ -216,6 +222,68 @@ async def test_an_admin_manages_the_keys_of_its_own_tenant_alone(tmp_path: Path)
         assert await is_valid(connection, bob)
         with pytest.raises(mnemon.InvalidArgumentError, match="name"):
             await client.keys.add(" ", role="reader")
+
+
+async def test_an_operator_manages_the_keys_of_every_tenant_and_of_operators(tmp_path: Path) -> None:
+    operator, admin = make_key(tmp_path, "operator"), make_key(tmp_path, "admin", tenant="ada")
+    async with guarded_server(tmp_path) as connection, client_of(connection, operator) as client:
+        assert await client.who_am_i() == mnemon.Identity(
+            tenant="", subject=f"key:{key_id(operator)}", role=mnemon.Role.OPERATOR
+        )
+        made = await client.keys.add("the first of bob", role="writer", tenant="bob")
+        async with client_of(connection, made.secret) as bob:
+            assert (await bob.who_am_i()).tenant == "bob"
+            await bob.documents.put("note", "Bob sits by the door.")
+        assert [each.name async for each in client.keys.list(tenant="bob", page_size=1)] == ["the first of bob"]
+        assert [each.key_id async for each in client.keys.list(tenant="ada")] == [key_id(admin)]
+        colleague = await client.keys.add("a colleague", role="operator")
+        assert [each.role async for each in client.keys.list(page_size=1)] == [mnemon.Role.OPERATOR] * 2
+        token = (await client.keys.list_page(page_size=1)).next_page_token
+        with pytest.raises(mnemon.InvalidPageTokenError):
+            await client.keys.list_page(tenant="ada", page_size=1, page_token=token)
+        await client.keys.revoke(colleague.key.key_id)
+        renewed = (await client.keys.rotate(key_id(admin), tenant="ada", overlap=timedelta(0))).secret
+        assert [await is_valid(connection, each) for each in (admin, renewed)] == [False, True]
+        await client.keys.revoke(key_id(renewed), tenant="ada")
+        assert not await is_valid(connection, renewed)
+        with pytest.raises(mnemon.KeyNotFoundError):
+            await client.keys.revoke(made.key.key_id, tenant="ada")
+        for role, tenant in (("reader", ""), ("operator", "ada"), ("reader", "No Such Name")):
+            with pytest.raises(mnemon.InvalidArgumentError, match="tenant"):
+                await client.keys.add("a robot", role=role, tenant=tenant)
+        with pytest.raises(mnemon.PermissionDeniedError, match="needs the role writer; your credential has operator"):
+            await client.documents.put("note", "An operator has no vault.")
+
+
+async def test_only_operators_name_a_tenant_or_make_operators(tmp_path: Path) -> None:
+    ada, bob = (make_key(tmp_path, "admin", tenant=tenant) for tenant in ("ada", "bob"))
+    async with guarded_server(tmp_path) as connection, client_of(connection, ada) as client:
+        for refused in (
+            client.keys.add("a robot", role="reader", tenant="bob"),
+            client.keys.add("a robot", role="reader", tenant="nobody"),
+            client.keys.list_page(tenant="bob"),
+            client.keys.rotate(key_id(bob), tenant="bob"),
+            client.keys.revoke(key_id(bob), tenant="bob"),
+            client.keys.add("a robot", role="operator"),
+        ):
+            with pytest.raises(mnemon.PermissionDeniedError, match="only operators"):
+                await refused
+        assert await is_valid(connection, bob)
+        assert (await client.keys.add("a robot", role="reader", tenant="ada")).secret
+
+
+def test_the_command_on_the_folder_manages_the_keys_of_operators(tmp_path: Path) -> None:
+    folder = ("--data-dir", str(tmp_path))
+    operator, admin = make_key(tmp_path, "operator"), make_key(tmp_path, "admin")
+    assert key_id(operator) in run_command("keys", "list", "--operators", *folder).stdout
+    assert key_id(operator) not in run_command("keys", "list", *folder).stdout
+    assert run_command("keys", "revoke", key_id(operator), *folder).returncode == 1
+    assert run_command("keys", "revoke", key_id(operator), "--operators", *folder).returncode == 0
+    assert run_command("keys", "list", "--operators", *folder).stdout == ""
+    assert key_id(admin) in run_command("keys", "list", "--tenant", "default", *folder).stdout
+    refused = run_command("keys", "create", "x", "--role", "operator", "--tenant", "ada", *folder)
+    assert refused.returncode == 1
+    assert "belongs to no tenant" in refused.stderr
 
 
 async def test_a_command_on_the_folder_changes_the_keys_of_a_running_server(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from tests.support.server import Connection, run_command, whole_server
 
 
 def make_key(folder: Path, role: str, *flags: str, tenant: str = "default") -> str:
-    """The secret of a new key, made by the command on the data folder."""
-    made = run_command(
-        "keys", "create", "a test", "--role", role, "--tenant", tenant, "--data-dir", str(folder), *flags
-    )
+    """The secret of a new key, made by the command on the data folder. Operators belong to no tenant."""
+    whose = () if role == "operator" else ("--tenant", tenant)
+    made = run_command("keys", "create", "a test", "--role", role, *whose, "--data-dir", str(folder), *flags)
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mnemon_server.config.loading import load_settings
-from mnemon_server.domain.access import DEFAULT_TENANT, KEYS_MAX, OVERLAP_DEFAULT, ApiKey, NewSecret, Role, check_tenant
+from mnemon_server.domain.access import (
+    DEFAULT_TENANT,
+    KEYS_MAX,
+    NO_TENANT,
+    OVERLAP_DEFAULT,
+    ApiKey,
+    NewSecret,
+    Role,
+    check_tenant_of_keys,
+)
 from mnemon_server.domain.errors import MnemonError
 
 if TYPE_CHECKING:
@@ -25,6 +34,9 @@ _data_dir = click.option(
     "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
 )
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose keys.")
+_operators = click.option(
+    "--operators", "tenant", flag_value=NO_TENANT, help="Keys of operators, who belong to no tenant."
+)
 
 
 @click.group()
@@ -36,23 +48,26 @@ def keys() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(_ROLES), required=True, help="What its holder may do.")
 @click.option("--ttl-days", type=float, help="Days for which it is valid; by default, until it is revoked.")
-@_tenant
+@click.option("--tenant", help=f"Whose key; by default, that of {DEFAULT_TENANT}. Operators belong to no tenant.")
 @_data_dir
-def create(name: str, role: str, ttl_days: float | None, tenant: str, data_dir: Path | None) -> None:
+def create(name: str, role: str, ttl_days: float | None, tenant: str | None, data_dir: Path | None) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
 
     A tenant begins to exist with its first key.
     """
     ttl = None if ttl_days is None else timedelta(days=ttl_days)
-    _show_secret(_run(data_dir, tenant, lambda ring: ring.create(tenant, name, Role[role.upper()], ttl)))
+    held = Role[role.upper()]
+    whose = (NO_TENANT if held is Role.OPERATOR else DEFAULT_TENANT) if tenant is None else tenant
+    _show_secret(_run(data_dir, whose, lambda ring: ring.create(whose, name, held, ttl)))
 
 
 @keys.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_tenant
+@_operators
 @_data_dir
 def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
-    """Print the keys of a tenant, without their secrets."""
+    """Print the keys of a tenant, or of operators, without their secrets."""
 
     async def read(ring: "KeyRing") -> tuple[ApiKey, ...]:
         return ring.list(tenant, after=0, limit=KEYS_MAX).keys
@@ -64,7 +79,7 @@ def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
     for row in rows:
         used = f"last used {row['last_use_time']}" if row["last_use_time"] else "never used"
         ends = f", ends {row['expire_time']}" if row["expire_time"] else ""
-        click.echo(f"{row['key_id']}  {row['role']:6}  {row['name']}  (created {row['create_time']}, {used}{ends})")
+        click.echo(f"{row['key_id']}  {row['role']:8}  {row['name']}  (created {row['create_time']}, {used}{ends})")
 
 
 @keys.command()
@@ -77,6 +92,7 @@ def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
     help="Hours for which the secret before remains valid.",
 )
 @_tenant
+@_operators
 @_data_dir
 def rotate(key_id: str, overlap_hours: float, tenant: str, data_dir: Path | None) -> None:
     """Give a key a new secret, and print it."""
@@ -87,6 +103,7 @@ def rotate(key_id: str, overlap_hours: float, tenant: str, data_dir: Path | None
 @keys.command()
 @click.argument("key_id")
 @_tenant
+@_operators
 @_data_dir
 def revoke(key_id: str, tenant: str, data_dir: Path | None) -> None:
     """End a key for good."""
@@ -106,7 +123,7 @@ def _run(data_dir: Path | None, tenant: str, action: "Callable[[KeyRing], Corout
             return await action(ring)
 
     with _explained():
-        check_tenant(tenant)
+        check_tenant_of_keys(tenant)
         store = KeyFile(data_dir or load_settings(environ=os.environ).settings.data_dir)
         try:
             return asyncio.run(work(store))
@@ -125,7 +142,8 @@ def _explained() -> Iterator[None]:
 
 def _show_secret(made: NewSecret) -> None:
     """The secret alone on standard output, so that a script can keep it."""
-    click.echo(f"key {made.key.key_id} ({made.key.role.name.lower()} of {made.key.tenant}); its secret is:", err=True)
+    whose = f" of {made.key.tenant}" if made.key.tenant else ""
+    click.echo(f"key {made.key.key_id} ({made.key.role.name.lower()}{whose}); its secret is:", err=True)
     click.echo(made.secret)
 
 

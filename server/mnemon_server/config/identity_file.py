@@ -40,7 +40,8 @@ STALE_S, STALE_MAX_S = 86_400.0, 30 * 86_400.0
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _CERTIFICATE_NAME = re.compile(r"(uri|dns|email):[!-~]{1,1000}")
-_ROLES = {role.name.lower(): role for role in Role}
+# Operators belong to no tenant, and every entry names one: their credentials are API keys.
+_ROLES = {role.name.lower(): role for role in Role if role is not Role.OPERATOR}
 _ISSUER_KEYS = (
     *("name", "issuer", "audiences", "jwks", "leeway_s", "refresh_s", "stale_s"),
     *("tenant", "tenant_claim", "tenants", "role", "role_claim", "roles"),

@@ -10,6 +10,8 @@ from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 
 DEFAULT_TENANT = "default"
 """The only tenant of a server without authentication."""
+NO_TENANT = ""
+"""In the place of a tenant, for operators: their keys belong to none."""
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 NAME_BYTES_MAX = 128
 KEYS_MAX = 1_000
@@ -19,11 +21,31 @@ OVERLAP_DEFAULT, OVERLAP_MAX = timedelta(days=1), timedelta(days=30)
 
 
 class Role(IntEnum):
-    """What a caller may do. Each role includes those before it."""
+    """What a caller may do. Of the first three, each includes those before it.
+
+    An operator is beside them: it manages all tenants and their keys, and reads the records of none.
+    """
 
     READER = 1
     WRITER = 2
     ADMIN = 3
+    OPERATOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Who may call a method."""
+
+    role: Role
+    """The least role that may."""
+    open_to_operators: bool = False
+    """Whether operators may, too."""
+
+    def allows(self, role: Role) -> bool:
+        """Whether a caller with this role may."""
+        if role is Role.OPERATOR:
+            return self.open_to_operators or self.role is Role.OPERATOR
+        return self.role <= role
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +53,7 @@ class Principal:
     """A caller whose identity is known."""
 
     tenant: str
-    """Whose records the caller works on."""
+    """Whose records the caller works on; NO_TENANT for an operator."""
     subject: str
     """Who calls, such as "key:1f3a5c7e9b0d2f46"; empty without authentication."""
     role: Role
@@ -99,14 +121,25 @@ def check_tenant(tenant: str) -> None:
         )
 
 
-def check_key(name: str, ttl: timedelta | None) -> None:
-    """Raises InvalidArgumentError if no key can have this name, or be valid for this time."""
-    if violations := list(key_violations(name, ttl)):
+def check_tenant_of_keys(tenant: str) -> None:
+    """Raises InvalidArgumentError if keys can belong neither to a tenant of this name, nor to operators."""
+    if tenant != NO_TENANT:
+        check_tenant(tenant)
+
+
+def check_key(tenant: str, name: str, role: Role, ttl: timedelta | None) -> None:
+    """Raises InvalidArgumentError if the tenant cannot have such a key."""
+    violations = list(key_violations(name, ttl))
+    if role is Role.OPERATOR and tenant != NO_TENANT:
+        violations.append(FieldViolation("tenant", "must be left out for an operator, who belongs to no tenant"))
+    if role is not Role.OPERATOR and tenant == NO_TENANT:
+        violations.append(FieldViolation("tenant", f"must be the tenant of the {role.name.lower()}"))
+    if violations:
         raise InvalidArgumentError(violations)
 
 
 def key_violations(name: str, ttl: timedelta | None) -> Iterator[FieldViolation]:
-    """What is wrong with a key that is to be made."""
+    """What is wrong with the name of a key, and with the time for which it is to be valid."""
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         yield FieldViolation("name", f"must say what the key is for, in 1 to {NAME_BYTES_MAX} bytes")
     if ttl is not None and not TTL_MIN <= ttl <= TTL_MAX:

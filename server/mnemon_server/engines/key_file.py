@@ -18,7 +18,7 @@ from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 
 FILE_NAME = "access.db"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
-FORMAT = 1
+FORMAT = 2
 BUSY_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,13 @@ CREATE INDEX api_key_tenant ON api_key (tenant);
 CREATE TABLE change_count (version INTEGER NOT NULL) STRICT;
 INSERT INTO change_count VALUES (0);
 """
+_PAGE_KEY = """
+-- Seals the page tokens of lists of keys.
+CREATE TABLE page_key (bytes BLOB NOT NULL) STRICT;
+INSERT INTO page_key VALUES (randomblob(32));
+"""
+_MIGRATIONS = (_TABLES, _PAGE_KEY)
+"""What makes each format from the one before."""
 _READ = """
 SELECT position, key_id, tenant, name, role, create_time, expire_time, last_use_time, previous_expire_time, digest,
   previous_digest
@@ -79,6 +86,11 @@ class KeyFile(KeyStore):
         except ConfigurationError:
             self._connection.close(True)
             raise
+
+    def page_key(self) -> bytes:
+        """See KeyStore."""
+        with self._working() as connection:
+            return bytes(connection.execute("SELECT bytes FROM page_key").get)
 
     def version(self) -> int:
         """See KeyStore."""
@@ -147,23 +159,31 @@ class KeyFile(KeyStore):
         connection.pragma("secure_delete", True)
         connection.pragma("synchronous", "extra")
         tighten_database(path)
-        # Two processes may both find a new file.
+        # Two processes may both find a file that is new, or of an older format.
         connection.execute("BEGIN IMMEDIATE")
-        with contextlib.ExitStack() as stack:
-            stack.callback(connection.execute, "COMMIT")
-            application, version = connection.pragma("application_id"), connection.pragma("user_version")
-            if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
-                connection.execute(_TABLES)
-                connection.pragma("application_id", APPLICATION_ID)
-                connection.pragma("user_version", FORMAT)
-                return
-        if application != APPLICATION_ID:
+        try:
+            self._migrate(path)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def _migrate(self, path: Path) -> None:
+        connection = self._connection
+        application, version = connection.pragma("application_id"), connection.pragma("user_version")
+        is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get
+        if application != APPLICATION_ID and not is_new:
             raise ConfigurationError(f"{str(path)!r} is not a file of Mnemon's keys; set another data_dir")
         if version > FORMAT:
             raise ConfigurationError(
                 f"{str(path)!r} has format {version}, and this program knows formats up to {FORMAT}: "
                 "a newer Mnemon wrote it; run that version"
             )
+        if version < FORMAT:
+            for migration in _MIGRATIONS[version:]:
+                connection.execute(migration)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", FORMAT)
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[apsw.Connection]:

@@ -58,7 +58,7 @@ from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.listening import listen, require_private_folder
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
-from mnemon_server.transport.roles import required_roles
+from mnemon_server.transport.roles import permissions
 from mnemon_server.transport.servicers.access import AccessServicer
 from mnemon_server.transport.servicers.archive import ArchiveServicer
 from mnemon_server.transport.servicers.bridge import BridgeServicer
@@ -122,7 +122,7 @@ class GrpcServer:
     ) -> None:
         """Binds nothing yet. Without `identities`, everybody may call. `extra_handlers` are further services."""
         self._settings = settings
-        self._access = Access(identities, required_roles(_DESCRIPTORS))
+        self._access = Access(identities, permissions(_DESCRIPTORS))
         self._access_servicer = AccessServicer(identities.keys if identities else None)
         self._extra_handlers = tuple(extra_handlers)
         self._address = Address.parse(settings.listen)

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from mnemon_server.domain.errors import NotServingError
+from mnemon_server.domain.access import Role, check_tenant_of_keys
+from mnemon_server.domain.errors import NotServingError, PermissionDeniedError
 from mnemon_server.services.shared.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
 from mnemon_server.transport.interceptors.base import Context, current_call
 
@@ -13,6 +14,24 @@ if TYPE_CHECKING:
 def tenant_of(context: Context) -> str:
     """The tenant of the call: from its credential, never from its request. Without credentials, there is only one."""
     return current_call.get().principal.tenant
+
+
+def named_tenant(context: Context, tenant: str) -> str:
+    """The tenant that a request names: an operator's may name any, or none; all others only that of the caller.
+
+    Raises:
+        PermissionDeniedError: the caller is no operator, and it is another tenant.
+        InvalidArgumentError: no tenant can have this name.
+    """
+    principal = current_call.get().principal
+    if tenant in ("", principal.tenant):
+        return principal.tenant
+    if principal.role is not Role.OPERATOR:
+        raise PermissionDeniedError(
+            "only operators name a tenant in a request; leave it out for that of your credential"
+        )
+    check_tenant_of_keys(tenant)
+    return tenant
 
 
 class TenantServicer:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 from mnemon_server.domain.access import Principal, Role
 from mnemon_server.domain.errors import (
@@ -15,6 +16,28 @@ from mnemon_server.engines import key_file
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access import keys
 from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.access.secrets import new_key_id, new_secret
+
+FIRST_FORMAT = f"""
+CREATE TABLE api_key (
+  position INTEGER PRIMARY KEY AUTOINCREMENT,
+  key_id TEXT NOT NULL UNIQUE,
+  tenant TEXT NOT NULL,
+  name TEXT NOT NULL,
+  role INTEGER NOT NULL,
+  create_time INTEGER NOT NULL,
+  expire_time INTEGER,
+  last_use_time INTEGER,
+  digest BLOB NOT NULL,
+  previous_digest BLOB,
+  previous_expire_time INTEGER
+) STRICT;
+CREATE INDEX api_key_tenant ON api_key (tenant);
+CREATE TABLE change_count (version INTEGER NOT NULL) STRICT;
+INSERT INTO change_count VALUES (0);
+PRAGMA application_id = {key_file.APPLICATION_ID};
+PRAGMA user_version = 1;
+"""
 
 
 class Clock:
@@ -116,6 +139,23 @@ async def test_only_its_own_tenant_can_revoke_a_key(tmp_path: Path) -> None:
         await ring.revoke("ada", made.key.key_id)
         with pytest.raises(UnauthenticatedError):
             ring.authenticate(made.secret)
+
+
+async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None:
+    secret = new_secret(new_key_id())
+    file = apsw.Connection(str(tmp_path / key_file.FILE_NAME))
+    file.execute(FIRST_FORMAT)
+    file.execute(
+        "INSERT INTO api_key (key_id, tenant, name, role, create_time, digest) VALUES (?, 'ada', 'a robot', 2, 1, ?)",
+        (secret.key_id, secret.digest),
+    )
+    file.close()
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        assert ring.authenticate(secret.text) == Principal("ada", f"key:{secret.key_id}", Role.WRITER)
+        page_key = ring.page_key
+    assert len(page_key) == 32
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        assert ring.page_key == page_key
 
 
 @pytest.mark.parametrize("content", [b"not a database at all", b"SQLite format 3\0" + bytes(100)])

@@ -15,51 +15,64 @@ if TYPE_CHECKING:
 
 
 class AsyncKeys(AsyncService):
-    """API keys of the caller's tenant, as `client.keys`; for admins, on a server with authentication."""
+    """API keys of the caller's tenant, as `client.keys`; for admins, on a server with authentication.
+
+    Operators name the `tenant` whose keys they mean; without it, they mean the keys of operators.
+    """
 
     async def add(
-        self, name: str, *, role: str, ttl: timedelta | None = None, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        role: str,
+        ttl: timedelta | None = None,
+        tenant: str = "",
+        timeout: float | None = None,
     ) -> access.KeySecret:
         """Makes a key, and returns it with its secret, which cannot be shown again.
 
-        `name` says what it is for, `role` is "reader", "writer" or "admin". Without `ttl` it is valid until it is
-        revoked. Calling again makes another key.
+        `name` says what it is for, `role` is "reader", "writer", "admin" or "operator". Without `ttl` it is valid until
+        it is revoked. Calling again makes another key.
         """
-        request = convert.create(name, role, ttl)
+        request = convert.create(name, role, ttl, tenant)
         response = await self._call(self._stub.CreateKey, request, timeout, repeatable=False)
         return convert.secret_from_pb(response)
 
-    async def list(self, *, page_size: int = 0, timeout: float | None = None) -> AsyncIterator[access.ApiKey]:
+    async def list(
+        self, *, tenant: str = "", page_size: int = 0, timeout: float | None = None
+    ) -> AsyncIterator[access.ApiKey]:
         """Yields all keys in the order of their creation, without their secrets. `timeout` applies to each page."""
         token = ""
         while True:
-            page = await self.list_page(page_size=page_size, page_token=token, timeout=timeout)
+            page = await self.list_page(tenant=tenant, page_size=page_size, page_token=token, timeout=timeout)
             for each in page.keys:
                 yield each
             if not (token := page.next_page_token):
                 return
 
     async def list_page(
-        self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None
+        self, *, tenant: str = "", page_size: int = 0, page_token: str = "", timeout: float | None = None
     ) -> access.KeyPage:
         """Returns one page of keys: 100 if `page_size` is 0, at most 1,000."""
-        request = pb.ListKeysRequest(page_size=page_size, page_token=page_token)
+        request = pb.ListKeysRequest(tenant=tenant, page_size=page_size, page_token=page_token)
         return convert.page_from_pb(await self._call(self._stub.ListKeys, request, timeout))
 
     async def rotate(
-        self, key_id: str, *, overlap: timedelta | None = None, timeout: float | None = None
+        self, key_id: str, *, overlap: timedelta | None = None, tenant: str = "", timeout: float | None = None
     ) -> access.KeySecret:
         """Gives a key a new secret. The one before remains valid for `overlap`, by default a day.
 
         Raises KeyNotFoundError if the tenant has no such key.
         """
-        request = convert.rotate(key_id, overlap)
+        request = convert.rotate(key_id, overlap, tenant)
         response = await self._call(self._stub.RotateKey, request, timeout, repeatable=False)
         return convert.secret_from_pb(response)
 
-    async def revoke(self, key_id: str, *, allow_missing: bool = False, timeout: float | None = None) -> None:
+    async def revoke(
+        self, key_id: str, *, tenant: str = "", allow_missing: bool = False, timeout: float | None = None
+    ) -> None:
         """Ends a key for good. Raises KeyNotFoundError if the tenant has no such key, unless `allow_missing`."""
-        request = pb.RevokeKeyRequest(key_id=key_id, allow_missing=allow_missing)
+        request = pb.RevokeKeyRequest(key_id=key_id, tenant=tenant, allow_missing=allow_missing)
         await self._call(self._stub.RevokeKey, request, timeout)
 
     @property

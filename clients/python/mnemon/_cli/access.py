@@ -11,6 +11,7 @@ from mnemon._cli.session import Session
 from mnemon._values.access import ApiKey, KeySecret, Role
 
 _ROLES = [role.value for role in Role]
+_tenant = click.option("--tenant", default="", help="Whose keys, for operators; by default, those of operators.")
 
 
 @click.command()
@@ -26,7 +27,7 @@ def whoami(session: Session, *, as_json: bool) -> None:
     session.console.print(
         field_table(
             {
-                "tenant": found.tenant,
+                "tenant": found.tenant or "(operators belong to none)",
                 "subject": found.subject or "(the server has no authentication)",
                 "role": found.role.value,
                 "ends": ends,
@@ -37,15 +38,16 @@ def whoami(session: Session, *, as_json: bool) -> None:
 
 @click.group()
 def keys() -> None:
-    """Manage the API keys of your tenant; for admins."""
+    """Manage the API keys of your tenant; for admins, and for operators, of any tenant."""
 
 
 @keys.command("list")
+@_tenant
 @json_option
 @click.pass_obj
-def list_keys(session: Session, *, as_json: bool) -> None:
+def list_keys(session: Session, *, tenant: str, as_json: bool) -> None:
     """List the keys, without their secrets."""
-    found = list(session.client.keys.list())
+    found = list(session.client.keys.list(tenant=tenant))
     if as_json:
         click.echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
         return
@@ -57,29 +59,32 @@ def list_keys(session: Session, *, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(_ROLES), required=True, help="What its holder may do.")
 @click.option("--ttl-days", type=float, help="Days for which it is valid; by default, until it is revoked.")
+@_tenant
 @click.pass_obj
-def create(session: Session, name: str, role: str, ttl_days: float | None) -> None:
+def create(session: Session, name: str, role: str, ttl_days: float | None, tenant: str) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for."""
     ttl = None if ttl_days is None else timedelta(days=ttl_days)
-    _show(session, session.client.keys.add(name, role=role, ttl=ttl))
+    _show(session, session.client.keys.add(name, role=role, ttl=ttl, tenant=tenant))
 
 
 @keys.command()
 @click.argument("key_id")
 @click.option("--overlap-hours", type=float, help="Hours for which the secret before remains valid; default 24.")
+@_tenant
 @click.pass_obj
-def rotate(session: Session, key_id: str, overlap_hours: float | None) -> None:
+def rotate(session: Session, key_id: str, overlap_hours: float | None, tenant: str) -> None:
     """Give a key a new secret, and print it."""
     overlap = None if overlap_hours is None else timedelta(hours=overlap_hours)
-    _show(session, session.client.keys.rotate(key_id, overlap=overlap))
+    _show(session, session.client.keys.rotate(key_id, overlap=overlap, tenant=tenant))
 
 
 @keys.command()
 @click.argument("key_id")
+@_tenant
 @click.pass_obj
-def revoke(session: Session, key_id: str) -> None:
+def revoke(session: Session, key_id: str, tenant: str) -> None:
     """End a key for good."""
-    session.client.keys.revoke(key_id)
+    session.client.keys.revoke(key_id, tenant=tenant)
     session.console.print(f"the key {key_id} is revoked", markup=False)
 
 
@@ -92,4 +97,4 @@ def _show(session: Session, made: KeySecret) -> None:
 def _line(key: ApiKey) -> str:
     used = f"last used {key.last_use_time:%Y-%m-%d %H:%M} UTC" if key.last_use_time else "never used"
     ends = f", ends {key.expire_time:%Y-%m-%d %H:%M} UTC" if key.expire_time else ""
-    return f"{key.key_id}  {key.role:6}  {key.name}  (created {key.create_time:%Y-%m-%d}, {used}{ends})"
+    return f"{key.key_id}  {key.role:8}  {key.name}  (created {key.create_time:%Y-%m-%d}, {used}{ends})"

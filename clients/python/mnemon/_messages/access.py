@@ -13,17 +13,18 @@ _ROLES = members_by_number(access.Role, _ENUM)
 _NUMBERS = numbers_by_member(access.Role, _ENUM)
 
 
-def create(name: str, role: str, ttl: timedelta | None) -> pb.CreateKeyRequest:
+def create(name: str, role: str, ttl: timedelta | None, tenant: str) -> pb.CreateKeyRequest:
     """The request for a new key."""
-    request = pb.CreateKeyRequest(name=text("name", name), role=_NUMBERS[choice("role", role, access.Role)])
+    number = _NUMBERS[choice("role", role, access.Role)]
+    request = pb.CreateKeyRequest(name=text("name", name), role=number, tenant=text("tenant", tenant))
     if ttl is not None:
         request.ttl.CopyFrom(duration_to_pb("ttl", ttl))
     return request
 
 
-def rotate(key_id: str, overlap: timedelta | None) -> pb.RotateKeyRequest:
+def rotate(key_id: str, overlap: timedelta | None, tenant: str) -> pb.RotateKeyRequest:
     """The request for a new secret."""
-    request = pb.RotateKeyRequest(key_id=text("key_id", key_id))
+    request = pb.RotateKeyRequest(key_id=text("key_id", key_id), tenant=text("tenant", tenant))
     if overlap is not None:
         request.overlap.CopyFrom(duration_to_pb("overlap", overlap))
     return request

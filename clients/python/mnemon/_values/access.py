@@ -8,15 +8,17 @@ from mnemon._values.documents import JsonValue
 
 
 class Role(StrEnum):
-    """What a caller may do; each role includes those before it.
+    """What a caller may do. Of `reader`, `writer` and `admin`, each may do what those before may.
 
     `reader`: read all records of the tenant. `writer`: write and delete records, and call tools. `admin`: change what
-    concerns the whole tenant, such as keys, merge rules and the routing policy.
+    concerns the whole tenant, such as keys, merge rules and the routing policy. `operator`: belongs to no tenant;
+    manages all tenants and their keys, and reads the records of none.
     """
 
     READER = "reader"
     WRITER = "writer"
     ADMIN = "admin"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class Identity(JsonValue):
     """Who a caller is. On a server without authentication, everybody is the admin of the tenant "default"."""
 
     tenant: str
+    """Whose records the caller works on; empty for an operator."""
     subject: str
     """Such as "key:1f3a5c7e9b0d2f46"; empty on a server without authentication."""
     role: Role

@@ -39,9 +39,13 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """May also change what concerns the whole tenant: keys, merge rules, the routing policy, imports, indexes, and the
     pruning of the timeline.
     """
+    ROLE_OPERATOR: _Role.ValueType  # 4
+    """Belongs to no tenant: manages all tenants and their keys, and can read or write the records of none."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """Role says what a caller may do. Each role includes those before it."""
+    """Role says what a caller may do. Of readers, writers and admins, each may do what those before may. Operators are beside
+    them.
+    """
 
 ROLE_UNSPECIFIED: Role.ValueType  # 0
 """A value that this client does not know."""
@@ -53,6 +57,8 @@ ROLE_ADMIN: Role.ValueType  # 3
 """May also change what concerns the whole tenant: keys, merge rules, the routing policy, imports, indexes, and the
 pruning of the timeline.
 """
+ROLE_OPERATOR: Role.ValueType  # 4
+"""Belongs to no tenant: manages all tenants and their keys, and can read or write the records of none."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
@@ -118,10 +124,15 @@ class CreateKeyRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Required. What it is for; at most 128 bytes, not blank."""
     role: Global___Role.ValueType
     """Required. What its holder may do."""
+    tenant: _builtins.str
+    """Whose key it will be. Operators name it, except for a key of a further operator. All others leave it out:
+    PERMISSION_DENIED if it is not the caller's tenant.
+    """
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """For how long it is valid, a second to 100 years; if unset, until it is revoked."""
@@ -132,10 +143,11 @@ class CreateKeyRequest(_message.Message):
         name: _builtins.str = ...,
         role: Global___Role.ValueType = ...,
         ttl: _duration_pb2.Duration | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "role", b"role", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "role", b"role", "tenant", b"tenant", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,19 +189,23 @@ class ListKeysRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """The number of keys on a page; default 100, at most 1,000."""
     page_token: _builtins.str
     """The next_page_token of the previous page."""
+    tenant: _builtins.str
+    """Whose keys, for operators; empty for those of operators."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,8 +247,11 @@ class RotateKeyRequest(_message.Message):
 
     KEY_ID_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Required. The key."""
+    tenant: _builtins.str
+    """Whose key it is, for operators; empty for that of an operator."""
     @_builtins.property
     def overlap(self) -> _duration_pb2.Duration:
         """For how long the secret before remains valid, at most 30 days; default one day. Zero ends it at once."""
@@ -242,10 +261,11 @@ class RotateKeyRequest(_message.Message):
         *,
         key_id: _builtins.str = ...,
         overlap: _duration_pb2.Duration | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["overlap", b"overlap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "overlap", b"overlap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "overlap", b"overlap", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -287,19 +307,23 @@ class RevokeKeyRequest(_message.Message):
 
     KEY_ID_FIELD_NUMBER: _builtins.int
     ALLOW_MISSING_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Required. The key."""
     allow_missing: _builtins.bool
     """Whether a key that does not exist counts as revoked."""
+    tenant: _builtins.str
+    """Whose key it is, for operators; empty for that of an operator."""
     def __init__(
         self,
         *,
         key_id: _builtins.str = ...,
         allow_missing: _builtins.bool = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_missing", b"allow_missing", "key_id", b"key_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_missing", b"allow_missing", "key_id", b"key_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -350,7 +374,7 @@ class WhoAmIResponse(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
-    """Whose records the caller works on."""
+    """Whose records the caller works on; empty for an operator."""
     subject: _builtins.str
     """Who calls: "key:1f3a5c7e9b0d2f46", "jwt:login:ada", "mtls:uri:spiffe://acme/robot" or "unix:1000"; empty on a server
     without authentication.
@@ -378,5 +402,8 @@ class WhoAmIResponse(_message.Message):
 Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
 
 REQUIRED_ROLE_FIELD_NUMBER: _builtins.int
+OPEN_TO_OPERATORS_FIELD_NUMBER: _builtins.int
 required_role: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Role.ValueType]
 """The least role that may call the method."""
+open_to_operators: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
+"""Whether operators may call it, too."""

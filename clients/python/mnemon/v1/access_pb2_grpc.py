@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AccessServiceStub(object):
-    """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
+    """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
+    every tenant.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -72,7 +73,8 @@ class AccessServiceStub(object):
 
 
 class AccessServiceServicer(object):
-    """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
+    """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
+    every tenant.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -85,7 +87,7 @@ class AccessServiceServicer(object):
     """
 
     def CreateKey(self, request, context):
-        """CreateKey makes a key of the caller's tenant. Only this answer contains the secret: the server keeps a digest of it.
+        """CreateKey makes a key of the caller's tenant, or, for an operator, of the tenant in the request. Only this answer contains the secret: the server keeps a digest of it.
         Calling again makes another key; revoke the one whose answer was lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -158,7 +160,8 @@ def add_AccessServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AccessService(object):
-    """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
+    """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
+    every tenant.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by

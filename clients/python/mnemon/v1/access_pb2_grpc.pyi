@@ -27,7 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AccessServiceStub:
-    """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
+    """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
+    every tenant.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -44,7 +45,7 @@ class AccessServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AccessServiceAsyncStub: ...
     CreateKey: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateKeyRequest, _access_pb2.CreateKeyResponse]
-    """CreateKey makes a key of the caller's tenant. Only this answer contains the secret: the server keeps a digest of it.
+    """CreateKey makes a key of the caller's tenant, or, for an operator, of the tenant in the request. Only this answer contains the secret: the server keeps a digest of it.
     Calling again makes another key; revoke the one whose answer was lost.
     """
     ListKeys: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListKeysRequest, _access_pb2.ListKeysResponse]
@@ -60,7 +61,8 @@ class AccessServiceStub:
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
-    """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
+    """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
+    every tenant.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -74,7 +76,7 @@ class AccessServiceAsyncStub(AccessServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateKey: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateKeyRequest, _access_pb2.CreateKeyResponse]  # type: ignore[assignment]
-    """CreateKey makes a key of the caller's tenant. Only this answer contains the secret: the server keeps a digest of it.
+    """CreateKey makes a key of the caller's tenant, or, for an operator, of the tenant in the request. Only this answer contains the secret: the server keeps a digest of it.
     Calling again makes another key; revoke the one whose answer was lost.
     """
     ListKeys: _aio.UnaryUnaryMultiCallable[_access_pb2.ListKeysRequest, _access_pb2.ListKeysResponse]  # type: ignore[assignment]
@@ -89,7 +91,8 @@ class AccessServiceAsyncStub(AccessServiceStub):
     """WhoAmI tells callers their tenant, their name and their role."""
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
-    """AccessService manages the API keys of the caller's tenant, and tells callers who they are.
+    """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
+    every tenant.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -107,7 +110,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_pb2.CreateKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.CreateKeyResponse, _abc.Awaitable[_access_pb2.CreateKeyResponse]]:
-        """CreateKey makes a key of the caller's tenant. Only this answer contains the secret: the server keeps a digest of it.
+        """CreateKey makes a key of the caller's tenant, or, for an operator, of the tenant in the request. Only this answer contains the secret: the server keeps a digest of it.
         Calling again makes another key; revoke the one whose answer was lost.
         """
 

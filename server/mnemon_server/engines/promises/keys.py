@@ -26,6 +26,9 @@ class KeyStore(Protocol):
     All methods raise StorageFailedError if the disk fails, and StorageFullError if it is full.
     """
 
+    def page_key(self) -> bytes:
+        """32 random bytes that are made with the store, and never change."""
+
     def version(self) -> int:
         """A number that differs once any process has changed a key, except for the time of its last use."""
 

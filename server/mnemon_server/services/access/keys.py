@@ -48,6 +48,7 @@ class KeyRing(Periodic):
         self._store = store
         self._clock = clock
         self._version = -1
+        self._page_key = b""
         self._keys: Mapping[str, StoredKey] = {}
         self._used: dict[str, datetime] = {}
         """When keys were last used since the start, to the minute."""
@@ -57,6 +58,7 @@ class KeyRing(Periodic):
         self._refreshing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        self._page_key = await asyncio.to_thread(self._store.page_key)
         await self._refresh()
         return await super().__aenter__()
 
@@ -70,6 +72,11 @@ class KeyRing(Periodic):
     def is_empty(self) -> bool:
         """Whether no key exists, so that every call is refused."""
         return not self._keys
+
+    @property
+    def page_key(self) -> bytes:
+        """The secret that seals page tokens of lists of keys; a restart does not change it."""
+        return self._page_key
 
     def authenticate(self, secret: str) -> Principal:
         """Who calls with this secret.
@@ -95,10 +102,10 @@ class KeyRing(Periodic):
         """Makes a key.
 
         Raises:
-            InvalidArgumentError: the name or the time is invalid.
+            InvalidArgumentError: the tenant cannot have such a key.
             InvalidOperationError: the tenant has too many keys.
         """
-        check_key(name, ttl)
+        check_key(tenant, name, role, ttl)
         now = self._clock()
         secret = new_secret(new_key_id())
         key = ApiKey(secret.key_id, tenant, name, role, now, expires_at=now + ttl if ttl is not None else None)

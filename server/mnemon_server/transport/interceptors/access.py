@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from mnemon_server.domain.access import Credentials, Principal, Role
+from mnemon_server.domain.access import Credentials, Permission, Principal, Role
 from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.transport.interceptors.base import Answer, Call, Context, Method, current_call
@@ -17,9 +17,9 @@ class Access:
     their credential has ended.
     """
 
-    def __init__(self, identities: Identities | None, roles: Mapping[str, Role]) -> None:
+    def __init__(self, identities: Identities | None, permissions: Mapping[str, Permission]) -> None:
         self._identities = identities
-        self._roles = roles
+        self._permissions = permissions
         self._streams: dict[asyncio.Task[Any], Call] = {}
         if identities is not None:
             identities.listeners.append(self._end_invalid)
@@ -30,14 +30,14 @@ class Access:
             return inner
         identities = self._identities
         # Any caller may learn that a method does not exist.
-        required = self._roles.get(method.path, Role.READER)
+        permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
 
         async def call(request: Any, context: Context) -> Any:
             record = current_call.get()
             if identities.certificates and not record.credentials.bearer:
                 record.credentials = Credentials(certificate=_certificate(context))
             record.principal = await identities.authenticate(record.credentials)
-            _require(record.principal, required)
+            _require(record.principal, permission)
             return await (inner(request, context) if method.single else self._stream(inner, request, context, record))
 
         return call
@@ -65,10 +65,10 @@ class Access:
                 task.cancel()
 
 
-def _require(principal: Principal, required: Role) -> None:
-    if principal.role < required:
+def _require(principal: Principal, permission: Permission) -> None:
+    if not permission.allows(principal.role):
         raise PermissionDeniedError(
-            f"this needs the role {required.name.lower()}; your credential has {principal.role.name.lower()}"
+            f"this needs the role {permission.role.name.lower()}; your credential has {principal.role.name.lower()}"
         )
 
 

@@ -3,12 +3,13 @@
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1 import access_pb2_grpc
 
-from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.access import Role
+from mnemon_server.domain.errors import ConfigurationError, PermissionDeniedError
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.transport.convert import access as convert
 from mnemon_server.transport.interceptors.base import Context, current_call
 from mnemon_server.transport.servicers.page_tokens import PageTokens
-from mnemon_server.transport.tenancy import TenantServicer, tenant_of
+from mnemon_server.transport.tenancy import TenantServicer, named_tenant
 
 
 class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
@@ -28,24 +29,27 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
 
     async def CreateKey(self, request: pb.CreateKeyRequest, context: Context) -> pb.CreateKeyResponse:  # noqa: N802
         name, role, ttl = convert.read_create(request)
-        made = await self._keys.create(tenant_of(context), name, role, ttl)
+        if role is Role.OPERATOR and current_call.get().principal.role is not Role.OPERATOR:
+            raise PermissionDeniedError("only operators make keys of operators")
+        made = await self._keys.create(named_tenant(context, request.tenant), name, role, ttl)
         return pb.CreateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
     async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:  # noqa: N802
         limit = convert.read_list(request)
-        async with self.vault(context) as vault:
-            pages = PageTokens(vault.page_key, request)
-            page = self._keys.list(tenant_of(context), after=pages.position(), limit=limit)
+        request.tenant = named_tenant(context, request.tenant)
+        pages = PageTokens(self._keys.page_key, request)
+        page = self._keys.list(request.tenant, after=pages.position(), limit=limit)
         keys = [convert.key_to_pb(key) for key in page.keys]
         return pb.ListKeysResponse(keys=keys, next_page_token=pages.next(page.next_position))
 
     async def RotateKey(self, request: pb.RotateKeyRequest, context: Context) -> pb.RotateKeyResponse:  # noqa: N802
         overlap = convert.read_rotation(request)
-        made = await self._keys.rotate(tenant_of(context), request.key_id, overlap)
+        made = await self._keys.rotate(named_tenant(context, request.tenant), request.key_id, overlap)
         return pb.RotateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
     async def RevokeKey(self, request: pb.RevokeKeyRequest, context: Context) -> pb.RevokeKeyResponse:  # noqa: N802
-        await self._keys.revoke(tenant_of(context), request.key_id, allow_missing=request.allow_missing)
+        tenant = named_tenant(context, request.tenant)
+        await self._keys.revoke(tenant, request.key_id, allow_missing=request.allow_missing)
         return pb.RevokeKeyResponse()
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:  # noqa: N802
