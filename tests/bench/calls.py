@@ -9,6 +9,7 @@ import asyncio
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 import grpc
 from grpc import aio
-from mnemon._authorization import AuthorizedChannel
+from mnemon._authorization import AuthorizedChannel, Credential
 from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 from tests.bench import loads
@@ -29,13 +30,14 @@ from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timelines import FLAGS
 from tests.bench.vectors import topical_vectors
 from tests.support.access import make_key
+from tests.support.issuers import SigningKey, publish, write_identities
 from tests.support.timeline_messages import bulk
 
 CALLS = 500
 EVENTS, USERS, DAYS = 30_000, 40, 90
 SEED = 11
 
-KEYED = "with an API key"
+KEYED, TOKENED = "with an API key", "with a JWT"
 
 Call = Callable[[Any, int], Awaitable[Any]]
 Server = MnemonServer | EchoServer
@@ -156,7 +158,7 @@ class Measurement:
         return new_stub(self._authorized(name, channel))
 
     def _authorized(self, name: str, channel: Any) -> Any:
-        return AuthorizedChannel(channel, self._secrets[name]) if name in self._secrets else channel
+        return AuthorizedChannel(channel, Credential(self._secrets[name])) if name in self._secrets else channel
 
     def _rows(self, what: str) -> list[Row]:
         echo = self._samples[what, "echo"]
@@ -190,8 +192,9 @@ def _verdict(goal: Goal, samples: _Samples, echo: _Samples) -> str:
     "--before", type=click.Path(path_type=Path, exists=True), help="Another checkout, measured in the same rounds."
 )
 @click.option("--api-key", is_flag=True, help="Also a server with authentication, whose callers have a key.")
+@click.option("--jwt", is_flag=True, help="Also a server whose callers have a token of an identity provider.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
-def main(rounds: int, before: Path | None, output: Path | None, *, api_key: bool) -> None:
+def main(rounds: int, before: Path | None, output: Path | None, *, api_key: bool, jwt: bool) -> None:
     """Measures single calls on servers of its own."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder, ExitStack() as stack:
         servers: dict[str, Server] = {}
@@ -206,6 +209,13 @@ def main(rounds: int, before: Path | None, output: Path | None, *, api_key: bool
             secrets[KEYED] = make_key(guarded / "data", "writer")
             servers[KEYED] = MnemonServer(guarded, *FLAGS, "--authentication", "api_key")
             stack.callback(servers[KEYED].stop)
+        if jwt:
+            guarded, key = _made(Path(folder) / TOKENED), SigningKey("bench", "RS256")
+            publish(guarded, key)
+            secrets[TOKENED] = key.sign(exp=int(time.time()) + 86_400)
+            flags = ("--authentication", "jwt", "--identity-file", str(write_identities(guarded, "jwks.json")))
+            servers[TOKENED] = MnemonServer(guarded, *FLAGS, *flags)
+            stack.callback(servers[TOKENED].stop)
         servers["echo"] = EchoServer(Path(folder))
         stack.callback(servers["echo"].stop)
         rows = Measurement(servers, rounds, secrets).run()

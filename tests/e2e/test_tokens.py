@@ -5,8 +5,6 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +17,18 @@ from mnemon.v1 import access_pb2 as pb
 from mnemon.v1 import access_pb2_grpc, changes_pb2
 
 from tests.support.access import bearer, every_event_logged, make_key
-from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, key_server, key_set, write_identities
+from tests.support.issuers import (
+    AUDIENCE,
+    ISSUER,
+    SigningKey,
+    key_server,
+    publish,
+    trusting_server,
+    write_identities,
+)
 from tests.support.server import Connection, eventually, failure_of, reason, stream_end, until, whole_server
 
 KEY, RSA = SigningKey("first"), SigningKey("rsa", "RS256")
-
-
-@asynccontextmanager
-async def trusting_server(
-    folder: Path, *keys: SigningKey, authentication: tuple[str, ...] = ("jwt",), **changes: str
-) -> AsyncIterator[Connection]:
-    """A server that trusts these keys, from a file."""
-    (folder / "jwks.json").write_text(json.dumps(key_set(*keys)), encoding="utf-8")
-    identities = write_identities(folder, "jwks.json", **changes)
-    async with whole_server(folder / "data", authentication=authentication, identity_file=identities) as connection:
-        yield connection
 
 
 async def who(connection: Connection, token: str) -> Any:
@@ -158,7 +153,7 @@ async def test_a_stream_ends_when_its_token_does_and_when_its_key_is_removed(tmp
         _, error = await stream_end(short)
         assert (error.code(), reason(error)) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
         assert not removed.done()
-        (tmp_path / "jwks.json").write_text(json.dumps(key_set(other)), encoding="utf-8")
+        publish(tmp_path, other)
         _, error = await stream_end(removed)
         assert error.code() is grpc.StatusCode.UNAUTHENTICATED
         assert await is_valid(connection, other.sign())

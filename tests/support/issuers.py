@@ -3,8 +3,8 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from tests.support.server import Connection, whole_server
 
 ISSUER, AUDIENCE = "https://login.example.com/", "mnemon"
 _MAKERS: dict[str, Any] = {
@@ -66,6 +68,22 @@ def write_identities(folder: Path, jwks: str, more: str = "", /, **changes: str)
     table = "\n".join(f"{name} = {value}" for name, value in lines.items() if value)
     path.write_text(f"[[issuer]]\n{table}\n{more}", encoding="utf-8")
     return path
+
+
+def publish(folder: Path, *keys: SigningKey) -> None:
+    """Writes the key set of the issuer of `trusting_server`."""
+    (folder / "jwks.json").write_text(json.dumps(key_set(*keys)), encoding="utf-8")
+
+
+@asynccontextmanager
+async def trusting_server(
+    folder: Path, *keys: SigningKey, authentication: tuple[str, ...] = ("jwt",), **changes: str
+) -> AsyncIterator[Connection]:
+    """A server that trusts these keys, from a file."""
+    publish(folder, *keys)
+    identities = write_identities(folder, "jwks.json", **changes)
+    async with whole_server(folder / "data", authentication=authentication, identity_file=identities) as connection:
+        yield connection
 
 
 class KeyServer:

@@ -28,6 +28,7 @@ class Attempts:
         self._limit_s = target.time_limit(timeout)
         self._end = None if self._limit_s is None else time.monotonic() + self._limit_s
         self._backoff_s = _BACKOFF_S
+        self._credential, self._is_renewed = target.credential, False
 
     def time_left(self) -> float | None:
         """Seconds until the deadline, 0 once it has passed; None for an infinite one."""
@@ -40,6 +41,10 @@ class Attempts:
     def pause_after(self, raised: grpc.RpcError, *, repeatable: bool) -> float:
         """Seconds until the next attempt. Raises the MnemonError if the call must not be repeated, or has no time."""
         error = error_from_call(raised, address=self._address, timeout=self._limit_s)
+        # A call that was refused for its token has not begun, so it may be repeated whatever it does.
+        if not self._is_renewed and self._credential.may_renew(error.reason):
+            self._is_renewed = True
+            return 0.0
         pause_s = max(error.retry_after or 0.0, self._backoff_s) * random.uniform(1.0, 1.2)  # noqa: S311 -- no secret
         left = self.time_left()
         # Waiting does not help after other refusals, such as STORAGE_FULL.

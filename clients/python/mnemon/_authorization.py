@@ -1,40 +1,135 @@
-"""Sends an API key with every call."""
+"""Sends a credential with every call: an API key, or a token that is renewed."""
 
+import asyncio
+import base64
+import inspect
+import json
 import os
 import re
+import threading
+import time
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
+
+Token: TypeAlias = str | Callable[[], str]
+"""A token, or a function that returns one, which the client calls when it needs another."""
+AsyncToken: TypeAlias = Token | Callable[[], Awaitable[str]]
 
 API_KEY_VARIABLE = "MNEMON_API_KEY"
-_KEY = re.compile(r"[!-~]+")
+RENEWED_BEFORE_S, RENEWED_BEFORE_SHARE = 60.0, 0.2
+"""A token is renewed a minute before it expires, or when a fifth of its time is left."""
+_CREDENTIAL = re.compile(r"[!-~]+")
 _CALLS = frozenset({"unary_unary", "unary_stream", "stream_unary", "stream_stream"})
 
 
-def resolve_api_key(given: str | None) -> str:
-    """The given key, otherwise that in MNEMON_API_KEY, otherwise an empty text.
+class Credential:
+    """What a client sends as `authorization`: a text, or what a function returns.
+
+    The function is called for the first call, before the token expires (if it is a JWT, which says so), and when the
+    server has refused the token. Calls that come meanwhile wait for it; what it raises, they raise.
+    """
+
+    def __init__(self, given: AsyncToken = "", *, name: str = "token") -> None:
+        """Raises ValueError if a text cannot be a credential. The message does not contain it."""
+        self._name = name
+        self._get = given if callable(given) else None
+        self._lock, self._async_lock = threading.Lock(), asyncio.Lock()
+        self._renew_at = 0.0
+        self.headers: tuple[tuple[str, str], ...] = ()
+        """What to send; empty without a credential."""
+        if not callable(given):
+            self._use(given)
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether a function returns it."""
+        return self._get is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the function is to be called before the next call of the server."""
+        return self._get is not None and time.time() >= self._renew_at
+
+    def renew(self) -> None:
+        """Calls the function if that is due. Blocks."""
+        with self._lock:
+            if self._get is not None and self.is_due:
+                self._use(self._get())
+
+    async def renew_async(self) -> None:
+        """Calls the function if that is due: on a thread, unless it is asynchronous."""
+        async with self._async_lock:
+            if self._get is not None and self.is_due:
+                is_async = inspect.iscoroutinefunction(self._get)
+                found = self._get() if is_async else await asyncio.to_thread(self._get)
+                self._use(await found if inspect.isawaitable(found) else found)
+
+    def may_renew(self, reason: str) -> bool:
+        """Whether a call that was refused for this reason may succeed with another token, which is then due."""
+        if self._get is None or reason != "UNAUTHENTICATED":
+            return False
+        self._renew_at = 0.0
+        return True
+
+    def _use(self, text: object) -> None:
+        if not isinstance(text, str):
+            if inspect.iscoroutine(text):
+                text.close()
+            raise TypeError(
+                f"{self._name} returned {type(text).__name__}; it must return a text, and only AsyncClient awaits it"
+            )
+        text = text.strip()
+        if text and not _CREDENTIAL.fullmatch(text):
+            raise ValueError(f"{self._name} is not valid: it has spaces, or other than ASCII")
+        self.headers = (("authorization", f"Bearer {text}"),) if text else ()
+        now = time.time()
+        left_s = _expiry_of(text) - now
+        self._renew_at = now + left_s - min(RENEWED_BEFORE_S, RENEWED_BEFORE_SHARE * left_s)
+
+
+def resolve_credential(api_key: str | None, token: AsyncToken | None) -> Credential:
+    """The given credential, otherwise the key in MNEMON_API_KEY, otherwise none.
 
     Raises:
-        ValueError: it cannot be a key. The message does not contain it.
+        ValueError: it cannot be one, or there are two. The message does not contain it.
     """
-    key = (os.environ.get(API_KEY_VARIABLE, "") if given is None else given).strip()
-    if key and not _KEY.fullmatch(key):
-        raise ValueError(f"api_key, or {API_KEY_VARIABLE}, is not an API key: it has spaces, or other than ASCII")
-    return key
+    if token is not None:
+        if api_key is not None:
+            raise ValueError("api_key contradicts token; choose one")
+        return Credential(token)
+    key = os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key
+    return Credential(key, name=f"api_key, or {API_KEY_VARIABLE},")
 
 
 class AuthorizedChannel:
-    """A channel, blocking or asyncio, whose calls send the key as a header.
+    """A channel, blocking or asyncio, whose calls send a credential as a header.
 
     Interceptors would do the same for several times the cost, and call credentials only exist for TLS.
     """
 
-    def __init__(self, channel: Any, api_key: str) -> None:
-        self._channel = channel
-        self._metadata = (("authorization", f"Bearer {api_key}"),)
+    def __init__(self, channel: Any, credential: Credential) -> None:
+        self._channel, self._credential = channel, credential
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._channel, name)
         return partial(self._calls, found) if name in _CALLS else found
 
     def _calls(self, make: Any, *arguments: Any, **keywords: Any) -> Any:
-        return partial(make(*arguments, **keywords), metadata=self._metadata)
+        call, credential = make(*arguments, **keywords), self._credential
+        if not credential.is_renewed:
+            return partial(call, metadata=credential.headers)
+
+        def authorized(*given: Any, **named: Any) -> Any:
+            return call(*given, **named, metadata=credential.headers)
+
+        return authorized
+
+
+def _expiry_of(token: str) -> float:
+    """When a token expires, in seconds since 1970; never, if it does not say so."""
+    try:
+        body = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"])
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
+        return float("inf")

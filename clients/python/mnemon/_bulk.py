@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from mnemon._authorization import Credential
 from mnemon._channel import MESSAGE_BYTES_MAX
 from mnemon._errors import CallCancelledError, InternalError, MessageTooLargeError, MnemonError, UnavailableError
 
@@ -153,8 +154,9 @@ class Resumption(Generic[_Result]):
     is busy is asked again for as long as one answer may take.
     """
 
-    def __init__(self, timeout: float | None) -> None:
+    def __init__(self, timeout: float | None, credential: Credential | None = None) -> None:
         """`timeout`: seconds that one answer may take; None for an infinite time."""
+        self._credential, self._is_renewed = credential or Credential(), False
         self.pending: deque[Batch[_Result]] = deque()
         self._timeout = timeout
         self._failures = 0
@@ -168,15 +170,18 @@ class Resumption(Generic[_Result]):
 
     def answered(self) -> Batch[_Result]:
         """Removes the oldest batch, which was answered."""
-        self._failures = 0
+        self._failures, self._is_renewed = 0, False
         self._attempts_max = 20
         self._busy_since = None
         return self.pending.popleft()
 
     def wait_after(self, broken: StreamBrokenError) -> float:
         """Seconds to wait before the next try. Raises the error if there is no next try."""
-        self._failures += 1
         error = broken.error
+        if not self._is_renewed and self._credential.may_renew(error.reason):
+            self._is_renewed = True
+            return 0.0
+        self._failures += 1
         pause_s: float = min(0.1 * 2 ** min(self._failures - 1, 10), 2.0)
         # Streams that were refused together must not come back together.
         pause_s = max(error.retry_after or 0.0, pause_s) * random.uniform(1.0, 1.2)  # noqa: S311 -- no secret

@@ -6,11 +6,13 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
-from mnemon._authorization import AuthorizedChannel, resolve_api_key
+from mnemon._authorization import AsyncToken, AuthorizedChannel, Credential, resolve_credential
+
+PathLike: TypeAlias = str | os.PathLike[str]
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 ADDRESS_VARIABLE = "MNEMON_ADDRESS"
@@ -62,18 +64,27 @@ def channel_credentials(
     address: str,
     *,
     tls: bool,
-    ca_file: str | os.PathLike[str] | None,
+    ca_file: PathLike | None,
+    certificate_file: PathLike | None,
+    key_file: PathLike | None,
     credentials: grpc.ChannelCredentials | None,
     insecure: bool,
 ) -> grpc.ChannelCredentials | None:
     """The credentials of a channel, None for plaintext; to another machine, plaintext must be requested."""
-    secure = tls or ca_file is not None or credentials is not None
+    if (certificate_file is None) != (key_file is None):
+        raise ValueError("certificate_file and key_file belong together; give both, or neither")
+    secure = tls or credentials is not None or ca_file is not None or certificate_file is not None
     if secure and insecure:
-        raise ValueError("insecure=True contradicts tls=True, ca_file and credentials; choose one")
+        raise ValueError("insecure=True contradicts tls=True, ca_file, certificate_file and credentials; choose one")
     if credentials is not None:
+        if ca_file is not None or certificate_file is not None:
+            raise ValueError("credentials contradicts ca_file and certificate_file; choose one")
         return credentials
     if secure:
-        return grpc.ssl_channel_credentials(Path(ca_file).read_bytes() if ca_file is not None else None)
+        roots, key, certificate = (
+            None if path is None else Path(path).read_bytes() for path in (ca_file, key_file, certificate_file)
+        )
+        return grpc.ssl_channel_credentials(roots, key, certificate)
     if not insecure and not is_local(address):
         raise ValueError(
             f"{address} is another machine: use tls=True (or ca_file, or credentials), or insecure=True for plaintext"
@@ -108,7 +119,7 @@ class Target:
     address: str
     credentials: grpc.ChannelCredentials | None
     timeout_s: float
-    api_key: str = field(default="", repr=False)
+    credential: Credential = field(default_factory=Credential, repr=False)
 
     @classmethod
     def resolve(
@@ -116,16 +127,27 @@ class Target:
         address: str | None,
         *,
         tls: bool,
-        ca_file: str | os.PathLike[str] | None,
+        ca_file: PathLike | None,
+        certificate_file: PathLike | None,
+        key_file: PathLike | None,
         credentials: grpc.ChannelCredentials | None,
         insecure: bool,
         timeout: float,
-        api_key: str | None = None,
+        api_key: str | None,
+        token: AsyncToken | None,
     ) -> "Target":
         """The target for the arguments of a client. Raises ValueError if they contradict each other."""
         resolved = resolve_address(address)
-        chosen = channel_credentials(resolved, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure)
-        return cls(resolved, chosen, timeout, resolve_api_key(api_key))
+        chosen = channel_credentials(
+            resolved,
+            tls=tls,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
+            credentials=credentials,
+            insecure=insecure,
+        )
+        return cls(resolved, chosen, timeout, resolve_credential(api_key, token))
 
     def time_limit(self, timeout: float | None) -> float | None:
         """The deadline of a call in seconds: its own, otherwise the client's; None for an infinite one."""
@@ -145,7 +167,8 @@ class Target:
             channel = kind.insecure_channel(self.address, options=self._options())
         else:
             channel = kind.secure_channel(self.address, self.credentials, options=self._options())
-        return AuthorizedChannel(channel, self.api_key) if self.api_key else channel
+        credential = self.credential
+        return AuthorizedChannel(channel, credential) if credential.headers or credential.is_renewed else channel
 
     def _options(self) -> list[tuple[str, str | int]]:
         options = list(CHANNEL_OPTIONS)

@@ -67,6 +67,7 @@ class Connection:
             while True:
                 # The client may have been closed in the meantime.
                 self.open_channel()
+                self.authorize()
                 try:
                     return method(request, timeout=attempts.time_left())
                 except grpc.RpcError as raised:
@@ -74,6 +75,11 @@ class Connection:
                 time.sleep(pause_s)
         finally:
             self._places.release()
+
+    def authorize(self) -> None:
+        """Renews the token of the client if that is due. Raises what its function raises."""
+        if self.target.credential.is_due:
+            self.target.credential.renew()
 
     def open_channel(self) -> grpc.Channel:
         """The channel. Raises RuntimeError if the client is closed."""
@@ -142,6 +148,7 @@ class AsyncConnection:
             while True:
                 # The client may have been closed in the meantime.
                 self.open_channel()
+                await self.authorize()
                 try:
                     return await method(request, timeout=attempts.time_left())
                 except grpc.aio.AioRpcError as raised:
@@ -149,6 +156,11 @@ class AsyncConnection:
                 await asyncio.sleep(pause_s)
         finally:
             self._places.release()
+
+    async def authorize(self) -> None:
+        """Renews the token of the client if that is due. Raises what its function raises."""
+        if self.target.credential.is_due:
+            await self.target.credential.renew_async()
 
     def open_channel(self) -> grpc.aio.Channel:
         """The channel. Raises RuntimeError if the client is closed."""

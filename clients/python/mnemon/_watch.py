@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 
+from mnemon._authorization import Credential
 from mnemon._errors import (
     CallCancelledError,
     DeadlineExceededError,
@@ -42,7 +43,10 @@ class Progress:
     confirmed one resumes behind the last message, however long that takes.
     """
 
-    def __init__(self, request: pb.WatchChangesRequest, *, answer_within_s: float | None) -> None:
+    def __init__(
+        self, request: pb.WatchChangesRequest, *, answer_within_s: float | None, credential: Credential | None = None
+    ) -> None:
+        self._credential, self._is_renewed = credential or Credential(), False
         self.request = request
         """The next stream's."""
         self.cursor = request.cursor
@@ -65,7 +69,7 @@ class Progress:
         """Takes a message, and yields each of its changes once. Read it to the end before the next message."""
         # The message is complete, so a stream that breaks now resumes behind it.
         self.request.cursor = message.cursor
-        self._failures = 0
+        self._failures, self._is_renewed = 0, False
         match message.WhichOneof("payload"):
             case "started":
                 self.confirmed = True
@@ -79,8 +83,11 @@ class Progress:
 
     def pause_after(self, lost: StreamLostError) -> float:
         """Seconds to wait before the next stream. Raises the error if there is no next stream."""
-        self._failures += 1
         error = lost.error
+        if not self._is_renewed and self._credential.may_renew(error.reason):
+            self._is_renewed = True
+            return 0.0
+        self._failures += 1
         broken = isinstance(error, _BROKEN) and (not error.reason or isinstance(error, UnavailableError))
         again = broken or error.reason in _PASSING
         if not again or (not self.confirmed and self._failures >= FIRST_ATTEMPTS_MAX):

@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mnemon_server.config.identity_file import read_identity_file
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.domain.issuers import KeySource
 from mnemon_server.endpoints.client import EndpointSettings
 from mnemon_server.engines.key_file import FILE_NAME as KEY_FILE_NAME
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access.certificates import Certificates
 from mnemon_server.services.access.identities import Identities, IdentitySource, SocketOwner
+from mnemon_server.services.access.identity_file import read_identity_file
+from mnemon_server.services.access.issuers import KeySource
 from mnemon_server.services.access.key_sets import FETCH_S, FILE_S, SET_BYTES_MAX, KeySet, fetch, read_file
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tokens import Tokens, TrustedIssuer

@@ -54,6 +54,7 @@ class AsyncArchive(AsyncService):
             selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
             omit_vectors=not vectors,
         )
+        await self._connection.authorize()
         stream = self._stub.ExportRecords(request, timeout=timeout)
         try:
             async for response in stream:

@@ -58,10 +58,11 @@ async def _batches(
 async def _send_batches(
     method: Callable[[], StreamMethod], target: Target, source: AsyncIterator[Batch[_Result]], timeout: float | None
 ) -> AsyncGenerator[_Result, None]:
-    resumption: Resumption[_Result] = Resumption(timeout)
+    resumption: Resumption[_Result] = Resumption(timeout, target.credential)
     opened = method()
     done = False
     while not done:
+        await target.credential.renew_async()
         stream = _Stream(opened, target, timeout)
         try:
             async with aclosing(_converse(stream, source, resumption)) as results:

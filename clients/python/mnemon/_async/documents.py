@@ -288,6 +288,7 @@ class AsyncDocuments(AsyncService):
         The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
         you stop reading, the rebuild continues.
         """
+        await self._connection.authorize()
         stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             async for progress in stream:

@@ -248,6 +248,7 @@ class AsyncTimeline(AsyncService):
         sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
         `request_id` follows it, or returns its end.
         """
+        await self._connection.authorize()
         stream = self._stub.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
         try:
             async for progress in stream:

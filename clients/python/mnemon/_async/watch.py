@@ -25,7 +25,7 @@ class AsyncWatch(AsyncIterator[Change]):
 
     def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._target = target
-        self._progress = Progress(request, answer_within_s=target.time_limit(None))
+        self._progress = Progress(request, answer_within_s=target.time_limit(None), credential=target.credential)
         self._pending: Iterator[Change] = iter(())
         self._stream: _Stream | None = None
         self._closed = asyncio.Event()
@@ -86,6 +86,7 @@ class AsyncWatch(AsyncIterator[Change]):
     async def _receive_or_pause(self) -> None:
         if self._stream is None:
             self._progress.opened()
+            await self._target.credential.renew_async()
             self._stream = _Stream(self._target, self._progress.request)
         try:
             self._pending = self._progress.received(await self._stream.receive(self._progress.silence_s))

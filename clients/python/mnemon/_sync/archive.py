@@ -52,6 +52,7 @@ class Archive(Service):
             selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
             omit_vectors=not vectors,
         )
+        self._connection.authorize()
         stream = self._stub.ExportRecords(request, timeout=timeout)
         try:
             for response in stream:

@@ -42,10 +42,11 @@ def each_of(items: Iterable[_Given]) -> Iterable[_Given]:
 def _send_batches(
     method: Callable[[], StreamMethod], target: Target, source: Iterator[Batch[_Result]], timeout: float | None
 ) -> Generator[_Result, None, None]:
-    resumption: Resumption[_Result] = Resumption(timeout)
+    resumption: Resumption[_Result] = Resumption(timeout, target.credential)
     opened = method()
     done = threading.Event()
     while not done.is_set():
+        target.credential.renew()
         stream = _Stream(opened, target, timeout)
         try:
             yield from _converse(stream, source, resumption)

@@ -1,13 +1,13 @@
 # Generated from _async/client.py by `make generate`: change that file instead.
 """The blocking client."""
 
-import os
 from types import TracebackType
 from typing import Self
 
 import grpc
 
-from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._authorization import Token
+from mnemon._channel import DEFAULT_TIMEOUT_S, PathLike, Target
 from mnemon._connection import Connection
 from mnemon._messages.access import identity_from_pb
 from mnemon._messages.server import info_from_pb
@@ -67,10 +67,13 @@ class Client:
         address: str | None = None,
         *,
         tls: bool = False,
-        ca_file: str | os.PathLike[str] | None = None,
+        ca_file: PathLike | None = None,
+        certificate_file: PathLike | None = None,
+        key_file: PathLike | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         insecure: bool = False,
         api_key: str | None = None,
+        token: Token | None = None,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         """Prepares a connection. The client does not connect before the first call.
@@ -82,19 +85,26 @@ class Client:
             address: host:port or unix:path. Its default is MNEMON_ADDRESS, then 127.0.0.1:50051.
             tls: encrypts the connection, with the system's roots. Plaintext is for this machine only.
             ca_file: encrypts it, with the roots of this PEM file.
+            certificate_file: encrypts it, and is the client's certificate; a PEM file.
+            key_file: the private key of that certificate; a PEM file.
             credentials: encrypts it, with these.
             insecure: permits plaintext to another machine.
             api_key: who you are, for a server with authentication. Its default is MNEMON_API_KEY.
+            token: who you are by a token of an identity provider; or a function that returns one, which is called again
+                before the token expires, and once after the server has refused it.
             timeout: the deadline of each call in seconds; every method can override it.
         """
         target = Target.resolve(
             address,
             tls=tls,
             ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
             credentials=credentials,
             insecure=insecure,
             timeout=timeout,
             api_key=api_key,
+            token=token,
         )
         self._use(Connection(target))
 

@@ -282,6 +282,7 @@ class Documents(Service):
         The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
         you stop reading, the rebuild continues.
         """
+        self._connection.authorize()
         stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             for progress in stream:

@@ -245,6 +245,7 @@ class Timeline(Service):
         sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
         `request_id` follows it, or returns its end.
         """
+        self._connection.authorize()
         stream = self._stub.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
         try:
             for progress in stream:

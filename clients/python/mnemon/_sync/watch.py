@@ -32,7 +32,7 @@ class Watch(Iterator[Change]):
 
     def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._target = target
-        self._progress = Progress(request, answer_within_s=target.time_limit(None))
+        self._progress = Progress(request, answer_within_s=target.time_limit(None), credential=target.credential)
         self._pending: Iterator[Change] = iter(())
         self._stream: _Stream | None = None
         self._closed = threading.Event()
@@ -97,6 +97,7 @@ class Watch(Iterator[Change]):
     def _receive_or_pause(self) -> None:
         if self._stream is None:
             self._progress.opened()
+            self._target.credential.renew()
             self._stream = _Stream(self._target, self._progress.request)
         try:
             self._pending = self._progress.received(self._stream.receive(self._progress.silence_s))

@@ -11,7 +11,7 @@ from jwt import PyJWK
 
 from mnemon_server.domain.access import Credentials, Principal
 from mnemon_server.domain.clock import Clock, system_clock
-from mnemon_server.domain.issuers import Issuer, refusal
+from mnemon_server.services.access.issuers import Issuer, refusal
 from mnemon_server.services.access.key_sets import KeySet
 
 TOKEN_BYTES_MAX = 8 << 10

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from mnemon_server.config.identity_file import read_identity_file
 from mnemon_server.domain.access import Role
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.services.access.identity_file import read_identity_file
 
 from tests.support.issuers import write_identities
 
@@ -13,7 +13,7 @@ CERTIFICATE = '[[certificate]]\nname = "dns:robot.test"\ntenant = "acme"\nrole =
 
 
 def test_the_example_of_the_module_is_valid(tmp_path: Path) -> None:
-    from mnemon_server.config import identity_file
+    from mnemon_server.services.access import identity_file
 
     path = tmp_path / "identities.toml"
     example = (identity_file.__doc__ or "").partition("\n\n")[2].rpartition("\n\n")[0]
