@@ -1,8 +1,10 @@
 """The command group: the connection, and how errors are shown."""
 
 import re
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli.access import keys, whoami
@@ -16,6 +18,7 @@ from mnemon._cli.facts.write import facts
 from mnemon._cli.memories.create import remember
 from mnemon._cli.memories.delete import forget, reinforce
 from mnemon._cli.memories.search import forecast, list_memories, recall
+from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
 from mnemon._cli.rules.commands import rules
 from mnemon._cli.semantic.save import learn, unlearn
 from mnemon._cli.semantic.search import decisions, index_status, known, similar, unmerge
@@ -31,6 +34,9 @@ from mnemon._errors import MnemonError, ServerUnreachableError
 
 # gRPC's prefix before the cause: what failed, a status, and the address again.
 _CAUSE = re.compile(r"^(.*last error: )?([A-Z_]+: )?((ipv4|ipv6|unix):\S+: )?")
+
+
+_FILE = click.Path(exists=True, dir_okay=False)
 
 
 class MnemonGroup(click.Group):
@@ -77,12 +83,29 @@ def _sentence(error: MnemonError) -> str:
     help="Maximum duration of a call, in seconds.",
 )
 @click.option("--tls", is_flag=True, help="Use TLS with the system's root certificates.")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Use TLS with the roots of this PEM file.")
+@click.option("--ca", "ca_file", type=_FILE, help="Use TLS with the roots of this PEM file.")
+@click.option("--certificate", "certificate_file", type=_FILE, help="Use TLS with your certificate, a PEM file.")
+@click.option("--key", "key_file", type=_FILE, help="The private key of your certificate, a PEM file.")
 @click.option("--insecure", is_flag=True, help="Allow plaintext to another machine.")
+@click.option(
+    "--profile",
+    envvar=PROFILE_VARIABLE,
+    show_envvar=True,
+    help="Connect as this profile in profiles.toml says; other options say more.",
+)
 @click.pass_context
-def mnemon(context: click.Context, address: str, timeout: float, ca: str | None, *, tls: bool, insecure: bool) -> None:
+def mnemon(context: click.Context, /, profile: str | None, **arguments: Any) -> None:
     """Index documents, remember facts, learn about users and record what happens, and find it all again."""
-    context.obj = Session(context, address=address, timeout=timeout, tls=tls, ca_file=ca, insecure=insecure)
+    try:
+        chosen = read_profile(profile) if profile else {}
+    except ProfileError as error:
+        raise click.UsageError(str(error), context) from error
+    given = {name: value for name, value in arguments.items() if _is_option(context, name) or name not in chosen}
+    context.obj = Session(context, {**chosen, **given})
+
+
+def _is_option(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 _DOCUMENTS = (index, update, search, get, list_documents, count, delete, rebuild_index)

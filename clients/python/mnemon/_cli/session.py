@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -18,12 +19,9 @@ _PIPE_COLUMNS = 100_000
 class Session:
     """One run of the command."""
 
-    def __init__(
-        self, context: click.Context, *, address: str, timeout: float, tls: bool, ca_file: str | None, insecure: bool
-    ) -> None:
-        self._context = context
-        self._address, self._timeout = address, timeout
-        self._tls, self._ca_file, self._insecure = tls, ca_file, insecure
+    def __init__(self, context: click.Context, arguments: Mapping[str, Any]) -> None:
+        """`arguments`: those of the client."""
+        self._context, self._arguments = context, arguments
         self.console = Console(highlight=False, width=_width())
         self.error_console = Console(stderr=True, highlight=False)
 
@@ -38,15 +36,22 @@ class Session:
 
     def _connected(self, kind: type[_AnyClient]) -> _AnyClient:
         try:
-            return kind(
-                self._address, tls=self._tls, ca_file=self._ca_file, insecure=self._insecure, timeout=self._timeout
-            )
-        except ValueError as error:
+            return kind(**self._arguments)
+        except (ValueError, OSError) as error:
             raise click.UsageError(_in_options(str(error)), self._context) from error
 
 
+_OPTIONS = {
+    "tls=True": "--tls",
+    "ca_file": "--ca",
+    "certificate_file": "--certificate",
+    "key_file": "--key",
+    "insecure=True": "--insecure",
+}
+
+
 def _in_options(sentence: str) -> str:
-    for argument, option in (("tls=True", "--tls"), ("ca_file", "--ca"), ("insecure=True", "--insecure")):
+    for argument, option in _OPTIONS.items():
         sentence = sentence.replace(argument, option)
     return sentence.replace(", or credentials)", ")").replace(" and credentials", "")
 
