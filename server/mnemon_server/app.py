@@ -61,14 +61,14 @@ async def running_server(
 async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[VaultPool]:
     """The vaults of all tenants, and the embedder that they share."""
     async with AsyncExitStack() as stack:
-        if not is_in_memory(settings):
-            # Vaults come and go. As long as this server serves, no command may change those that are closed.
-            stack.enter_context(FolderLock(vaults_folder(settings), shared=True))
         # Before the model is loaded, so that invalid tools are reported at once.
         registry = await stack.enter_async_context(open_registry(settings))
         judge = await stack.enter_async_context(open_judge(settings, report))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
+        if not is_in_memory(settings):
+            # Vaults come and go. As long as this server serves, no command may change those that are closed.
+            stack.enter_context(FolderLock(vaults_folder(settings), shared=True))
         batcher = EmbeddingBatcher(
             embedder,
             batch_tokens_max=batch_tokens_max(settings),
