@@ -10,6 +10,7 @@ from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_confi
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
 from mnemon_server.assembly.records import is_in_memory, vaults_folder
+from mnemon_server.assembly.settings import accounts_of
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config.settings import Settings
@@ -46,7 +47,8 @@ async def running_server(
     async with AsyncExitStack() as stack:
         # Bind the address before opening vaults: a second server on the same address must not touch the data.
         identities = None if private else await stack.enter_async_context(open_identities(settings))
-        server = GrpcServer(settings, identities=identities, extra_handlers=extra_handlers)
+        accounts = accounts_of(settings)
+        server = GrpcServer(settings, identities=identities, accounts=accounts, extra_handlers=extra_handlers)
         await stack.enter_async_context(server)
         vaults = await stack.enter_async_context(open_vaults(settings, report=report))
         # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.

@@ -7,7 +7,7 @@ import grpc
 
 from mnemon._channel import Target
 from mnemon._errors import DeadlineExceededError
-from mnemon._status import error_from_call, late
+from mnemon._status import error_from_call, is_busy, late
 
 CALLS_IN_FLIGHT_MAX = 64
 """Single calls of a client in flight at the same time; the others wait.
@@ -48,7 +48,7 @@ class Attempts:
         pause_s = max(error.retry_after or 0.0, self._backoff_s) * random.uniform(1.0, 1.2)  # noqa: S311 -- no secret
         left = self.time_left()
         # Waiting does not help after other refusals, such as STORAGE_FULL.
-        if not repeatable or error.reason != "TOO_MANY_REQUESTS" or (left is not None and pause_s >= left):
+        if not repeatable or not is_busy(error) or (left is not None and pause_s >= left):
             raise error from raised
         self._backoff_s = min(2 * self._backoff_s, _BACKOFF_S_MAX)
         return pause_s

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from mnemon._authorization import Credential
 from mnemon._channel import MESSAGE_BYTES_MAX
 from mnemon._errors import CallCancelledError, InternalError, MessageTooLargeError, MnemonError, UnavailableError
+from mnemon._status import is_busy
 
 BATCH_ITEMS_MAX = 64
 BATCH_BYTES_MAX = 512 << 10
@@ -185,7 +186,7 @@ class Resumption(Generic[_Result]):
         pause_s: float = min(0.1 * 2 ** min(self._failures - 1, 10), 2.0)
         # Streams that were refused together must not come back together.
         pause_s = max(error.retry_after or 0.0, pause_s) * random.uniform(1.0, 1.2)  # noqa: S311 -- no secret
-        if error.reason == "TOO_MANY_REQUESTS":
+        if is_busy(error):
             again = self._has_time(pause_s)
         else:
             # The server cancels calls when it shuts down; no one cancels them on this side.

@@ -33,6 +33,7 @@ MnemonError                             code, reason, request_id
 │   └── CursorExpiredError              older than the events that are kept
 ├── ResourceExhaustedError              come back after `retry_after` seconds, where it is not None
 │   ├── MessageTooLargeError
+│   ├── QuotaExceededError              a quota of the tenant or of the caller is used up; the message names it
 │   ├── StorageFullError
 │   ├── ThrottledError                  writes are held back, by capacity or by how long they take
 │   └── TooManyVaultsError              all vaults that may be open at once are in use
@@ -89,6 +90,7 @@ __all__ = [
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
+    "QuotaExceededError",
     "RecordDamagedError",
     "RequestIdReusedError",
     "ResourceExhaustedError",
@@ -307,6 +309,10 @@ class ResourceExhaustedError(MnemonError):
 
 class MessageTooLargeError(ResourceExhaustedError):
     """The request is larger than a message may be."""
+
+
+class QuotaExceededError(ResourceExhaustedError):
+    """A quota of the tenant or of the caller is used up; waiting helps if `retry_after` is not None."""
 
 
 class StorageFullError(ResourceExhaustedError):

@@ -27,6 +27,7 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "CURSOR_EXPIRED": errors.CursorExpiredError,
     "TOO_MANY_VAULTS": errors.TooManyVaultsError,
     "MESSAGE_TOO_LARGE": errors.MessageTooLargeError,
+    "QUOTA_EXCEEDED": errors.QuotaExceededError,
     "STORAGE_FULL": errors.StorageFullError,
     "BACKEND_UNREACHABLE": errors.BackendUnreachableError,
     "RULE_NOT_FOUND": errors.RuleNotFoundError,
@@ -97,6 +98,11 @@ def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None
         retry_after=details.retry_after,
         incident_id=details.incident_id,
     )
+
+
+def is_busy(error: errors.MnemonError) -> bool:
+    """Whether the call was refused before it began, and waiting helps."""
+    return error.reason == "TOO_MANY_REQUESTS" or (error.reason == "QUOTA_EXCEEDED" and error.retry_after is not None)
 
 
 def late(address: str, timeout: float | None) -> errors.DeadlineExceededError:

@@ -13,6 +13,7 @@ from mnemon._errors import (
     UnavailableError,
 )
 from mnemon._messages.feed import change_from_pb
+from mnemon._status import is_busy
 from mnemon._values import feed as changes
 from mnemon.v1 import changes_pb2 as pb
 
@@ -22,7 +23,7 @@ FIRST_ATTEMPTS_MAX = 4
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 
 # Refusals that a retry can overcome.
-_PASSING = ("SLOW_READER", "TOO_MANY_REQUESTS", "TOO_MANY_VAULTS")
+_PASSING = ("SLOW_READER", "TOO_MANY_VAULTS")
 
 # How a proxy or a broken connection ends a stream; a server would give a reason.
 _BROKEN = (UnavailableError, CallCancelledError, DeadlineExceededError, InternalError)
@@ -89,7 +90,7 @@ class Progress:
             return 0.0
         self._failures += 1
         broken = isinstance(error, _BROKEN) and (not error.reason or isinstance(error, UnavailableError))
-        again = broken or error.reason in _PASSING
+        again = broken or is_busy(error) or error.reason in _PASSING
         if not again or (not self.confirmed and self._failures >= FIRST_ATTEMPTS_MAX):
             raise error from lost
         pause_s = min(PAUSE_FIRST_S * 2.0 ** min(self._failures - 1, 10), PAUSE_MAX_S)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.domain.quotas import NAMES as QUOTA_NAMES
+from mnemon_server.domain.quotas import OF_TENANTS_ONLY, UNLIMITED, parse_quotas
 from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings
@@ -15,6 +18,7 @@ from mnemon_server.engines.sqlite_vault import VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.ranking.settings import RankingSettings
+from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
 from mnemon_server.services.search.reranking import default_ranker
 from mnemon_server.services.search.settings import SearchSettings
@@ -25,6 +29,23 @@ from mnemon_server.services.timeline.store import EpisodicSettings
 
 Coverage = Callable[[str], float]
 """How well the vocabulary of the embedding model covers a text."""
+
+
+def accounts_of(settings: Settings) -> Accounts:
+    """The accounts of all tenants and callers, with the quotas of the settings.
+
+    Raises:
+        ConfigurationError: a quota is not valid.
+    """
+    names = [name for name in QUOTA_NAMES if name not in OF_TENANTS_ONLY]
+    try:
+        per_tenant = parse_quotas(settings.quotas_per_tenant, "quotas_per_tenant", names)
+        per_caller = parse_quotas(settings.quotas_per_caller, "quotas_per_caller", names)
+    except InvalidArgumentError as error:
+        raise ConfigurationError(str(error)) from error
+    return Accounts(
+        per_tenant if per_tenant != UNLIMITED else UNLIMITED, per_caller if per_caller != UNLIMITED else UNLIMITED
+    )
 
 
 def fusion_of(settings: Settings, coverage: Coverage) -> Fusion:

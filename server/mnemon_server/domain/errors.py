@@ -31,6 +31,7 @@ MnemonError
 ├── TooManyRequestsError               come back after `retry_after_s`
 │   ├── TooManyVaultsError             the limit of open vaults is reached and all are in use
 │   └── ThrottledError                 writes are being limited
+├── QuotaExceededError                 the tenant or the caller has used up a quota
 ├── StorageFullError                   no space left on the disk
 ├── StorageFailedError                 the disk failed; writes stop until the vault is reopened
 ├── RecordDamagedError                 the stored bytes of a record are not those written
@@ -77,6 +78,7 @@ class ErrorReason(StrEnum):
     UNIMPLEMENTED = "UNIMPLEMENTED"
     EMBEDDING_FAILED = "EMBEDDING_FAILED"
     EMBEDDING_UNAVAILABLE = "EMBEDDING_UNAVAILABLE"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     INDEXING_FAILED = "INDEXING_FAILED"
     SEARCH_FAILED = "SEARCH_FAILED"
     INTERNAL = "INTERNAL"
@@ -372,6 +374,25 @@ class ThrottledError(TooManyRequestsError):
     """Writes are being limited: the capacity is reached, or writes take too long."""
 
     reason = ErrorReason.THROTTLED
+
+
+class QuotaExceededError(MnemonError):
+    """A tenant or a caller has used up one of its quotas; waiting helps if `retry_after_s` is not None."""
+
+    reason = ErrorReason.QUOTA_EXCEEDED
+
+    def __init__(
+        self, subject: str, quota: str, *, limit: float, used: float, retry_after_s: float | None = None
+    ) -> None:
+        """`subject` is whose quota it is, such as "tenant:acme"; `quota` is its name in `domain/quotas.py`."""
+        self.subject, self.quota, self.limit, self.used = subject, quota, limit, used
+        self.retry_after_s = retry_after_s
+        super().__init__(f"the quota {quota} of {subject} is {limit:g}, and {self.usage}")
+
+    @property
+    def usage(self) -> str:
+        """What is used, in words."""
+        return f"{self.used:.10g} would be used" if self.used > self.limit else f"{self.used:.10g} are used"
 
 
 class StorageFullError(MnemonError):

@@ -45,6 +45,7 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.services.access.identities import Identities
+from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
@@ -118,9 +119,17 @@ class GrpcServer:
         settings: Settings,
         *,
         identities: Identities | None = None,
+        accounts: Accounts | None = None,
         extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
-        """Binds nothing yet. Without `identities`, everybody may call. `extra_handlers` are further services."""
+        """Binds nothing yet.
+
+        Args:
+            settings: what to serve, and where.
+            identities: who may call; None: everybody.
+            accounts: what callers use, and may use; None: as much as the server can do.
+            extra_handlers: further services.
+        """
         self._settings = settings
         self._access = Access(identities, permissions(_DESCRIPTORS))
         self._access_servicer = AccessServicer(identities.keys if identities else None)
@@ -140,7 +149,11 @@ class GrpcServer:
         self._changes = ChangeServicer()
         self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
-        self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
+        self.accounts = accounts or Accounts()
+        """What tenants and callers use, and may use."""
+        self._limiter = Limiter(
+            unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max, accounts=self.accounts
+        )
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
         self._readiness: asyncio.Task[None] | None = None
         self._server: aio.Server | None = None

@@ -56,6 +56,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.AnswerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooManyVaultsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.QuotaExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
     errors.RecordDamagedError: grpc.StatusCode.DATA_LOSS,
@@ -96,6 +97,8 @@ class Failure:
     retry_after_s: float | None = None
     resource: tuple[str, str] | None = None
     """Type and id of what was not found."""
+    quota: tuple[str, str] | None = None
+    """Whose quota is used up, and which one, in words."""
     incident_id: str = ""
 
     @classmethod
@@ -112,6 +115,7 @@ class Failure:
             violations=_violations(error),
             retry_after_s=_retry_after_s(error),
             resource=_resource(error),
+            quota=_quota(error),
         )
 
     def trailers(self) -> tuple[tuple[str, bytes], ...]:
@@ -146,6 +150,11 @@ class Failure:
             yield error_details_pb2.ResourceInfo(
                 resource_type=f"{ERROR_DOMAIN}.{kind}", resource_name=name, description=self.message
             )
+        if self.quota is not None:
+            subject, description = self.quota
+            failure = error_details_pb2.QuotaFailure()
+            failure.violations.add(subject=subject, description=description)
+            yield failure
         if self.violations:
             yield _bad_request(self.violations)
 
@@ -183,9 +192,17 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
     return None
 
 
+def _quota(error: errors.MnemonError) -> tuple[str, str] | None:
+    if not isinstance(error, errors.QuotaExceededError):
+        return None
+    return _cut(error.subject, _FIELD_CHARACTERS_MAX), f"{error.quota} is {error.limit:.10g}, and {error.usage}"
+
+
 def _metadata(error: errors.MnemonError) -> Mapping[str, str]:
     if isinstance(error, errors.RevisionMismatchError):
         return {"expected_revision": str(error.expected), "actual_revision": str(error.actual)}
+    if isinstance(error, errors.QuotaExceededError):
+        return {"quota": error.quota, "limit": f"{error.limit:.10g}", "used": f"{error.used:.10g}"}
     if isinstance(error, errors.RecordDamagedError):
         return {"collection": error.collection, "record_id": error.record_id}
     return {}
@@ -214,7 +231,7 @@ def _bad_request(violations: tuple[errors.FieldViolation, ...]) -> error_details
 
 
 def _retry_after_s(error: errors.MnemonError) -> float | None:
-    if isinstance(error, errors.TooManyRequestsError | errors.IndexWarmingError):
+    if isinstance(error, errors.TooManyRequestsError | errors.IndexWarmingError | errors.QuotaExceededError):
         return error.retry_after_s
     return _RETRY_AFTER_S.get(type(error))
 

@@ -143,6 +143,19 @@ async def test_an_asyncio_call_that_a_busy_server_refuses_is_repeated() -> None:
     assert len(store.requests) == 3
 
 
+@pytest.mark.parametrize(("details", "attempts"), [([SOON], 3), ([], 1)])
+def test_a_call_over_a_quota_is_repeated_only_if_waiting_helps(details: list[Any], attempts: int) -> None:
+    full = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason="QUOTA_EXCEEDED", details=details)
+    with scripted_server(full, full, found) as (address, store), Client(address) as client:
+        if details:
+            assert client.documents.get("a").doc_id == "a"
+        else:
+            with pytest.raises(mnemon.QuotaExceededError):
+                client.documents.get("a")
+
+    assert len(store.requests) == attempts
+
+
 def test_a_server_that_stays_busy_is_reported_before_the_deadline() -> None:
     with (
         scripted_server(BUSY) as (address, store),

@@ -33,6 +33,7 @@ CASES = [
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", mnemon.ResourceExhaustedError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", mnemon.MessageTooLargeError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", mnemon.StorageFullError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", mnemon.QuotaExceededError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_VAULTS", mnemon.TooManyVaultsError),
     (grpc.StatusCode.OUT_OF_RANGE, "CURSOR_EXPIRED", mnemon.CursorExpiredError),
     (grpc.StatusCode.UNAVAILABLE, "BACKEND_UNREACHABLE", mnemon.BackendUnreachableError),

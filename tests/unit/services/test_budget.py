@@ -1,20 +1,22 @@
 """Shared slots: how many a single holder gets, and how many are left for the others."""
 
+from collections.abc import Hashable
+
 import pytest
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.services.shared.budget import Budget, SharedBudget
 
 
-def take_all(budget: SharedBudget, holder: str) -> None:
+def take_all(budget: SharedBudget, *holder: Hashable) -> None:
     while True:
-        budget.take(holder)
+        budget.take(*holder)
 
 
-def taken(budget: SharedBudget, holder: str) -> int:
+def taken(budget: SharedBudget, *holder: Hashable) -> int:
     """How many slots the holder gets before it is refused."""
     before = budget.used
     with pytest.raises(TooManyRequestsError) as refused:
-        take_all(budget, holder)
+        take_all(budget, *holder)
     assert refused.value.retry_after_s > 0
     return budget.used - before
 
@@ -58,4 +60,17 @@ def test_a_plain_budget_refuses_more_than_its_limit() -> None:
     budget = Budget(1, "calls of the tool 'slow'")
     with budget, pytest.raises(TooManyRequestsError, match="1 calls of the tool 'slow'"), budget:
         pass
+    assert budget.used == 0
+
+
+def test_the_callers_of_a_tenant_leave_slots_for_other_tenants_and_for_each_other() -> None:
+    budget = SharedBudget(512, "calls")
+    held = [taken(budget, "greedy", ("greedy", number)) for number in range(20)]
+    assert sum(held) == 448
+    assert held[1] > 1
+    budget.take("other", ("other", 0))
+    for number, count in enumerate(held):
+        for _ in range(count):
+            budget.give_back("greedy", ("greedy", number))
+    budget.give_back("other", ("other", 0))
     assert budget.used == 0

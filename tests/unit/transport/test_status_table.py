@@ -53,6 +53,7 @@ SAMPLES = [
     errors.TooManyVaultsError("all in use"),
     errors.AnswerFullError("no room"),
     errors.ThrottledError("held back", 2.0),
+    errors.QuotaExceededError("tenant:acme", "open_streams", limit=2, used=2, retry_after_s=0.5),
     errors.StorageFullError("full"),
     errors.StorageFailedError("failed"),
     errors.RecordDamagedError("memory", "0b1c"),

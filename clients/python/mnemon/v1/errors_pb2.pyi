@@ -128,6 +128,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE, may be tried again. The endpoint that computes embeddings cannot be reached, or its answer cannot be used;
     the message says why. Nothing was stored.
     """
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 47
+    """RESOURCE_EXHAUSTED, may be tried again. A quota of the tenant or of the caller is used up. google.rpc.QuotaFailure says
+    whose and which one, google.rpc.RetryInfo gives the delay; without it, waiting does not help. The details contain
+    `quota`, `limit` and `used`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -242,5 +247,10 @@ ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 45
 ERROR_REASON_EMBEDDING_UNAVAILABLE: ErrorReason.ValueType  # 46
 """UNAVAILABLE, may be tried again. The endpoint that computes embeddings cannot be reached, or its answer cannot be used;
 the message says why. Nothing was stored.
+"""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 47
+"""RESOURCE_EXHAUSTED, may be tried again. A quota of the tenant or of the caller is used up. google.rpc.QuotaFailure says
+whose and which one, google.rpc.RetryInfo gives the delay; without it, waiting does not help. The details contain
+`quota`, `limit` and `used`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

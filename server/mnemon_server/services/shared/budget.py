@@ -42,6 +42,8 @@ class SharedBudget:
 
     The fewer slots are free, the fewer a single holder may have. So some slots are left for the next holder, and
     holders that all want more end up with equally many. A slot that was taken is never revoked.
+
+    Holders may be in groups, such as the callers of a tenant: groups share the slots, and holders that of their group.
     """
 
     def __init__(self, size: int, what: str) -> None:
@@ -54,25 +56,32 @@ class SharedBudget:
         """The number of slots that are taken."""
         return self._slots.used
 
-    def take(self, holder: Hashable) -> None:
+    def take(self, *holder: Hashable) -> None:
         """Takes a slot until it is released.
 
-        Raises:
-            TooManyRequestsError: none is free, or the holder has its share.
-        """
-        free, held = self._slots.size - self._slots.used, self._held.get(holder, 0)
-        if free and held >= HELD_PER_FREE * free:
-            raise TooManyRequestsError(
-                f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
-                RETRY_AFTER_S,
-            )
-        self._slots.take()
-        self._held[holder] = held + 1
+        Args:
+            holder: who takes it, after the groups that it belongs to, the outermost first.
 
-    def give_back(self, holder: Hashable) -> None:
+        Raises:
+            TooManyRequestsError: none is free, or the holder or a group has its share.
+        """
+        room = free = self._slots.size - self._slots.used
+        for each in holder:
+            room = HELD_PER_FREE * room - self._held.get(each, 0)
+            if free and room <= 0:
+                raise TooManyRequestsError(
+                    f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
+                    RETRY_AFTER_S,
+                )
+        self._slots.take()
+        for each in holder:
+            self._held[each] = self._held.get(each, 0) + 1
+
+    def give_back(self, *holder: Hashable) -> None:
         """Gives back a slot that was taken."""
         self._slots.give_back()
-        if held := self._held[holder] - 1:
-            self._held[holder] = held
-        else:
-            del self._held[holder]
+        for each in holder:
+            if held := self._held[each] - 1:
+                self._held[each] = held
+            else:
+                del self._held[each]

@@ -49,9 +49,15 @@ class Call:
     """By `time.perf_counter`."""
 
     @property
-    def holder(self) -> Hashable:
-        """With whom its connections share what is limited: a caller with a name may have many connections."""
-        return (self.principal.tenant, self.principal.subject) if self.principal.subject else self.connection
+    def caller(self) -> str:
+        """Who calls, within the tenant: a caller with a name may have many connections."""
+        return self.principal.subject or self.connection
+
+    @property
+    def holder(self) -> tuple[Hashable, ...]:
+        """With whom its calls share what is limited: tenants, then the callers of a tenant; or all connections."""
+        tenant, subject = self.principal.tenant, self.principal.subject
+        return (tenant, (tenant, subject)) if subject else (self.connection,)
 
 
 current_call: ContextVar[Call] = ContextVar("current_call")

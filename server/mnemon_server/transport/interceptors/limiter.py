@@ -1,18 +1,31 @@
 """Limits concurrent calls: further ones are refused with a hint, rather than queued without bound."""
 
+from dataclasses import dataclass
+
+from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.transport.interceptors.base import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a method: the quotas of whoever calls, and a share of what the server can do at once."""
+
+    accounts: Accounts
+    slots: SharedBudget
+    single: bool
 
 
 class Limiter:
     """Separate budgets for single calls and for streams; health and reflection are exempt.
 
-    Callers share each budget: one that wants all of it leaves room for the others. Without authentication, a connection
-    counts as a caller. The runtime's own limit also counts health checks, so that a busy server would be taken for a
-    dead one.
+    Tenants share each budget, and the callers of a tenant share its part: one that wants all of it leaves room for the
+    others. Without authentication, a connection counts as a caller. The runtime's own limit also counts health checks,
+    so that a busy server would be taken for a dead one.
     """
 
-    def __init__(self, *, unary_calls_max: int, streams_max: int) -> None:
+    def __init__(self, *, unary_calls_max: int, streams_max: int, accounts: Accounts) -> None:
+        self._accounts = accounts
         self._calls = SharedBudget(unary_calls_max, "calls")
         self._streams = SharedBudget(streams_max, "streams")
 
@@ -21,8 +34,8 @@ class Limiter:
         """Single calls that are not answered yet."""
         return self._calls.used
 
-    def slots(self, method: Method) -> SharedBudget | None:
-        """The budget of a method's calls; None if it is exempt."""
+    def limits(self, method: Method) -> Limits | None:
+        """The limits of a method's calls; None if it is exempt."""
         if method.exempt:
             return None
-        return self._calls if method.single else self._streams
+        return Limits(self._accounts, self._calls if method.single else self._streams, method.single)

@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.base import (
@@ -21,7 +20,7 @@ from mnemon_server.transport.interceptors.base import (
 )
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
-from mnemon_server.transport.interceptors.limiter import Limiter
+from mnemon_server.transport.interceptors.limiter import Limiter, Limits
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.request_log import MethodLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
@@ -72,7 +71,7 @@ class Pipeline(aio.ServerInterceptor):
         """The steps around a method, from the innermost to the outermost."""
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
-        answer = _received(self._answer(method), receive, steps.limiter.slots(method))
+        answer = _received(self._answer(method), receive, steps.limiter.limits(method))
         behaviour = _guarded(steps.access.checked(method, answer), MethodLog(method))
         if method.handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(behaviour)
@@ -89,25 +88,45 @@ class Pipeline(aio.ServerInterceptor):
         return answer if handler.request_streaming else steps.deadline.limited(answer)
 
 
-def _received(answer: Answer, receive: Receive | None, slots: SharedBudget | None) -> Answer:
+def _received(answer: Answer, receive: Receive | None, limits: Limits | None) -> Answer:
     """The answer to a request that has arrived, and has a slot until it is answered.
+
+    Quotas are checked before: what they refuse is never read.
 
     Args:
         answer: answers the request, or an iterator of them.
         receive: reads the request; None if there may be several, which `answer` reads.
-        slots: the limit of calls in progress; None: no limit.
+        limits: the limits of calls in progress; None: no limits.
     """
+    if limits is None:
+        return answer if receive is None else _unlimited(answer, receive)
+    accounts, slots, single = limits.accounts, limits.slots, limits.single
 
     async def call(requests: Any, context: Context) -> Any:
-        request = requests if receive is None else await receive(context)
-        if slots is None:
-            return await answer(request, context)
-        holder = current_call.get().holder
-        slots.take(holder)
+        record, held = current_call.get(), 0
+        account = accounts.of(record.principal.tenant, record.caller)
+        account.begin(single=single)
         try:
-            return await answer(request, context)
+            request = requests
+            if receive is not None:
+                request = await receive(context)
+                account.hold(len(request))
+                held = len(request)
+            holder = record.holder
+            slots.take(*holder)
+            try:
+                return await answer(request, context)
+            finally:
+                slots.give_back(*holder)
         finally:
-            slots.give_back(holder)
+            account.end(single=single, held=held)
+
+    return call
+
+
+def _unlimited(answer: Answer, receive: Receive) -> Answer:
+    async def call(_: Any, context: Context) -> Any:
+        return await answer(await receive(context), context)
 
     return call
 

@@ -1,0 +1,228 @@
+"""What tenants and callers use, and where their quotas end."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mnemon_server.domain.errors import QuotaExceededError
+from mnemon_server.domain.quotas import UNLIMITED, Quotas
+
+RETRY_AFTER_S = 0.5
+CALLERS_MAX = 10_000
+"""Callers whose use is remembered; those that have not called for longest, and have no call open, are forgotten."""
+MIB = 1 << 20
+
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a tenant or a caller uses. What grows is counted since the server was started."""
+
+    calls: int = 0
+    """Calls that began, single ones and streams."""
+    refused_calls: int = 0
+    """Calls that were refused because of a quota."""
+    concurrent_calls: int = 0
+    """Single calls that are not answered yet."""
+    open_streams: int = 0
+    bytes_in_flight: int = 0
+    """Memory for requests that are being answered, and for answers on their way."""
+    embedding_seconds: float = 0.0
+    """For how long the embedding model ran."""
+    records: int | None = None
+    """Records of all kinds, as last counted; None as long as the vault was not opened."""
+    disk_bytes: int | None = None
+    """Size of the vault's files, as last measured; None as long as the vault was not opened."""
+
+
+class Account:
+    """The use of a tenant, or of a caller, and its quotas. Belongs to one event loop."""
+
+    __slots__ = ("_filled_at", "_now", "_quotas", "_tokens", "parent", "subject", "usage")
+
+    def __init__(self, subject: str, quotas: Quotas, *, parent: "Account | None" = None, now: Clock) -> None:
+        """Has used nothing yet.
+
+        Args:
+            subject: whose it is, such as "tenant:acme".
+            quotas: the most that may be used.
+            parent: of a caller: the account of the tenant, whose quotas hold as well.
+            now: the time, in seconds.
+        """
+        self.subject, self.parent, self.usage = subject, parent, Usage()
+        self._quotas, self._now = quotas, now
+        self._tokens, self._filled_at = float(self._burst), now()
+
+    @property
+    def quotas(self) -> Quotas:
+        """The most that may be used. May be set at any time; what is in use stays."""
+        return self._quotas
+
+    @quotas.setter
+    def quotas(self, quotas: Quotas) -> None:
+        if quotas != self._quotas:
+            self._quotas = quotas
+            self._tokens, self._filled_at = float(self._burst), self._now()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is open, and the account would be the same if it were made anew."""
+        usage = self.usage
+        return not (usage.concurrent_calls or usage.open_streams or usage.bytes_in_flight) and self._is_full()
+
+    def begin(self, *, single: bool) -> None:
+        """Counts a call that begins; `end` must follow.
+
+        Raises:
+            QuotaExceededError: a quota of the caller or of the tenant is used up. Then nothing is counted as used.
+        """
+        accounts = (self,) if self.parent is None else (self.parent, self)
+        try:
+            for account in accounts:
+                if account._quotas is not UNLIMITED:
+                    account._require_call(single=single)
+        except QuotaExceededError:
+            for account in accounts:
+                account.usage.refused_calls += 1
+            raise
+        for account in accounts:
+            account._tokens -= 1
+            usage = account.usage
+            usage.calls += 1
+            if single:
+                usage.concurrent_calls += 1
+            else:
+                usage.open_streams += 1
+
+    def end(self, *, single: bool, held: int = 0) -> None:
+        """Counts a call that has ended, with the bytes that it held until now."""
+        account: Account | None = self
+        while account is not None:
+            usage = account.usage
+            if single:
+                usage.concurrent_calls -= 1
+            else:
+                usage.open_streams -= 1
+            usage.bytes_in_flight -= held
+            account = account.parent
+
+    def hold(self, size: int) -> None:
+        """Counts bytes that a call holds in memory, until `give` or `end`.
+
+        Raises:
+            QuotaExceededError: with them, it would be more than the quota. What comes alone always passes.
+        """
+        account: Account | None = self
+        while account is not None:
+            limit, used = account._quotas.mib_in_flight, account.usage.bytes_in_flight
+            if limit is not None and used and used + size > limit * MIB:
+                raise account._exceeded("mib_in_flight", limit, (used + size) / MIB, RETRY_AFTER_S)
+            account = account.parent
+        self._count_bytes(size)
+
+    def give(self, size: int) -> None:
+        """Counts bytes that are no longer held."""
+        self._count_bytes(-size)
+
+    def _count_bytes(self, size: int) -> None:
+        account: Account | None = self
+        while account is not None:
+            account.usage.bytes_in_flight += size
+            account = account.parent
+
+    def _require_call(self, *, single: bool) -> None:
+        quotas, usage = self._quotas, self.usage
+        name, used = ("concurrent_calls", usage.concurrent_calls) if single else ("open_streams", usage.open_streams)
+        limit = quotas.concurrent_calls if single else quotas.open_streams
+        if limit is not None and used >= limit:
+            raise self._exceeded(name, limit, used, RETRY_AFTER_S)
+        if quotas.mib_in_flight is not None and usage.bytes_in_flight >= quotas.mib_in_flight * MIB:
+            raise self._exceeded("mib_in_flight", quotas.mib_in_flight, usage.bytes_in_flight / MIB, RETRY_AFTER_S)
+        if (rate := quotas.calls_per_second) is not None:
+            self._fill(rate)
+            if self._tokens < 1:
+                raise self._exceeded("calls_per_second", rate, rate, (1 - self._tokens) / rate)
+
+    def _exceeded(self, quota: str, limit: float, used: float, retry_after_s: float | None) -> QuotaExceededError:
+        return QuotaExceededError(self.subject, quota, limit=limit, used=used, retry_after_s=retry_after_s)
+
+    @property
+    def _burst(self) -> float:
+        """The calls that may begin at once."""
+        quotas = self._quotas
+        if quotas.calls_per_second is None:
+            return 0.0
+        return max(1.0, quotas.calls_burst or quotas.calls_per_second)
+
+    def _fill(self, rate: float) -> None:
+        now = self._now()
+        self._tokens = min(self._burst, self._tokens + rate * (now - self._filled_at))
+        self._filled_at = now
+
+    def _is_full(self) -> bool:
+        if self._quotas.calls_per_second is None:
+            return True
+        self._fill(self._quotas.calls_per_second)
+        return self._tokens >= self._burst
+
+
+class Accounts:
+    """The accounts of all tenants and callers. Belongs to one event loop.
+
+    Callers have accounts only if the settings limit callers.
+    """
+
+    def __init__(
+        self, per_tenant: Quotas = UNLIMITED, per_caller: Quotas = UNLIMITED, *, now: Clock = time.monotonic
+    ) -> None:
+        """`per_tenant` are the quotas of a tenant that has no others; `per_caller` those of each caller."""
+        self._per_tenant, self._per_caller, self._now = per_tenant, per_caller, now
+        self._own: dict[str, Quotas] = {}
+        self._tenants: dict[str, Account] = {}
+        self._callers: OrderedDict[tuple[str, str], Account] = OrderedDict()
+
+    def of(self, tenant: str, caller: str) -> Account:
+        """The account that a call of this caller is counted in."""
+        if self._per_caller is UNLIMITED:
+            return self._tenants.get(tenant) or self.of_tenant(tenant)
+        key = (tenant, caller)
+        account = self._callers.get(key)
+        if account is None:
+            self._forget_idle()
+            account = Account(f"caller:{caller}", self._per_caller, parent=self.of_tenant(tenant), now=self._now)
+            self._callers[key] = account
+        else:
+            self._callers.move_to_end(key)
+        return account
+
+    def of_tenant(self, tenant: str) -> Account:
+        """The account of a tenant."""
+        account = self._tenants.get(tenant)
+        if account is None:
+            account = self._tenants[tenant] = Account(f"tenant:{tenant}", self.quotas_of(tenant), now=self._now)
+        return account
+
+    def quotas_of(self, tenant: str) -> Quotas:
+        """What a tenant may use: its own quotas over those of the settings."""
+        own = self._own.get(tenant)
+        return self._per_tenant if own is None else own.over(self._per_tenant)
+
+    def set_quotas(self, own: dict[str, Quotas]) -> None:
+        """Gives tenants quotas of their own, and all others those of the settings. Calls in progress go on."""
+        self._own = dict(own)
+        for tenant, account in self._tenants.items():
+            account.quotas = self.quotas_of(tenant)
+
+    def usage_of(self, tenant: str) -> Usage:
+        """What a tenant uses now; changes later do not change it."""
+        account = self._tenants.get(tenant)
+        return Usage() if account is None else replace(account.usage)
+
+    def _forget_idle(self) -> None:
+        """Forgets up to two callers, of those that have not called for longest, so that one more has room."""
+        for _ in range(2 if len(self._callers) >= CALLERS_MAX else 0):
+            key, account = self._callers.popitem(last=False)
+            if not account.is_idle:
+                self._callers[key] = account
