@@ -1,0 +1,135 @@
+"""Key sets: which keys are taken, and for how long."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from mnemon_server.domain.errors import UnauthenticatedError
+from mnemon_server.services.access.key_sets import KEYS_MAX, KeySet, KeySetError, UnknownKeyError, read_file
+
+from tests.support.issuers import SigningKey, key_set
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Source:
+    """What a key set is read from; counts how often."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.reads = value, 0
+
+    def __call__(self) -> Any:
+        self.reads += 1
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+def opened(source: Source, clock: Clock) -> KeySet:
+    """A set that is read once, and then only for unknown keys."""
+    return KeySet(source, "here", refresh_s=3600, stale_s=600, clock=clock)
+
+
+async def test_keys_that_may_not_sign_for_us_are_left_out() -> None:
+    good = SigningKey("good", "RS256").public
+    short = rsa.generate_private_key(65_537, 1024)  # noqa: S505 - it is to be refused
+    entries = [
+        good,
+        {**good, "kid": "for encryption", "use": "enc"},
+        {**good, "kid": "for another algorithm", "alg": "RS512"},
+        {**good, "kid": ""},
+        {**good, "kid": 7},
+        {name: value for name, value in good.items() if name != "kid"},
+        {**good, "kid": "broken", "n": "*"},
+        {**json.loads(RSAAlgorithm.to_jwk(short.public_key())), "kid": "short"},
+        {**json.loads(ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP384R1()).public_key())), "kid": "P-384"},
+        {**json.loads(OKPAlgorithm.to_jwk(ed448.Ed448PrivateKey.generate().public_key())), "kid": "Ed448"},
+        {"kty": "oct", "k": "c2VjcmV0", "kid": "symmetric", "alg": "HS256"},
+        {"kty": ["RSA"], "kid": "list"},
+        "text",
+        {**SigningKey("good").public, "kid": "good"},
+    ]
+    async with opened(Source({"keys": entries}), Clock()) as keys:
+        assert sorted(keys.keys) == ["good"]
+        assert keys.key("good").algorithm_name == "RS256"
+
+
+async def test_the_private_part_of_a_key_that_was_published_is_not_kept() -> None:
+    key = SigningKey("first")
+    entry = {**json.loads(OKPAlgorithm.to_jwk(key.private)), "kid": "first"}
+    assert "d" in entry
+    async with opened(Source({"keys": [entry]}), Clock()) as keys:
+        assert not hasattr(keys.key("first").key, "private_bytes")
+
+
+async def test_keys_are_valid_for_a_limited_time_after_they_were_read() -> None:
+    clock, source = Clock(), Source(key_set(SigningKey("first")))
+    async with opened(source, clock) as keys:
+        source.value = KeySetError("away")
+        clock.now += timedelta(seconds=599)
+        assert keys.key("first")
+        clock.now += timedelta(seconds=1)
+        with pytest.raises(UnauthenticatedError, match="could not be read for too long"):
+            keys.key("first")
+
+
+async def test_an_unknown_key_is_looked_for_once_a_minute() -> None:
+    clock, source = Clock(), Source(key_set(SigningKey("first")))
+    async with opened(source, clock) as keys:
+        with pytest.raises(UnknownKeyError):
+            keys.key("second")
+        for _ in range(3):
+            await keys.look_for("second")
+            await keys.look_for("first")
+        assert source.reads == 2
+        source.value = key_set(SigningKey("second"))
+        clock.now += timedelta(seconds=59)
+        await keys.look_for("second")
+        assert source.reads == 2
+        clock.now += timedelta(seconds=1)
+        await keys.look_for("second")
+        assert source.reads == 3
+        assert keys.key("second")
+
+
+@pytest.mark.parametrize("value", [None, [], {}, {"keys": {}}, {"keys": [{}] * (KEYS_MAX + 1)}, KeySetError("away")])
+async def test_what_is_no_key_set_changes_nothing(value: Any) -> None:
+    source = Source(key_set(SigningKey("first")))
+    async with opened(source, Clock()) as keys:
+        before = keys.keys
+        source.value = value
+        await keys.look_for("second")
+        assert source.reads == 2
+        assert keys.keys is before
+
+
+async def test_an_empty_key_set_ends_all_keys() -> None:
+    source = Source(key_set(SigningKey("first")))
+    async with opened(source, Clock()) as keys:
+        source.value = {"keys": []}
+        await keys.look_for("second")
+        assert not keys.keys
+
+
+def test_a_file_that_is_no_json_or_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "jwks.json"
+    for content, says in (
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b" " * (1 << 20) + b"1", "has more"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(KeySetError, match=says):
+            read_file(path)
+    with pytest.raises(KeySetError, match="cannot be read"):
+        read_file(tmp_path / "missing.json")
