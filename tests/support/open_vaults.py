@@ -37,5 +37,6 @@ def open_vault_with(
         model=nothing,
         vault_id="",
         page_key=b"",
+        within=lambda bounds: nothing,
         close=close,
     )

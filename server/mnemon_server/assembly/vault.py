@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from contextlib import AsyncExitStack
 
+from mnemon_server.assembly.bound import views_of
 from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
     open_archive,
@@ -82,7 +83,8 @@ async def open_vault_of(
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
-        return OpenVault(
+        views = views_of(vault)
+        opened = OpenVault(
             documents=documents,
             memories=memories,
             semantic=semantic,
@@ -97,5 +99,7 @@ async def open_vault_of(
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
             page_key=vault.changes.epoch,
+            within=lambda bounds: views(opened, bounds),
             close=stack.pop_all().aclose,
         )
+        return opened

@@ -22,6 +22,7 @@ from mnemon_server.domain.access import (
     Role,
     check_tenant_of_keys,
 )
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import MnemonError
 
 if TYPE_CHECKING:
@@ -48,17 +49,37 @@ def keys() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(_ROLES), required=True, help="What its holder may do.")
 @click.option("--ttl-days", type=float, help="Days for which it is valid; by default, until it is revoked.")
+@click.option("--user", "users", multiple=True, help='Bind the key to the records of this user; "*" for all.')
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
+)
 @click.option("--tenant", help=f"Whose key; by default, that of {DEFAULT_TENANT}. Operators belong to no tenant.")
 @_data_dir
-def create(name: str, role: str, ttl_days: float | None, tenant: str | None, data_dir: Path | None) -> None:
+def create(
+    name: str,
+    role: str,
+    ttl_days: float | None,
+    users: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    tenant: str | None,
+    data_dir: Path | None,
+) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
 
-    A tenant begins to exist with its first key.
+    A tenant begins to exist with its first key. With --user or --namespace, no other records exist for the key's
+    holder; both may be given several times.
     """
     ttl = None if ttl_days is None else timedelta(days=ttl_days)
     held = Role[role.upper()]
     whose = (NO_TENANT if held is Role.OPERATOR else DEFAULT_TENANT) if tenant is None else tenant
-    _show_secret(_run(data_dir, whose, lambda ring: ring.create(whose, name, held, ttl)))
+
+    async def make(ring: "KeyRing") -> NewSecret:
+        return await ring.create(whose, name, held, ttl, Bounds.of(users, namespaces))
+
+    _show_secret(_run(data_dir, whose, make))
 
 
 @keys.command("list")
@@ -79,7 +100,9 @@ def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
     for row in rows:
         used = f"last used {row['last_use_time']}" if row["last_use_time"] else "never used"
         ends = f", ends {row['expire_time']}" if row["expire_time"] else ""
-        click.echo(f"{row['key_id']}  {row['role']:8}  {row['name']}  (created {row['create_time']}, {used}{ends})")
+        bound = "".join(f", {kind} {' '.join(row[kind])}" for kind in ("users", "namespaces") if row[kind])
+        about = f"created {row['create_time']}, {used}{ends}{bound}"
+        click.echo(f"{row['key_id']}  {row['role']:8}  {row['name']}  ({about})")
 
 
 @keys.command()
@@ -147,7 +170,7 @@ def _show_secret(made: NewSecret) -> None:
     click.echo(made.secret)
 
 
-def _row(key: ApiKey) -> dict[str, str | None]:
+def _row(key: ApiKey) -> dict[str, Any]:
     return {
         "key_id": key.key_id,
         "name": key.name,
@@ -156,6 +179,8 @@ def _row(key: ApiKey) -> dict[str, str | None]:
         "expire_time": _text(key.expires_at),
         "last_use_time": _text(key.last_used_at),
         "previous_expire_time": _text(key.previous_expires_at),
+        "users": key.bounds.user_texts,
+        "namespaces": key.bounds.namespace_texts,
     }
 
 

@@ -196,6 +196,14 @@ class PermissionDeniedError(MnemonError):
     reason = ErrorReason.PERMISSION_DENIED
 
 
+class IdTakenError(PermissionDeniedError):
+    """A record that the caller does not see has this id."""
+
+    def __init__(self, record_id: str) -> None:
+        self.record_id = record_id
+        super().__init__(f"the id {record_id!r} is taken; choose another one")
+
+
 class RuleNotFoundError(NotFoundError):
     """No merge rule has this name."""
 

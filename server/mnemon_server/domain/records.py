@@ -101,6 +101,13 @@ class RequestKey:
 
     request_id: str
     digest: bytes
+    owner: str = ""
+    """Tells apart requests of callers who must not learn of each other's; empty for callers who see everything."""
+
+    @property
+    def stored_id(self) -> str:
+        """The id under which the answer is stored."""
+        return f"{self.owner}:{self.request_id}" if self.owner else self.request_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """API keys in a SQLite file of their own, which the server and `mnemon-server keys` use at the same time."""
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import apsw
 
 from mnemon_server.domain.access import ApiKey, Role
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError, StorageFullError
 from mnemon_server.engines.private import create_file, create_folder, tighten_database
@@ -18,7 +20,7 @@ from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 
 FILE_NAME = "access.db"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
-FORMAT = 2
+FORMAT = 3
 BUSY_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
@@ -48,11 +50,15 @@ _PAGE_KEY = """
 CREATE TABLE page_key (bytes BLOB NOT NULL) STRICT;
 INSERT INTO page_key VALUES (randomblob(32));
 """
-_MIGRATIONS = (_TABLES, _PAGE_KEY)
+_BOUNDS = """
+ALTER TABLE api_key ADD COLUMN users TEXT;
+ALTER TABLE api_key ADD COLUMN namespaces TEXT;
+"""
+_MIGRATIONS = (_TABLES, _PAGE_KEY, _BOUNDS)
 """What makes each format from the one before."""
 _READ = """
 SELECT position, key_id, tenant, name, role, create_time, expire_time, last_use_time, previous_expire_time, digest,
-  previous_digest
+  previous_digest, users, namespaces
 FROM api_key WHERE key_id = coalesce(?1, key_id) AND tenant = coalesce(?2, tenant) ORDER BY position
 """
 
@@ -109,8 +115,9 @@ class KeyFile(KeyStore):
             if count >= tenant_keys_max:
                 return False
             connection.execute(
-                "INSERT INTO api_key (key_id, tenant, name, role, create_time, expire_time, digest) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO api_key"
+                " (key_id, tenant, name, role, create_time, expire_time, digest, users, namespaces) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     key.key_id,
                     key.tenant,
@@ -119,6 +126,8 @@ class KeyFile(KeyStore):
                     to_microseconds(key.created_at),
                     _microseconds(key.expires_at),
                     digest,
+                    json.dumps(key.bounds.user_texts),
+                    json.dumps(key.bounds.namespace_texts),
                 ),
             )
             return True
@@ -205,7 +214,7 @@ class KeyFile(KeyStore):
 
 
 def _stored(row: tuple[Any, ...]) -> StoredKey:
-    position, key_id, tenant, name, role, created, expires, used, previous_expires, digest, previous = row
+    position, key_id, tenant, name, role, created, expires, used, previous_expires, digest, previous, *bounds = row
     key = ApiKey(
         key_id,
         tenant,
@@ -215,6 +224,7 @@ def _stored(row: tuple[Any, ...]) -> StoredKey:
         expires_at=_time(expires),
         last_used_at=_time(used),
         previous_expires_at=_time(previous_expires),
+        bounds=Bounds.of(*(json.loads(texts or "[]") for texts in bounds)),
     )
     return StoredKey(position, key, digest, previous)
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.access import check_tenant
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
@@ -49,6 +50,8 @@ class OpenVault:
     """Identifies the vault; not a secret."""
     page_key: bytes
     """The secret key that seals page tokens; a restart does not change it."""
+    within: Callable[[Bounds], "OpenVault"]
+    """The vault as a caller with bounds sees it. Services that know no bounds refuse every call."""
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:
@@ -103,8 +106,8 @@ class VaultPool:
         """The tenants whose vaults are open, or being opened or closed."""
         return tuple(self._entries)
 
-    def use(self, tenant: str) -> "VaultLease":
-        """The tenant's vault, for as long as the block lasts: `async with pool.use(tenant) as vault`.
+    def use(self, tenant: str, bounds: Bounds = UNBOUNDED) -> "VaultLease":
+        """The tenant's vault within bounds, for as long as the block lasts: `async with pool.use(tenant) as vault`.
 
         Entering the block raises
             InvalidArgumentError: the tenant id is malformed;
@@ -112,7 +115,7 @@ class VaultPool:
             NotServingError: the pool is closed;
             ConfigurationError, StorageFailedError: the vault cannot be opened.
         """
-        return VaultLease(self, tenant)
+        return VaultLease(self, tenant, bounds)
 
     async def is_ready(self) -> bool:
         """Whether every open vault accepts writes."""
@@ -222,17 +225,18 @@ class VaultPool:
 class VaultLease:
     """Keeps a vault open for the length of a block."""
 
-    __slots__ = ("_entry", "_pool", "_tenant")
+    __slots__ = ("_bounds", "_entry", "_pool", "_tenant")
 
-    def __init__(self, pool: VaultPool, tenant: str) -> None:
+    def __init__(self, pool: VaultPool, tenant: str, bounds: Bounds) -> None:
         self._pool = pool
         self._tenant = tenant
+        self._bounds = bounds
         self._entry: _Entry | None = None
 
     async def __aenter__(self) -> OpenVault:
         self._entry = await self._pool.acquire(self._tenant)
         assert self._entry.vault is not None  # noqa: S101 - an acquired entry is open
-        return self._entry.vault
+        return self._entry.vault.within(self._bounds) if self._bounds else self._entry.vault
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

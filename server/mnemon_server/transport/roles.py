@@ -15,14 +15,15 @@ def permissions(services: Iterable[ServiceDescriptor]) -> Mapping[str, Permissio
     """The permissions by path, such as "/mnemon.v1.MemoryService/CreateMemory".
 
     Raises:
-        ValueError: the proto of a method does not say which role it requires. Then the server does not start.
+        ValueError: the proto of a method does not say what it requires. Then the server does not start.
     """
     found = {}
     for service in services:
         for method in service.methods:
             options = method.GetOptions().Extensions
-            role = ROLES.get(options[pb.required_role])
-            if role is None:
-                raise ValueError(f"{method.full_name} needs the option (required_role), like every method")
-            found[f"/{service.full_name}/{method.name}"] = Permission(role, options[pb.open_to_operators])
+            role, reach = ROLES.get(options[pb.required_role]), options[pb.reach]
+            if role is None or reach == pb.REACH_UNSPECIFIED:
+                raise ValueError(f"{method.full_name} needs the options (required_role) and (reach), like every method")
+            path = f"/{service.full_name}/{method.name}"
+            found[path] = Permission(role, options[pb.open_to_operators], whole_tenant=reach == pb.REACH_TENANT)
     return found

@@ -38,6 +38,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.IdTakenError: grpc.StatusCode.PERMISSION_DENIED,
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,

@@ -64,11 +64,12 @@ class TenantServicer:
         return room
 
     def vault(self, context: Context) -> "VaultLease":
-        """The open services of the caller's tenant, for as long as the block lasts.
+        """The open services of the caller's tenant, within the caller's bounds, for as long as the block lasts.
 
         Raises:
             NotServingError: no vaults are attached yet.
         """
         if self._vaults is None:
             raise NotServingError("the server is starting")
-        return self._vaults.use(tenant_of(context))
+        principal = current_call.get().principal
+        return self._vaults.use(principal.tenant, principal.bounds)

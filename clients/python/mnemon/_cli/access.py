@@ -31,6 +31,8 @@ def whoami(session: Session, *, as_json: bool) -> None:
                 "subject": found.subject or "(the server has no authentication)",
                 "role": found.role.value,
                 "ends": ends,
+                **({"users": ", ".join(found.users)} if found.users else {}),
+                **({"namespaces": ", ".join(found.namespaces)} if found.namespaces else {}),
             }
         )
     )
@@ -59,12 +61,31 @@ def list_keys(session: Session, *, tenant: str, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(_ROLES), required=True, help="What its holder may do.")
 @click.option("--ttl-days", type=float, help="Days for which it is valid; by default, until it is revoked.")
+@click.option("--user", "users", multiple=True, help='Bind the key to the records of this user; "*" for all.')
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
+)
 @_tenant
 @click.pass_obj
-def create(session: Session, name: str, role: str, ttl_days: float | None, tenant: str) -> None:
-    """Make a key, and print its secret, which cannot be shown again. NAME says what it is for."""
+def create(
+    session: Session,
+    name: str,
+    role: str,
+    ttl_days: float | None,
+    users: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    tenant: str,
+) -> None:
+    """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
+
+    With --user or --namespace, no other records exist for the key's holder; both may be given several times.
+    """
     ttl = None if ttl_days is None else timedelta(days=ttl_days)
-    _show(session, session.client.keys.add(name, role=role, ttl=ttl, tenant=tenant))
+    made = session.client.keys.add(name, role=role, ttl=ttl, tenant=tenant, users=users, namespaces=namespaces)
+    _show(session, made)
 
 
 @keys.command()
@@ -97,4 +118,7 @@ def _show(session: Session, made: KeySecret) -> None:
 def _line(key: ApiKey) -> str:
     used = f"last used {key.last_use_time:%Y-%m-%d %H:%M} UTC" if key.last_use_time else "never used"
     ends = f", ends {key.expire_time:%Y-%m-%d %H:%M} UTC" if key.expire_time else ""
-    return f"{key.key_id}  {key.role:8}  {key.name}  (created {key.create_time:%Y-%m-%d}, {used}{ends})"
+    users = f", users {' '.join(key.users)}" if key.users else ""
+    namespaces = f", namespaces {' '.join(key.namespaces)}" if key.namespaces else ""
+    about = f"created {key.create_time:%Y-%m-%d}, {used}{ends}{users}{namespaces}"
+    return f"{key.key_id}  {key.role:8}  {key.name}  ({about})"

@@ -1,9 +1,10 @@
 """Converts requests and answers of the access service."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from mnemon._enums import choice, members_by_number, numbers_by_member
-from mnemon._messages.documents import text, time_from_pb
+from mnemon._messages.documents import keys, text, time_from_pb
 from mnemon._messages.facts import duration_to_pb
 from mnemon._values import access
 from mnemon.v1 import access_pb2 as pb
@@ -13,10 +14,17 @@ _ROLES = members_by_number(access.Role, _ENUM)
 _NUMBERS = numbers_by_member(access.Role, _ENUM)
 
 
-def create(name: str, role: str, ttl: timedelta | None, tenant: str) -> pb.CreateKeyRequest:
+def create(
+    name: str, role: str, ttl: timedelta | None, tenant: str, users: Iterable[str], namespaces: Iterable[str]
+) -> pb.CreateKeyRequest:
     """The request for a new key."""
-    number = _NUMBERS[choice("role", role, access.Role)]
-    request = pb.CreateKeyRequest(name=text("name", name), role=number, tenant=text("tenant", tenant))
+    request = pb.CreateKeyRequest(
+        name=text("name", name),
+        role=_NUMBERS[choice("role", role, access.Role)],
+        tenant=text("tenant", tenant),
+        users=keys("users", users),
+        namespaces=keys("namespaces", namespaces),
+    )
     if ttl is not None:
         request.ttl.CopyFrom(duration_to_pb("ttl", ttl))
     return request
@@ -42,6 +50,8 @@ def key_from_pb(message: pb.ApiKey) -> access.ApiKey:
         expire_time=time_from_pb(message, "expire_time"),
         last_use_time=time_from_pb(message, "last_use_time"),
         previous_expire_time=time_from_pb(message, "previous_expire_time"),
+        users=tuple(message.users),
+        namespaces=tuple(message.namespaces),
     )
 
 
@@ -62,4 +72,6 @@ def identity_from_pb(response: pb.WhoAmIResponse) -> access.Identity:
         subject=response.subject,
         role=_ROLES[response.role],
         expire_time=time_from_pb(response, "expire_time"),
+        users=tuple(response.users),
+        namespaces=tuple(response.namespaces),
     )

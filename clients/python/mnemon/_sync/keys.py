@@ -1,7 +1,7 @@
 # Generated from _async/keys.py by `make generate`: change that file instead.
 """The blocking client's object for API keys."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from mnemon._messages import access as convert
@@ -24,14 +24,19 @@ class Keys(Service):
         role: str,
         ttl: timedelta | None = None,
         tenant: str = "",
+        users: Iterable[str] = (),
+        namespaces: Iterable[str] = (),
         timeout: float | None = None,
     ) -> access.KeySecret:
         """Makes a key, and returns it with its secret, which cannot be shown again.
 
         `name` says what it is for, `role` is "reader", "writer", "admin" or "operator". Without `ttl` it is valid until
         it is revoked. Calling again makes another key.
+
+        `users` and `namespaces` bind the key: for its holder only the records of these users exist, and only the facts
+        in these namespaces, such as "users.ada", and below them. "*" stands for all of a kind.
         """
-        request = convert.create(name, role, ttl, tenant)
+        request = convert.create(name, role, ttl, tenant, users, namespaces)
         response = self._call(self._stub.CreateKey, request, timeout, repeatable=False)
         return convert.secret_from_pb(response)
 

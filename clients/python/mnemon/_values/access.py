@@ -35,6 +35,10 @@ class ApiKey(JsonValue):
     """When it was last used, to the minute; None if never."""
     previous_expire_time: datetime | None = None
     """Until when the secret before the last rotation is valid; None if only one is."""
+    users: tuple[str, ...] = ()
+    """The users whose records exist for its holder, or "*" for all. Without these and namespaces, it has no bounds."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces whose facts exist for its holder, with those below them, such as "users.ada"; or "*" for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +68,7 @@ class Identity(JsonValue):
     role: Role
     expire_time: datetime | None = None
     """When the credential ends; None if it does not end by itself."""
+    users: tuple[str, ...] = ()
+    """The users whose records exist for the caller, or "*" for all. Without these and namespaces: no bounds."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces whose facts exist for the caller, or "*" for all."""

@@ -23,6 +23,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Reach:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReachEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reach.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REACH_UNSPECIFIED: _Reach.ValueType  # 0
+    """Not said; no method of a server lacks it."""
+    REACH_TENANT: _Reach.ValueType  # 1
+    """Concerns the whole tenant: callers with bounds get PERMISSION_DENIED."""
+    REACH_BOUNDS: _Reach.ValueType  # 2
+    """Works on the records within the caller's bounds. Others do not exist for the caller: they are NOT_FOUND."""
+
+class Reach(_Reach, metaclass=_ReachEnumTypeWrapper):
+    """Reach says whether a method concerns the whole tenant."""
+
+REACH_UNSPECIFIED: Reach.ValueType  # 0
+"""Not said; no method of a server lacks it."""
+REACH_TENANT: Reach.ValueType  # 1
+"""Concerns the whole tenant: callers with bounds get PERMISSION_DENIED."""
+REACH_BOUNDS: Reach.ValueType  # 2
+"""Works on the records within the caller's bounds. Others do not exist for the caller: they are NOT_FOUND."""
+Global___Reach: _TypeAlias = Reach  # noqa: Y015
+
 class _Role:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -74,6 +98,8 @@ class ApiKey(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     LAST_USE_TIME_FIELD_NUMBER: _builtins.int
     PREVIOUS_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Identifies the key; it is part of its secret, and in the log."""
     name: _builtins.str
@@ -96,6 +122,14 @@ class ApiKey(_message.Message):
     def previous_expire_time(self) -> _timestamp_pb2.Timestamp:
         """Until when the secret before the last rotation is valid; unset if only one is."""
 
+    @_builtins.property
+    def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The users whose records exist for its holder, or "*" for all. Empty, together with namespaces: the key has no bounds."""
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The namespaces whose facts exist for its holder, each with those below it, such as "users.ada"; or "*" for all."""
+
     def __init__(
         self,
         *,
@@ -106,10 +140,12 @@ class ApiKey(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         last_use_time: _timestamp_pb2.Timestamp | None = ...,
         previous_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        users: _abc.Iterable[_builtins.str] | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "previous_expire_time", b"previous_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "key_id", b"key_id", "last_use_time", b"last_use_time", "name", b"name", "previous_expire_time", b"previous_expire_time", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "key_id", b"key_id", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "previous_expire_time", b"previous_expire_time", "role", b"role", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -125,6 +161,8 @@ class CreateKeyRequest(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Required. What it is for; at most 128 bytes, not blank."""
     role: Global___Role.ValueType
@@ -137,6 +175,19 @@ class CreateKeyRequest(_message.Message):
     def ttl(self) -> _duration_pb2.Duration:
         """For how long it is valid, a second to 100 years; if unset, until it is revoked."""
 
+    @_builtins.property
+    def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Binds the key to the records of these users, at most 64, or "*" for all. Records without a user do not exist for the
+        holder of a key with bounds, unless it is "*". New ones get the user, if the key has one and the request names none.
+        For readers and writers only.
+        """
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Binds the key to the facts in these namespaces, at most 64, each with those below it, such as "users.ada"; or "*" for
+        all. A key with users and without namespaces has no facts, and one with namespaces and without users only facts.
+        """
+
     def __init__(
         self,
         *,
@@ -144,10 +195,12 @@ class CreateKeyRequest(_message.Message):
         role: Global___Role.ValueType = ...,
         ttl: _duration_pb2.Duration | None = ...,
         tenant: _builtins.str = ...,
+        users: _abc.Iterable[_builtins.str] | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "role", b"role", "tenant", b"tenant", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespaces", b"namespaces", "role", b"role", "tenant", b"tenant", "ttl", b"ttl", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -373,6 +426,8 @@ class WhoAmIResponse(_message.Message):
     SUBJECT_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose records the caller works on; empty for an operator."""
     subject: _builtins.str
@@ -385,6 +440,14 @@ class WhoAmIResponse(_message.Message):
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the credential ends; unset if it does not end by itself."""
 
+    @_builtins.property
+    def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The users whose records exist for the caller, or "*" for all. Empty, together with namespaces: no bounds."""
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The namespaces whose facts exist for the caller, or "*" for all."""
+
     def __init__(
         self,
         *,
@@ -392,10 +455,12 @@ class WhoAmIResponse(_message.Message):
         subject: _builtins.str = ...,
         role: Global___Role.ValueType = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        users: _abc.Iterable[_builtins.str] | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "role", b"role", "subject", b"subject", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "namespaces", b"namespaces", "role", b"role", "subject", b"subject", "tenant", b"tenant", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -403,7 +468,10 @@ Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
 
 REQUIRED_ROLE_FIELD_NUMBER: _builtins.int
 OPEN_TO_OPERATORS_FIELD_NUMBER: _builtins.int
+REACH_FIELD_NUMBER: _builtins.int
 required_role: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Role.ValueType]
 """The least role that may call the method."""
 open_to_operators: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Whether operators may call it, too."""
+reach: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Reach.ValueType]
+"""Whether callers with bounds may call the method."""

@@ -38,6 +38,7 @@ from mnemon_server.engines.promises.values import (
     Scores,
     Vector,
     VectorUsage,
+    Visible,
 )
 
 
@@ -79,10 +80,12 @@ class InMemoryCollection:
         request: RequestKey | None = None,
         expected_revision: int | None = None,
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
+        visible: Visible | None = None,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
         return self._call(
-            request, lambda call: self.state.delete(call, doc_id, change, expected_revision=expected_revision)
+            request,
+            lambda call: self.state.delete(call, doc_id, change, expected_revision=expected_revision, visible=visible),
         )
 
     def delete_documents(

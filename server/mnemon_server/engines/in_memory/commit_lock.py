@@ -89,9 +89,9 @@ class CommitLock:
 
     def known_answer(self, request: RequestKey) -> Any:
         """The stored answer to a request, or None. Call it with the lock held."""
-        if not self.is_answered(request.request_id):
+        if not self.is_answered(request.stored_id):
             return None
-        known = self._answers[request.request_id]
+        known = self._answers[request.stored_id]
         if known.request != request:
             raise RequestIdReusedError(
                 f"request_id {request.request_id!r} was used for a different request; each request needs its own"
@@ -100,7 +100,7 @@ class CommitLock:
 
     def keep_answer(self, request: RequestKey, receipt: Any) -> None:
         """Stores the answer to a request. Call it with the lock held."""
-        self._answers[request.request_id] = _Answer(request, receipt, self.clock() + REQUEST_LIFETIME)
+        self._answers[request.stored_id] = _Answer(request, receipt, self.clock() + REQUEST_LIFETIME)
 
     def _run(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:
         if self.closed:

@@ -7,7 +7,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.document_fields import changed_fields, document_matches, is_replaced
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import document_digest, stored_field
-from mnemon_server.domain.errors import RevisionMismatchError
+from mnemon_server.domain.errors import IdTakenError, RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.in_memory import keywords
@@ -20,6 +20,7 @@ from mnemon_server.engines.promises.values import (
     IndexPosition,
     PassageInput,
     RecordStamps,
+    Visible,
 )
 
 
@@ -63,6 +64,9 @@ class CollectionState:
     def put(self, call: Call, write: DocumentWrite) -> WriteReceipt:
         """See RecordEngine.put_document."""
         known = self.documents.get(write.document.doc_id)
+        if _is_foreign(known, write.visible):
+            _check_revision(write.document.doc_id, None, write.expected_revision)
+            raise IdTakenError(write.document.doc_id)
         _check_revision(write.document.doc_id, known, write.expected_revision)
         known_as_is = known and document_digest(known.document) == document_digest(write.document)
         # Unchanged text keeps its stored vectors, whatever vectors the write brings.
@@ -74,7 +78,7 @@ class CollectionState:
     def update(self, call: Call, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
         known = self.documents.get(update.doc_id)
-        if known is None:
+        if known is None or _is_foreign(known, update.visible):
             return _receipt(call, update.doc_id, WriteOutcome.MISSING, 0, self.sequence)
         _check_revision(update.doc_id, known, update.expected_revision)
         new = update.update(known.document)
@@ -91,10 +95,11 @@ class CollectionState:
         *,
         expected_revision: int | None = None,
         details: str = "",
+        visible: Visible | None = None,
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
         known = self.documents.get(doc_id)
-        if known is None:
+        if known is None or _is_foreign(known, visible):
             return _receipt(call, doc_id, WriteOutcome.MISSING, 0, self.sequence)
         _check_revision(doc_id, known, expected_revision)
         self._remove(call, known, change, details)
@@ -196,6 +201,10 @@ class CollectionState:
             self.deletions[document.doc_id] = self.sequence
         if change is not None:
             call.add(self.sequence, change, document.doc_id, document.revision, document.scope, details=details)
+
+
+def _is_foreign(known: Stored | None, visible: Visible | None) -> bool:
+    return known is not None and visible is not None and not visible(known.document)
 
 
 def _check_revision(doc_id: str, known: Stored | None, expected: int | None) -> None:

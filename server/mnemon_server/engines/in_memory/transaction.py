@@ -13,7 +13,7 @@ from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly, Visible
 
 
 class InMemoryTransaction:
@@ -111,9 +111,11 @@ class InMemoryRecordTransaction:
         _refuse_request(update.request)
         return self._state.update(self._call, update)
 
-    def delete_document(self, doc_id: str, *, change: ChangeType | None, details: str = "") -> WriteReceipt:
+    def delete_document(
+        self, doc_id: str, *, change: ChangeType | None, details: str = "", visible: Visible | None = None
+    ) -> WriteReceipt:
         """See RecordTransaction."""
-        return self._state.delete(self._call, doc_id, change, details=details)
+        return self._state.delete(self._call, doc_id, change, details=details, visible=visible)
 
     def delete_documents(
         self, where: RecordFilter, *, change: ChangeType | None, details: str = ""

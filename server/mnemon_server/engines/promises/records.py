@@ -26,6 +26,7 @@ from mnemon_server.engines.promises.values import (
     Scores,
     Vector,
     VectorUsage,
+    Visible,
 )
 
 
@@ -77,8 +78,12 @@ class RecordEngine(Protocol):
         request: RequestKey | None = None,
         expected_revision: int | None = None,
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
+        visible: Visible | None = None,
     ) -> Future[WriteReceipt]:
-        """Removes a document permanently, also from the keyword index; outcome MISSING if it does not exist."""
+        """Removes a document permanently, also from the keyword index; outcome MISSING if it does not exist.
+
+        With `visible`, a document that it rejects counts as missing.
+        """
 
     def delete_documents(
         self,
@@ -287,7 +292,9 @@ class RecordTransaction(Protocol):
     def update_document(self, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine."""
 
-    def delete_document(self, doc_id: str, *, change: ChangeType | None, details: str = "") -> WriteReceipt:
+    def delete_document(
+        self, doc_id: str, *, change: ChangeType | None, details: str = "", visible: Visible | None = None
+    ) -> WriteReceipt:
         """See RecordEngine. If `change` is None, nothing is logged."""
 
     def delete_documents(

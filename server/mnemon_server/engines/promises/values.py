@@ -16,6 +16,8 @@ Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]
 Fits = Callable[[str, int], bool]
 """Decides by a document's id and size in bytes whether it is read. Called before any of its text is read."""
+Visible = Callable[[Document], bool]
+"""Whether a writer sees a stored document. Asked within the transaction, on the writer's thread."""
 FieldsOnly = bool | frozenset[str]
 """True returns documents with their collection's own fields only. A set of names leaves all other text fields empty."""
 SMALL_BYTES = 4_096
@@ -91,6 +93,10 @@ class DocumentWrite:
 
     A document then counts as unchanged only if its times are equal, too.
     """
+    visible: Visible | None = None
+    """Which stored document the writer sees; None means any. If the writer does not see the one with this id, the write
+    raises IdTakenError, or RevisionMismatchError as if there were none.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,8 @@ class DocumentUpdate:
     expected_revision: int | None = None
     details: str = ""
     """As in DocumentWrite."""
+    visible: Visible | None = None
+    """Which stored document the writer sees; None means any. Another one counts as missing."""
 
 
 @dataclass(frozen=True, slots=True)

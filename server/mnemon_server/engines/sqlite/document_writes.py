@@ -10,10 +10,10 @@ from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.document_fields import changed_fields, is_replaced
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
-from mnemon_server.domain.errors import RevisionMismatchError
+from mnemon_server.domain.errors import IdTakenError, RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps, Visible
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable, Found, NewDocument, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -67,6 +67,9 @@ class DocumentWrites:
     def put(self, connection: apsw.Connection, effects: Effects, write: DocumentWrite, digest: bytes) -> WriteReceipt:
         """See RecordEngine.put_document."""
         found = self._table.find(connection, write.document.doc_id)
+        if self._is_foreign(connection, found, write.visible):
+            _check_revision(write.document.doc_id, None, write.expected_revision)
+            raise IdTakenError(write.document.doc_id)
         _check_revision(write.document.doc_id, found, write.expected_revision)
         if found is None:
             [receipt] = self.create(connection, effects, [(write, digest)])
@@ -109,7 +112,7 @@ class DocumentWrites:
     def update(self, connection: apsw.Connection, effects: Effects, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
         found = self._table.find(connection, update.doc_id)
-        if found is None:
+        if found is None or self._is_foreign(connection, found, update.visible):
             return _missing(effects, update.doc_id)
         _check_revision(update.doc_id, found, update.expected_revision)
         old = self._load(connection, found)
@@ -127,10 +130,11 @@ class DocumentWrites:
         *,
         expected_revision: int | None = None,
         details: str = "",
+        visible: Visible | None = None,
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
         found = self._table.find(connection, doc_id)
-        if found is None:
+        if found is None or self._is_foreign(connection, found, visible):
             return _missing(effects, doc_id)
         _check_revision(doc_id, found, expected_revision)
         self._remove(connection, effects, doc_id, found, change, details)
@@ -149,6 +153,9 @@ class DocumentWrites:
         for doc_id, found in matching:
             self._remove(connection, effects, doc_id, found, change, details)
         return BulkDeleteReceipt(len(matching), sequence=effects.sequence)
+
+    def _is_foreign(self, connection: apsw.Connection, found: Found | None, visible: Visible | None) -> bool:
+        return found is not None and visible is not None and not visible(self._load(connection, found))
 
     def _load(self, connection: apsw.Connection, found: Found) -> Document:
         [(_, _, document)] = self._table.select(connection, "d.position = ?", (found.position,), vectors=False)

@@ -9,7 +9,7 @@ from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats, Visible
 from mnemon_server.engines.sqlite import changes, requests
 from mnemon_server.engines.sqlite.connections import Removals
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
@@ -65,7 +65,7 @@ class Mutations:
         results: list[WriteReceipt | Exception] = []
         new: list[tuple[DocumentWrite, bytes]] = []
         for write, digest in zip(writes, digests, strict=True):
-            request_id = write.request.request_id if write.request else ""
+            request_id = write.request.stored_id if write.request else ""
             is_new = write.document.doc_id not in existing and not write.expected_revision
             if is_new and request_id not in answered:
                 new.append((write, digest))
@@ -115,11 +115,14 @@ class Mutations:
         request: RequestKey | None,
         expected_revision: int | None,
         change: ChangeType,
+        visible: Visible | None = None,
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
 
         def delete(effects: Effects) -> WriteReceipt:
-            return self.writes.delete(connection, effects, doc_id, change, expected_revision=expected_revision)
+            return self.writes.delete(
+                connection, effects, doc_id, change, expected_revision=expected_revision, visible=visible
+            )
 
         return self._once(connection, request, delete)
 

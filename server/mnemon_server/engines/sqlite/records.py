@@ -31,6 +31,7 @@ from mnemon_server.engines.promises.values import (
     Scores,
     Vector,
     VectorUsage,
+    Visible,
 )
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.connections import Connections
@@ -89,10 +90,11 @@ class SQLiteCollection:
         request: RequestKey | None = None,
         expected_revision: int | None = None,
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
+        visible: Visible | None = None,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
         return self._connections.submit(
-            lambda connection: self._mutations.delete(connection, doc_id, request, expected_revision, change)
+            lambda connection: self._mutations.delete(connection, doc_id, request, expected_revision, change, visible)
         )
 
     def delete_documents(

@@ -29,7 +29,7 @@ def stored_answer(connection: apsw.Connection, request: RequestKey | None, now: 
     rows = fetch(
         connection,
         "SELECT digest, answer FROM request WHERE id = ? AND expire_time > ?",
-        (request.request_id, now),
+        (request.stored_id, now),
     )
     if not rows:
         return None
@@ -48,7 +48,7 @@ def stored_answers(connection: apsw.Connection, asked: Sequence[RequestKey], now
     if not asked:
         return {}
     statement = "SELECT id, digest, answer FROM request WHERE id IN (SELECT value FROM carray(?)) AND expire_time > ?"
-    rows = fetch(connection, statement, (apsw.carray(tuple(request.request_id for request in asked)), now))
+    rows = fetch(connection, statement, (apsw.carray(tuple(request.stored_id for request in asked)), now))
     return {request_id: (digest, json.loads(answer)) for request_id, digest, answer in rows}
 
 
@@ -76,7 +76,7 @@ def store_answers(connection: apsw.Connection, answers: Sequence[tuple[RequestKe
     """Stores answers for the lifetime of their request ids."""
     connection.executemany(
         "INSERT OR REPLACE INTO request (id, digest, answer, expire_time) VALUES (?, ?, ?, ?)",
-        [(request.request_id, request.digest, json.dumps(answer), now + LIFETIME_US) for request, answer in answers],
+        [(request.stored_id, request.digest, json.dumps(answer), now + LIFETIME_US) for request, answer in answers],
     )
 
 

@@ -13,7 +13,7 @@ from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly, Visible
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -153,9 +153,11 @@ class SQLiteRecordTransaction:
         _refuse_request(update.request)
         return self._writes.update(self._connection, self._effects, update)
 
-    def delete_document(self, doc_id: str, *, change: ChangeType | None, details: str = "") -> WriteReceipt:
+    def delete_document(
+        self, doc_id: str, *, change: ChangeType | None, details: str = "", visible: Visible | None = None
+    ) -> WriteReceipt:
         """See RecordTransaction."""
-        return self._writes.delete(self._connection, self._effects, doc_id, change, details=details)
+        return self._writes.delete(self._connection, self._effects, doc_id, change, details=details, visible=visible)
 
     def delete_documents(
         self, where: RecordFilter, *, change: ChangeType | None, details: str = ""

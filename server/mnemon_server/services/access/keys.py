@@ -20,6 +20,7 @@ from mnemon_server.domain.access import (
     check_key,
     check_overlap,
 )
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import InvalidOperationError, KeyNotFoundError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
@@ -98,17 +99,20 @@ class KeyRing(Periodic):
         """As `authenticate`; None if the caller shows no API key."""
         return self.authenticate(shown.bearer) if shown.bearer.startswith(_LIKE_A_KEY) else None
 
-    async def create(self, tenant: str, name: str, role: Role, ttl: timedelta | None = None) -> NewSecret:
+    async def create(
+        self, tenant: str, name: str, role: Role, ttl: timedelta | None = None, bounds: Bounds = UNBOUNDED
+    ) -> NewSecret:
         """Makes a key.
 
         Raises:
             InvalidArgumentError: the tenant cannot have such a key.
             InvalidOperationError: the tenant has too many keys.
         """
-        check_key(tenant, name, role, ttl)
+        check_key(tenant, name, role, ttl, bounds)
         now = self._clock()
         secret = new_secret(new_key_id())
-        key = ApiKey(secret.key_id, tenant, name, role, now, expires_at=now + ttl if ttl is not None else None)
+        expires_at = now + ttl if ttl is not None else None
+        key = ApiKey(secret.key_id, tenant, name, role, now, expires_at=expires_at, bounds=bounds)
         if not await asyncio.to_thread(self._store.add, key, secret.digest, tenant_keys_max=KEYS_MAX):
             raise InvalidOperationError(f"the tenant has {KEYS_MAX:,} keys, the most it can have; revoke one first")
         await self._refresh()

@@ -1,6 +1,7 @@
 """How a text finds documents of the knowledge store: filters that cannot be applied are left out and named."""
 
 from collections.abc import Callable
+from copy import copy
 
 from mnemon_server.domain.documents import (
     TOP_K_MAX,
@@ -34,6 +35,12 @@ class DocumentSearch:
         self._records = records
         self._backend = backend.name
         self._passages = PassageSearch(records, embed_query, applier=backend.applier, settings=settings)
+
+    def over(self, records: RecordEngine) -> "DocumentSearch":
+        """The same search over a part of the records."""
+        part = copy(self)
+        part._records, part._passages = records, self._passages.over(records)
+        return part
 
     @timed_search
     def find(self, query: SearchQuery, *, fits: Fits | None = None) -> SearchAnswer:

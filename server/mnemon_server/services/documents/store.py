@@ -7,6 +7,7 @@ To move to another backend, configure it: the records stay, and the index is bui
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from copy import copy
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -96,16 +97,26 @@ class DocumentStore:
             backend: what indexes the vectors.
             search: how documents are searched.
         """
-        self._records = records
         self._embedder = embedder
         self._model = embedder.model
         self._backend = backend
         self._applier = backend.applier
         self._offload = Offload(search.threads, "reader")
+        self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
+        self._use(records)
+
+    def _use(self, records: RecordEngine) -> None:
+        self._records = records
         self._reads: ReadBatcher[Document | None] = ReadBatcher(records.get_documents, self._offload)
         self._puts: Puts = WriteBatcher(records.put_documents)
-        self._changes = DocumentChanges(records, embedder, self._reads)
-        self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
+        self._changes = DocumentChanges(records, self._embedder, self._reads)
+
+    def over(self, records: RecordEngine) -> "DocumentStore":
+        """The same store over a part of the records. It shares the threads; close this one alone."""
+        part = copy(self)
+        part._search = self._search.over(records)
+        part._use(records)
+        return part
 
     async def index(self, request: IndexRequest) -> WriteReceipt:
         """Stores one document.

@@ -7,6 +7,7 @@ longer see a fact once it has expired; the next sweep removes it for good.
 import asyncio
 import builtins
 from collections.abc import Sequence
+from copy import copy
 from datetime import datetime
 from functools import partial
 
@@ -82,19 +83,29 @@ class FactStore:
             search: how facts are searched.
             clock: the time by which facts expire for readers; commits use the vault's own clock.
         """
-        self._vault = vault
-        self._records = vault.collection(FACTS)
         self._clock = clock
         self._offload = Offload(search.threads, "fact-reader")
+        self._embedder = embedder
+        self._passages = PassageSearch(vault.collection(FACTS), embedder.embed_query, settings=search)
+        self._use(vault, self._passages)
+
+    def _use(self, vault: Vault, passages: PassageSearch) -> None:
+        self._vault = vault
+        self._records = vault.collection(FACTS)
         self._reads = ReadBatcher(self._read, self._offload, self._read_small)
         self._reads_with_versions = ReadBatcher(
             self._read_with_versions, self._offload, partial(self._read_small, versions=True)
         )
-        self._embedder = embedder
-        passages = PassageSearch(self._records, embedder.embed_query, settings=search)
-        self._search = FactSearch(self._records, passages, dimension=embedder.model.dimension, clock=clock)
-        self._putting = FactPutting(vault, embedder, dimension=embedder.model.dimension)
+        dimension = self._embedder.model.dimension
+        self._search = FactSearch(self._records, passages, dimension=dimension, clock=self._clock)
+        self._putting = FactPutting(vault, self._embedder, dimension=dimension)
         self._deletion = FactDeletion(vault)
+
+    def over(self, vault: Vault) -> "FactStore":
+        """The same store over a part of the vault. It shares the threads; close this one alone."""
+        part = copy(self)
+        part._use(vault, self._passages.over(vault.collection(FACTS)))
+        return part
 
     # Reading
 

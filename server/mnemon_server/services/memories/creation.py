@@ -7,6 +7,7 @@ from functools import partial
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
+    IdTakenError,
     MemoryExistsError,
     MnemonError,
     RevisionMismatchError,
@@ -100,8 +101,11 @@ def _write(request: CreateMemory, passages: list[PassageInput]) -> DocumentWrite
 
 
 def _as_exists(result: WriteReceipt | MnemonError) -> WriteReceipt | MnemonError:
-    if not isinstance(result, RevisionMismatchError):
+    if isinstance(result, RevisionMismatchError):
+        error = MemoryExistsError(result.resource_id)
+    elif isinstance(result, IdTakenError):
+        error = MemoryExistsError(result.record_id)
+    else:
         return result
-    error = MemoryExistsError(result.resource_id)
     error.__cause__ = result
     return error

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,6 +20,7 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.services.memories.checks import query_violations
@@ -42,6 +44,12 @@ class MemorySearch:
         self._confidence = confidence
         self._dimension = dimension
         self._clock = clock
+
+    def over(self, records: RecordEngine) -> "MemorySearch":
+        """The same search over a part of the records."""
+        part = copy(self)
+        part._passages = self._passages.over(records)
+        return part
 
     @timed_search
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:

@@ -8,9 +8,11 @@ import asyncio
 import builtins
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
@@ -82,21 +84,37 @@ class MemoryStore:
             decay: how the confidence fades under each policy except `stable`.
             clock: the time that confidence is computed for.
         """
-        self._records = records
         self._embedder = embedder
         self._backend = backend
-        self._applier = applier = backend.applier
+        self._applier = backend.applier
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
         self._offload = Offload(search.threads, "memory-reader")
+        passages = PassageSearch(records, embedder.embed_query, applier=self._applier, settings=search)
+        self._search = MemorySearch(passages, self._confidence, dimension=embedder.model.dimension, clock=clock)
+        self._use(records, UNBOUNDED)
+
+    def _use(self, records: RecordEngine, bounds: Bounds) -> None:
+        self._records = records
+        self._bounds = bounds
         self._reads = ReadBatcher(self.read_many, self._offload, self._read_small)
-        passages = PassageSearch(records, embedder.embed_query, applier=applier, settings=search)
-        dimension = embedder.model.dimension
-        self._creation = MemoryCreation(records, embedder, dimension=dimension, applier=applier)
+        dimension = self._embedder.model.dimension
+        self._creation = MemoryCreation(records, self._embedder, dimension=dimension, applier=self._applier)
         self._changes = MemoryChanges(
-            records, embedder, dimension=dimension, applier=applier, confidence=self._confidence, clock=clock
+            records,
+            self._embedder,
+            dimension=dimension,
+            applier=self._applier,
+            confidence=self._confidence,
+            clock=self._clock,
         )
-        self._search = MemorySearch(passages, self._confidence, dimension=dimension, clock=clock)
+
+    def over(self, records: RecordEngine, bounds: Bounds) -> "MemoryStore":
+        """The same store over the records within bounds. It shares the threads; close this one alone."""
+        part = copy(self)
+        part._search = self._search.over(records)
+        part._use(records, bounds)
+        return part
 
     # Reading
 
@@ -180,6 +198,7 @@ class MemoryStore:
             InvalidArgumentError, EmbeddingError: nothing was stored.
             and the errors of RecordEngine.put_document.
         """
+        request = self._owned(request)
         [result] = await self._creation.create([request])
         if isinstance(result, MnemonError):
             raise result
@@ -267,6 +286,12 @@ class MemoryStore:
         await asyncio.to_thread(self._search.close)
         if self._applier:
             await asyncio.to_thread(self._applier.close)
+
+    def _owned(self, request: CreateMemory) -> CreateMemory:
+        """The request with the scope that the memory gets, which the answer shows."""
+        if not self._bounds:
+            return request
+        return replace(request, memory=replace(request.memory, scope=self._bounds.owned(request.memory.scope)))
 
     # From documents to memories
 

@@ -8,6 +8,7 @@ graph is not available, or too few of its proposals pass the filter, all candida
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -111,6 +112,12 @@ class PassageSearch:
         self._settings = settings
         self._fusion_of_own_vectors = replace(settings.fusion, coverage=None)
         self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
+
+    def over(self, records: RecordEngine) -> "PassageSearch":
+        """The same search over a part of the records. It shares the threads, and uses no vector index."""
+        part = copy(self)
+        part._records, part._applier = records, None
+        return part
 
     def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
         """The documents nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""

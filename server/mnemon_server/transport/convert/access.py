@@ -1,22 +1,34 @@
 """Requests to the access service as values, and its answers as messages."""
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from mnemon.v1 import access_pb2 as pb
 
 from mnemon_server.domain.access import OVERLAP_DEFAULT, ApiKey, Principal, Role, key_violations
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.roles import ROLES, ROLES_TO_PB
 from mnemon_server.wire.values import fill_time
 
 
-def read_create(request: pb.CreateKeyRequest) -> tuple[str, Role, timedelta | None]:
-    """Name, role and time of validity of a new key; None for one that does not end by itself."""
+class KeyCreation(NamedTuple):
+    """A key to be made."""
+
+    name: str
+    role: Role
+    ttl: timedelta | None
+    """For how long it is valid; None for one that does not end by itself."""
+    bounds: Bounds
+
+
+def read_create(request: pb.CreateKeyRequest) -> KeyCreation:
+    """The key to be made."""
     reader = Reader()
     role = reader.enum("role", request.role, ROLES)
     ttl = reader.duration("ttl", request, "ttl")
     reader.finish(key_violations(request.name, ttl))
-    return request.name, role, ttl
+    return KeyCreation(request.name, role, ttl, Bounds.of(request.users, request.namespaces))
 
 
 def read_list(request: pb.ListKeysRequest) -> int:
@@ -38,6 +50,8 @@ def read_rotation(request: pb.RotateKeyRequest) -> timedelta:
 def key_to_pb(key: ApiKey) -> pb.ApiKey:
     """The key, without its secret."""
     message = pb.ApiKey(key_id=key.key_id, name=key.name, role=ROLES_TO_PB[key.role])
+    message.users.extend(key.bounds.user_texts)
+    message.namespaces.extend(key.bounds.namespace_texts)
     fill_time(message.create_time, key.created_at)
     if key.expires_at is not None:
         fill_time(message.expire_time, key.expires_at)
@@ -51,6 +65,8 @@ def key_to_pb(key: ApiKey) -> pb.ApiKey:
 def principal_to_pb(principal: Principal) -> pb.WhoAmIResponse:
     """Who the caller is."""
     message = pb.WhoAmIResponse(tenant=principal.tenant, subject=principal.subject, role=ROLES_TO_PB[principal.role])
+    message.users.extend(principal.bounds.user_texts)
+    message.namespaces.extend(principal.bounds.namespace_texts)
     if principal.expires_at is not None:
         fill_time(message.expire_time, principal.expires_at)
     return message

@@ -11,7 +11,7 @@ from mnemon_server.transport.interceptors.base import Answer, Call, Context, Met
 
 
 class Access:
-    """Lets a call pass if its credential is valid and its role suffices; health and reflection are exempt.
+    """Lets a call pass if its credential, role and bounds suffice; health and reflection are exempt.
 
     Without identities, everybody may do everything, and calls do not pass through here. Open streams end soon after
     their credential has ended.
@@ -70,6 +70,8 @@ def _require(principal: Principal, permission: Permission) -> None:
         raise PermissionDeniedError(
             f"this needs the role {permission.role.name.lower()}; your credential has {principal.role.name.lower()}"
         )
+    if permission.whole_tenant and principal.bounds:
+        raise PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")
 
 
 def _certificate(context: Context) -> bytes:

@@ -28,10 +28,10 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         return self._ring
 
     async def CreateKey(self, request: pb.CreateKeyRequest, context: Context) -> pb.CreateKeyResponse:  # noqa: N802
-        name, role, ttl = convert.read_create(request)
-        if role is Role.OPERATOR and current_call.get().principal.role is not Role.OPERATOR:
+        asked = convert.read_create(request)
+        if asked.role is Role.OPERATOR and current_call.get().principal.role is not Role.OPERATOR:
             raise PermissionDeniedError("only operators make keys of operators")
-        made = await self._keys.create(named_tenant(context, request.tenant), name, role, ttl)
+        made = await self._keys.create(named_tenant(context, request.tenant), *asked)
         return pb.CreateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
     async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:  # noqa: N802

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from mnemon_server.domain.access.bounds import ENTRIES_MAX as BOUNDS_MAX
 from mnemon_server.domain.archive import RECORDS_MAX
 from mnemon_server.domain.changes import RECORD_IDS_MAX
 from mnemon_server.domain.episodic import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX, IDS_MAX
@@ -63,6 +64,7 @@ _BY_NAME: Mapping[str, int] = {
 }
 """By the name of a field; 0 for a field that only the server sets, which is not read."""
 _BY_FULL_NAME: Mapping[str, int] = {
+    **dict.fromkeys(("mnemon.v1.CreateKeyRequest.users", "mnemon.v1.CreateKeyRequest.namespaces"), BOUNDS_MAX),
     "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
     "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
 }

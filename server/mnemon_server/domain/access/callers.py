@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 
 DEFAULT_TENANT = "default"
@@ -40,6 +41,8 @@ class Permission:
     """The least role that may."""
     open_to_operators: bool = False
     """Whether operators may, too."""
+    whole_tenant: bool = False
+    """Whether callers with bounds may not, because it concerns the whole tenant."""
 
     def allows(self, role: Role) -> bool:
         """Whether a caller with this role may."""
@@ -58,6 +61,8 @@ class Principal:
     """Who calls, such as "key:1f3a5c7e9b0d2f46"; empty without authentication."""
     role: Role
     expires_at: datetime | None = None
+    bounds: Bounds = UNBOUNDED
+    """Which of the tenant's records exist for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +94,12 @@ class ApiKey:
     """To the minute; None if it was never used."""
     previous_expires_at: datetime | None = None
     """Until when the secret before the last rotation is valid; None if only one is."""
+    bounds: Bounds = UNBOUNDED
 
     @property
     def principal(self) -> Principal:
         """Whoever holds the secret."""
-        return Principal(self.tenant, f"key:{self.key_id}", self.role, self.expires_at)
+        return Principal(self.tenant, f"key:{self.key_id}", self.role, self.expires_at, self.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +133,15 @@ def check_tenant_of_keys(tenant: str) -> None:
         check_tenant(tenant)
 
 
-def check_key(tenant: str, name: str, role: Role, ttl: timedelta | None) -> None:
+def check_key(tenant: str, name: str, role: Role, ttl: timedelta | None, bounds: Bounds) -> None:
     """Raises InvalidArgumentError if the tenant cannot have such a key."""
     violations = list(key_violations(name, ttl))
     if role is Role.OPERATOR and tenant != NO_TENANT:
         violations.append(FieldViolation("tenant", "must be left out for an operator, who belongs to no tenant"))
     if role is not Role.OPERATOR and tenant == NO_TENANT:
         violations.append(FieldViolation("tenant", f"must be the tenant of the {role.name.lower()}"))
+    if role >= Role.ADMIN and bounds:
+        violations.append(FieldViolation("role", "must be reader or writer for a key with users or namespaces"))
     if violations:
         raise InvalidArgumentError(violations)
 

@@ -1,0 +1,148 @@
+"""The bounds of a caller: which records of a tenant exist for the caller."""
+
+import hmac
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mnemon_server.domain.collections import FACTS, Collection
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Operator, RecordFilter
+from mnemon_server.domain.namespaces import Namespace, encode_namespace, starts_with
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.validation import text_violations
+
+ALL = "*"
+"""Stands for all users, or for all namespaces."""
+ENTRIES_MAX = 64
+"""Users, and namespaces, of one caller."""
+USER_BYTES_MAX = 256
+_DIGEST_BYTES = 16
+_NOTHING = AnyOf(())
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The users whose records a caller sees, and the namespaces whose facts. Other records do not exist for the caller.
+
+    A fact belongs to its namespace, every other record to the user in its scope. A record without a user belongs to no
+    one, so only callers without bounds see it.
+    """
+
+    users: tuple[str, ...] | None = None
+    """In order, each once; None means all, and records without a user as well."""
+    namespaces: tuple[Namespace, ...] | None = None
+    """Each with those below it; None means all."""
+
+    @classmethod
+    def of(cls, users: Sequence[str], namespaces: Sequence[str]) -> "Bounds":
+        """Reads them from texts: users, and namespaces such as "users.ada". ALL stands for all of a kind; without any
+        entry of either kind, there are no bounds.
+
+        Raises:
+            InvalidArgumentError: an entry is not valid.
+        """
+        if not users and not namespaces:
+            return UNBOUNDED
+        if violations := [*_user_violations(users), *_namespace_violations(namespaces)]:
+            raise InvalidArgumentError(violations)
+        return cls(
+            None if ALL in users else tuple(sorted(set(users))),
+            None if ALL in namespaces else tuple(Namespace(text.split(".")) for text in sorted(set(namespaces))),
+        )
+
+    def __bool__(self) -> bool:
+        """Whether any record may be outside."""
+        return self.users is not None or self.namespaces is not None
+
+    @property
+    def user_texts(self) -> list[str]:
+        """The users as `of` reads them."""
+        return [] if not self else [ALL] if self.users is None else [*self.users]
+
+    @property
+    def namespace_texts(self) -> list[str]:
+        """The namespaces as `of` reads them."""
+        return [] if not self else [ALL] if self.namespaces is None else [".".join(each) for each in self.namespaces]
+
+    def digest(self, secret: bytes, purpose: bytes) -> bytes:
+        """16 bytes that differ between bounds, and that only the holder of the secret can tell."""
+        text = json.dumps([self.user_texts, self.namespace_texts]).encode()
+        return hmac.digest(secret, purpose + b"\0" + text, "sha256")[:_DIGEST_BYTES]
+
+    # Records
+
+    def admits(self, collection: Collection, document: Document) -> bool:
+        """Whether a record exists for the caller."""
+        if collection == FACTS:
+            text = str(document.fields["namespace"])
+            return self.namespaces is None or any(text.startswith(encode_namespace(each)) for each in self.namespaces)
+        return self.users is None or document.scope.user in self.users
+
+    def restricted(self, collection: Collection, where: RecordFilter) -> RecordFilter:
+        """The filter for the records that match and exist for the caller."""
+        if collection == FACTS:
+            if self.namespaces is None:
+                return where
+            return _with(where, AnyOf(tuple(starts_with(each, "namespace") for each in self.namespaces)))
+        if self.users is None:
+            return where
+        if where.scope.user:
+            return where if where.scope.user in self.users else _with(where, _NOTHING)
+        if len(self.users) == 1:
+            # The index of scopes serves this.
+            return replace(where, scope=replace(where.scope, user=self.users[0]))
+        return _with(where, Condition("user", Operator.IN, self.users) if self.users else _NOTHING)
+
+    def owned(self, scope: Scope) -> Scope:
+        """The scope of a new record: the caller's user, if it names none and the caller has only one.
+
+        Raises:
+            PermissionDeniedError: a record with this scope would not exist for the caller.
+        """
+        if self.users is None or scope.user in self.users:
+            return scope
+        if not scope.user and len(self.users) == 1:
+            return replace(scope, user=self.users[0])
+        raise PermissionDeniedError(f"scope.user must be {_choice(self.users)}: your credential is bound to that")
+
+    def check_namespace(self, text: str) -> None:
+        """Raises PermissionDeniedError if a fact in this encoded namespace would not exist for the caller."""
+        if self.namespaces is not None and not any(text.startswith(encode_namespace(one)) for one in self.namespaces):
+            known = [".".join(each) for each in self.namespaces]
+            raise PermissionDeniedError(f"namespace must be within {_choice(known)}: your credential is bound to that")
+
+
+UNBOUNDED = Bounds()
+
+
+def _with(where: RecordFilter, condition: Expression) -> RecordFilter:
+    return replace(where, expression=AllOf((condition, where.expression)) if where.expression else condition)
+
+
+def _choice(texts: Sequence[str]) -> str:
+    return " or ".join(map(repr, texts)) if texts else "one of a credential that has any"
+
+
+def _user_violations(users: Sequence[str]) -> Iterator[FieldViolation]:
+    if len(users) > ENTRIES_MAX:
+        yield FieldViolation("users", f"must have at most {ENTRIES_MAX} entries")
+    for i, user in enumerate(users):
+        if not user:
+            yield FieldViolation(f"users[{i}]", f'must name a user, or be "{ALL}" for all')
+        yield from text_violations(user, f"users[{i}]", USER_BYTES_MAX)
+
+
+def _namespace_violations(namespaces: Sequence[str]) -> Iterator[FieldViolation]:
+    if len(namespaces) > ENTRIES_MAX:
+        yield FieldViolation("namespaces", f"must have at most {ENTRIES_MAX} entries")
+    for i, text in enumerate(namespaces):
+        if text != ALL:
+            try:
+                Namespace(text.split("."))
+            except InvalidArgumentError as error:
+                reasons = "; ".join(violation.description for violation in error.violations)
+                yield FieldViolation(
+                    f"namespaces[{i}]", f'must be labels joined by dots, or "{ALL}" for all: {reasons}'
+                )

@@ -1,0 +1,399 @@
+"""A collection of which a caller sees only some records."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.collections import FACTS, Collection
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import PermissionDeniedError
+from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import (
+    EXACT_BEST,
+    DocumentChange,
+    DocumentUpdate,
+    DocumentWrite,
+    Excerpt,
+    FieldsOnly,
+    Fits,
+    IndexPosition,
+    KeywordScores,
+    PassageIds,
+    PassageLocation,
+    RecordStats,
+    Scores,
+    Vector,
+    VectorUsage,
+)
+
+_EVERYTHING = RecordFilter()
+_HIDDEN_TOO = RecordFilter(hidden=None)
+_STEP = 256
+
+
+class _Boundary:
+    """The bounds within one collection."""
+
+    def __init__(self, collection: Collection, bounds: Bounds) -> None:
+        self._collection = collection
+        self._bounds = bounds
+
+    def where(self, where: RecordFilter) -> RecordFilter:
+        return self._bounds.restricted(self._collection, where)
+
+    def admits(self, document: Document) -> bool:
+        return self._bounds.admits(self._collection, document)
+
+    def owned(self, document: Document) -> Document:
+        """A document to store, with the scope that it gets."""
+        if self._collection == FACTS:
+            self._bounds.check_namespace(str(document.fields["namespace"]))
+            return document
+        return replace(document, scope=self._bounds.owned(document.scope))
+
+    def put(self, write: DocumentWrite) -> DocumentWrite:
+        return replace(write, document=self.owned(write.document), visible=self.admits)
+
+    def update(self, update: DocumentUpdate) -> DocumentUpdate:
+        return replace(update, update=lambda stored: self.owned(update.update(stored)), visible=self.admits)
+
+
+class BoundRecords:
+    """See RecordEngine. Whatever concerns the whole collection raises PermissionDeniedError.
+
+    Searches compare all of the caller's passages, so no other passage has an influence on what they find.
+    """
+
+    def __init__(self, records: RecordEngine, collection: Collection, bounds: Bounds, owner: str) -> None:
+        """`owner` marks the caller's request ids, see RequestKey."""
+        self._records = records
+        self._boundary = _Boundary(collection, bounds)
+        self._owner = owner
+
+    # Writes
+
+    def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
+        """See RecordEngine."""
+        return self._records.put_document(self._put(write))
+
+    def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
+        """See RecordEngine."""
+        owned: list[DocumentWrite | PermissionDeniedError] = []
+        for write in writes:
+            try:
+                owned.append(self._put(write))
+            except PermissionDeniedError as error:
+                owned.append(error)
+        stored = self._records.put_documents([each for each in owned if isinstance(each, DocumentWrite)])
+        result: Future[list[WriteReceipt | Exception]] = Future()
+
+        def merge(future: "Future[list[WriteReceipt | Exception]]") -> None:
+            if (failure := future.exception()) is not None:
+                result.set_exception(failure)
+                return
+            receipts = iter(future.result())
+            result.set_result([each if isinstance(each, Exception) else next(receipts) for each in owned])
+
+        stored.add_done_callback(merge)
+        return result
+
+    def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
+        """See RecordEngine."""
+        return self._records.update_document(
+            replace(self._boundary.update(update), request=self._request(update.request))
+        )
+
+    def delete_document(
+        self,
+        doc_id: str,
+        *,
+        request: RequestKey | None = None,
+        expected_revision: int | None = None,
+        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
+        visible: Callable[[Document], bool] | None = None,
+    ) -> Future[WriteReceipt]:
+        """See RecordEngine."""
+        return self._records.delete_document(
+            doc_id,
+            request=self._request(request),
+            expected_revision=expected_revision,
+            change=change,
+            visible=_both(self._boundary.admits, visible),
+        )
+
+    def delete_documents(
+        self,
+        where: RecordFilter,
+        *,
+        request: RequestKey | None = None,
+        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
+    ) -> Future[BulkDeleteReceipt]:
+        """See RecordEngine."""
+        return self._records.delete_documents(
+            self._boundary.where(where), request=self._request(request), change=change
+        )
+
+    def _put(self, write: DocumentWrite) -> DocumentWrite:
+        return replace(self._boundary.put(write), request=self._request(write.request))
+
+    def _request(self, request: RequestKey | None) -> RequestKey | None:
+        return replace(request, owner=self._owner) if request else None
+
+    # Reads
+
+    def get_documents(
+        self,
+        doc_ids: Sequence[str],
+        *,
+        vectors: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
+    ) -> list[Document | None]:
+        """See RecordEngine."""
+        # Before `fits` hears of them: what is not read must take no room.
+        named = Condition("id", Operator.IN, tuple(dict.fromkeys(doc_ids)))
+        where = self._boundary.where(replace(_HIDDEN_TOO, expression=named))
+        rows = self._records.list_documents(where, limit=len(doc_ids), fields_only=True) if doc_ids else []
+        seen = [document.doc_id for _, document in rows]
+        found = self._records.get_documents(
+            [doc_id for doc_id in doc_ids if doc_id in set(seen)], vectors=vectors, fields_only=fields_only, fits=fits
+        )
+        by_id = {document.doc_id: document for document in found if document is not None}
+        return [by_id.get(doc_id) for doc_id in doc_ids]
+
+    def get_small_document(
+        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
+    ) -> Document | None:
+        """See RecordEngine."""
+        # `get_documents` tells whether it exists for the caller.
+        return None
+
+    def list_documents(
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        skip: int = 0,
+        vectors: bool = False,
+        descending: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
+    ) -> list[tuple[int, Document]]:
+        """See RecordEngine."""
+        return self._records.list_documents(
+            self._boundary.where(where),
+            after=after,
+            limit=limit,
+            skip=skip,
+            vectors=vectors,
+            descending=descending,
+            fields_only=fields_only,
+            fits=fits,
+        )
+
+    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+        """See RecordEngine."""
+        found: list[str] = []
+        while len(found) < limit and (texts := self._records.distinct_texts(field, after=after, limit=_STEP)):
+            after = texts[-1]
+            found += [text for text in texts if self._has_text(field, text)]
+        return found[:limit]
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """See RecordEngine."""
+        return self._records.count_documents(self._boundary.where(where))
+
+    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
+        """See RecordEngine."""
+        where, after = replace(_HIDDEN_TOO, expression=_exists(METADATA_PREFIX + key)), 0
+        while rows := self.list_documents(where, after=after, limit=_STEP):
+            if like is None or any(value_type(each.metadata[key]) is value_type(like) for _, each in rows):
+                return True
+            after = rows[-1][0]
+        return False
+
+    def match_passages(self, where: RecordFilter) -> PassageIds:
+        """See RecordEngine."""
+        return self._records.match_passages(self._boundary.where(where))
+
+    def match_few_passages(self, where: RecordFilter, *, limit: int) -> PassageIds | None:
+        """See RecordEngine."""
+        return self._records.match_few_passages(self._boundary.where(where), limit=limit)
+
+    def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
+        """See RecordEngine."""
+        return self._records.filter_passages(passage_ids, self._boundary.where(where))
+
+    def scan_vectors(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores:
+        """See RecordEngine."""
+        return self._records.scan_vectors(query, self._own(among), exact=exact)
+
+    def nearest_vectors(self, query: Vector, *, limit: int, exact: bool = True) -> Scores | None:
+        """See RecordEngine."""
+        return None
+
+    def vector_usage(self) -> VectorUsage:
+        """See RecordEngine."""
+        raise refused()
+
+    def search_keywords(self, query: str, among: PassageIds | None = None) -> KeywordScores:
+        """See RecordEngine."""
+        return self._records.search_keywords(query, self._own(among))
+
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
+        """See RecordEngine."""
+        raise refused()
+
+    def save_snapshot(self) -> datetime | None:
+        """See RecordEngine."""
+        raise refused()
+
+    def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
+        """See RecordEngine."""
+        return self._records.locate_passages(self._own(np.array(passage_ids, np.int64)).tolist())
+
+    def read_excerpts(self, passage_ids: Sequence[int], *, metadata_keys: Sequence[str] = ()) -> dict[int, Excerpt]:
+        """See RecordEngine."""
+        own = self._own(np.array(passage_ids, np.int64)).tolist()
+        return self._records.read_excerpts(own, metadata_keys=metadata_keys)
+
+    def stats(self) -> RecordStats:
+        """See RecordEngine. The sequence number is that of the collection."""
+        documents = self.count_documents(_HIDDEN_TOO)
+        return RecordStats(documents, len(self.match_passages(_EVERYTHING)), self._records.stats().sequence)
+
+    def failure(self) -> str | None:
+        """See RecordEngine."""
+        return self._records.failure()
+
+    def _own(self, among: PassageIds | None) -> PassageIds:
+        """Those of the passages that exist for the caller; all that do if none are named."""
+        if among is None:
+            return self.match_passages(_EVERYTHING)
+        return self.filter_passages(among, _EVERYTHING)
+
+    def _has_text(self, field: str, text: str) -> bool:
+        return bool(self.count_documents(RecordFilter(expression=Condition(field, Operator.EQ, (text,)))))
+
+    # What concerns the whole collection
+
+    def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
+        """See RecordEngine."""
+        raise refused()
+
+    def count_changes_after(self, sequence: int) -> int:
+        """See RecordEngine."""
+        raise refused()
+
+    def index_position(self, index: str) -> IndexPosition:
+        """See RecordEngine."""
+        raise refused()
+
+    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
+        """See RecordEngine."""
+        raise refused()
+
+    def index_removals(self, index: str) -> int:
+        """See RecordEngine."""
+        raise refused()
+
+    def removals_pending(self) -> int:
+        """See RecordEngine."""
+        raise refused()
+
+    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
+        """See RecordEngine."""
+        raise refused()
+
+    def recover(self) -> None:
+        """See RecordEngine."""
+        raise refused()
+
+
+class BoundRecordTransaction:
+    """See RecordTransaction."""
+
+    def __init__(self, records: RecordTransaction, collection: Collection, bounds: Bounds) -> None:
+        self._records = records
+        self._boundary = _Boundary(collection, bounds)
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """See RecordTransaction."""
+        found = self._records.get_documents(doc_ids, vectors=vectors)
+        return [document if document and self._boundary.admits(document) else None for document in found]
+
+    def list_documents(
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        vectors: bool = False,
+        descending: bool = False,
+        fields_only: FieldsOnly = False,
+    ) -> list[tuple[int, Document]]:
+        """See RecordTransaction."""
+        return self._records.list_documents(
+            self._boundary.where(where),
+            after=after,
+            limit=limit,
+            vectors=vectors,
+            descending=descending,
+            fields_only=fields_only,
+        )
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """See RecordTransaction."""
+        return self._records.count_documents(self._boundary.where(where))
+
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
+        """See RecordTransaction."""
+        raise refused()
+
+    def put_document(self, write: DocumentWrite) -> WriteReceipt:
+        """See RecordTransaction."""
+        return self._records.put_document(self._boundary.put(write))
+
+    def update_document(self, update: DocumentUpdate) -> WriteReceipt:
+        """See RecordTransaction."""
+        return self._records.update_document(self._boundary.update(update))
+
+    def delete_document(
+        self,
+        doc_id: str,
+        *,
+        change: ChangeType | None,
+        details: str = "",
+        visible: Callable[[Document], bool] | None = None,
+    ) -> WriteReceipt:
+        """See RecordTransaction."""
+        seen = _both(self._boundary.admits, visible)
+        return self._records.delete_document(doc_id, change=change, details=details, visible=seen)
+
+    def delete_documents(
+        self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
+    ) -> BulkDeleteReceipt:
+        """See RecordTransaction."""
+        return self._records.delete_documents(self._boundary.where(where), change=change, details=details)
+
+
+def _exists(field: str) -> Expression:
+    return AllOf((Condition(field, Operator.EXISTS, (True,)),))
+
+
+def _both(one: Callable[[Document], bool], other: Callable[[Document], bool] | None) -> Callable[[Document], bool]:
+    return one if other is None else lambda document: one(document) and other(document)
+
+
+def refused() -> PermissionDeniedError:
+    """The error for what concerns the whole tenant."""
+    return PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")

@@ -1,0 +1,104 @@
+"""A vault of which a caller sees only some records. Whatever reads and writes through it cannot reach the others."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import datetime
+
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
+from mnemon_server.engines.promises.change_log import ChangeLog
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
+
+
+class BoundVault:
+    """See Vault. What concerns all records raises PermissionDeniedError."""
+
+    def __init__(self, vault: Vault, bounds: Bounds) -> None:
+        """The vault belongs to the caller, who closes it."""
+        self._vault = vault
+        self._bounds = bounds
+        self._owner = bounds.digest(vault.changes.epoch, b"requests").hex()
+        self._collections: dict[Collection, BoundRecords] = {}
+
+    @property
+    def changes(self) -> ChangeLog:
+        """See Vault."""
+        raise refused()
+
+    @property
+    def timeline(self) -> Timeline:
+        """See Vault."""
+        raise refused()
+
+    def collection(self, collection: Collection) -> BoundRecords:
+        """See Vault."""
+        if collection not in self._collections:
+            records = self._vault.collection(collection)
+            self._collections[collection] = BoundRecords(records, collection, self._bounds, self._owner)
+        return self._collections[collection]
+
+    def transact(
+        self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
+    ) -> Future[TransactionReceipt]:
+        """See Vault."""
+        owned = replace(request, owner=self._owner) if request else None
+        return self._vault.transact(lambda tx: program(BoundTransaction(tx, self._bounds)), request=owned)
+
+    def is_answered(self, request_id: str) -> bool:
+        """See Vault."""
+        return self._vault.is_answered(RequestKey(request_id, b"", self._owner).stored_id)
+
+    def value(self, key: str) -> str | None:
+        """See Vault."""
+        raise refused()
+
+    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
+        """See Vault."""
+        raise refused()
+
+    def failure(self) -> str | None:
+        """See Vault."""
+        return self._vault.failure()
+
+    def recover(self) -> None:
+        """See Vault."""
+        raise refused()
+
+    def close(self) -> None:
+        """Does nothing: the vault belongs to others."""
+
+
+class BoundTransaction:
+    """See VaultTransaction."""
+
+    def __init__(self, tx: VaultTransaction, bounds: Bounds) -> None:
+        self._tx = tx
+        self._bounds = bounds
+
+    @property
+    def now(self) -> datetime:
+        """See VaultTransaction."""
+        return self._tx.now
+
+    def collection(self, collection: Collection) -> BoundRecordTransaction:
+        """See VaultTransaction."""
+        return BoundRecordTransaction(self._tx.collection(collection), collection, self._bounds)
+
+    def value(self, key: str) -> str | None:
+        """See VaultTransaction."""
+        raise refused()
+
+    def set_value(self, key: str, value: str) -> None:
+        """See VaultTransaction."""
+        raise refused()
+
+    def note_change(
+        self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
+    ) -> None:
+        """See VaultTransaction."""
+        self._tx.note_change(change, record_id, revision=revision, scope=scope, details=details)

@@ -1,0 +1,221 @@
+"""What a caller with bounds is told does not depend on the records outside of them, whatever others do."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.collections import DOCUMENTS, FACTS
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError
+from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.engines.bound import BoundVault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+
+from tests.contract.sqlite_vaults import open_quantized, open_sqlite
+from tests.contract.vault_suite import ManualClock, key, unit_vector, write
+
+ADA, BOB = (Bounds.of([user], [f"users.{user}"]) for user in ("ada", "bob"))
+WORDS = ("window", "train", "seat", "early")
+
+ids = st.sampled_from(["one", "two", "three", "four"])
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
+puts = st.tuples(st.just("put"), ids, texts, st.integers(0, 9))
+others = st.one_of(
+    st.tuples(st.just("put"), ids, texts, st.integers(0, 9)),
+    st.tuples(st.just("update"), ids, texts, st.integers(0, 9)),
+    st.tuples(st.just("delete"), ids, texts, st.integers(0, 9)),
+    st.tuples(st.just("delete all"), ids, texts, st.integers(0, 9)),
+)
+steps = st.lists(st.one_of(puts.map(lambda step: ("ada", *step)), others.map(lambda step: ("bob", *step))), max_size=14)
+
+
+def in_memory(folder: Path, clock: ManualClock) -> Vault:
+    return InMemoryVault(clock=clock)
+
+
+@pytest.mark.parametrize(("open_vault", "examples"), [(in_memory, 150), (open_sqlite, 25), (open_quantized, 25)])
+def test_what_others_write_changes_nothing_that_a_caller_is_told(
+    open_vault: Callable[[Path, ManualClock], Vault], examples: int
+) -> None:
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @given(steps)
+    def check(steps: list[tuple[str, str, str, str, int]]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            clock = ManualClock()
+            alone, shared = open_vault(Path(folder) / "alone", clock), open_vault(Path(folder) / "shared", clock)
+            try:
+                for user, *step in steps:
+                    # Ids of different users must differ, or the first one has them.
+                    if user == "ada":
+                        answers = [run(BoundVault(vault, ADA).collection(DOCUMENTS), step) for vault in (alone, shared)]
+                        assert answers[0] == answers[1]
+                    else:
+                        # He also tries the ids of hers.
+                        for prefix in ("bobs ", ""):
+                            attack(BoundVault(shared, BOB).collection(DOCUMENTS), step, prefix)
+                assert told(alone) == told(shared)
+            finally:
+                alone.close()
+                shared.close()
+
+    check()
+
+
+def run(records: RecordEngine, step: list[Any]) -> Any:
+    _, doc_id, text, seed = step
+    receipt = records.put_document(write(doc_id, text, seed=seed, request=key(f"{doc_id}{seed}{text}"))).result()
+    return receipt.outcome, receipt.revision, receipt.replayed
+
+
+def attack(records: RecordEngine, step: list[Any], prefix: str) -> None:
+    """What another user does: with records of their own, or with ids of hers, which then must not exist for them."""
+    what, doc_id, text, seed = step
+    is_own, doc_id = bool(prefix), prefix + doc_id
+    if what == "put":
+        if is_own:
+            records.put_document(write(doc_id, text, seed=seed, request=key("the same"))).exception()
+    elif what == "update":
+        change = DocumentUpdate(
+            doc_id=doc_id, update=lambda stored: stored, change=None, expected_revision=seed or None
+        )
+        receipt = records.update_document(change)
+        assert is_own or receipt.result().outcome is WriteOutcome.MISSING
+    elif what == "delete":
+        receipt = records.delete_document(doc_id, expected_revision=None if is_own else seed)
+        assert is_own or receipt.result().outcome is WriteOutcome.MISSING
+    else:
+        where = RecordFilter(expression=Condition("id", Operator.NE, ("",)))
+        records.delete_documents(where if not is_own else RecordFilter({"none": 1})).result()
+
+
+def told(vault: Vault) -> list[Any]:
+    """Everything that the engine tells the first user."""
+    records = BoundVault(vault, ADA).collection(DOCUMENTS)
+    where = RecordFilter(expression=Condition("content", Operator.NE, ("",)))
+    listed = [document for _, document in records.list_documents(RecordFilter(), limit=100)]
+    found = [records.search_keywords(word) for word in (*WORDS, " ".join(WORDS))]
+    near = records.scan_vectors(unit_vector(3), exact=100)
+    return [
+        listed,
+        records.get_documents(["one", "two", "bobs one", "missing"]),
+        records.count_documents(RecordFilter(hidden=None)),
+        records.count_documents(where),
+        (records.stats().document_count, records.stats().passage_count),
+        [located(records, scores) for scores in (*found, near)],
+        located(records, records.scan_vectors(unit_vector(5), records.match_passages(RecordFilter()), exact=100)),
+        records.nearest_vectors(unit_vector(3), limit=3),
+        records.has_metadata_key("any"),
+    ]
+
+
+def located(records: RecordEngine, scores: Any) -> dict[str, float]:
+    places = records.locate_passages(scores.passage_ids.tolist())
+    assert len(places) == len(scores.passage_ids)
+    return {place.doc_id: round(float(score), 6) for place, score in zip(places, scores.scores, strict=True)}
+
+
+@pytest.fixture(params=[in_memory, open_sqlite])
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    opened = request.param(tmp_path, ManualClock())
+    yield opened
+    opened.close()
+
+
+def of(vault: Vault, bounds: Bounds) -> RecordEngine:
+    return BoundVault(vault, bounds).collection(DOCUMENTS)
+
+
+def test_a_record_of_another_user_counts_as_missing_inside_the_transaction_too(vault: Vault) -> None:
+    of(vault, ADA).put_document(write("hers", "window")).result()
+
+    def program(tx: VaultTransaction) -> str:
+        records = tx.collection(DOCUMENTS)
+        assert records.get_documents(["hers"]) == [None]
+        assert records.list_documents(RecordFilter(), limit=9) == []
+        assert records.count_documents(RecordFilter()) == 0
+        assert records.delete_document("hers", change=None).outcome is WriteOutcome.MISSING
+        assert records.delete_documents(RecordFilter(), change=None).deleted_count == 0
+        update = DocumentUpdate(doc_id="hers", update=lambda stored: stored, change=None)
+        assert records.update_document(update).outcome is WriteOutcome.MISSING
+        with pytest.raises(IdTakenError):
+            records.put_document(write("hers", "bob was here"))
+        return "done"
+
+    assert BoundVault(vault, BOB).transact(program).result().answer == "done"
+    [kept] = of(vault, ADA).get_documents(["hers"])
+    assert kept is not None
+    assert kept.content == "window"
+
+
+def test_an_id_that_is_taken_tells_no_revision(vault: Vault) -> None:
+    of(vault, ADA).put_document(write("hers", "window")).result()
+    of(vault, ADA).put_document(write("hers", "train")).result()
+    with pytest.raises(IdTakenError):
+        of(vault, BOB).put_document(write("hers", "bob", expected_revision=0)).result()
+    for engine, doc_id in ((of(vault, BOB), "hers"), (of(vault, BOB), "missing")):
+        with pytest.raises(RevisionMismatchError) as caught:
+            engine.put_document(write(doc_id, "bob", expected_revision=2)).result()
+        assert caught.value.actual == 0
+
+
+def test_a_record_cannot_be_moved_out_of_the_bounds(vault: Vault) -> None:
+    records = of(vault, ADA)
+    records.put_document(write("hers", "window")).result()
+    moved = DocumentUpdate(
+        doc_id="hers",
+        update=lambda stored: Document("hers", stored.content, scope=Scope(user="bob")),
+        change=None,
+    )
+    with pytest.raises(PermissionDeniedError):
+        records.update_document(moved).result()
+    assert records.count_documents(RecordFilter()) == 1
+
+
+def test_several_writes_are_refused_one_by_one(vault: Vault) -> None:
+    writes = [write("a", scope=Scope(user="ada")), write("b", scope=Scope(user="bob")), write("c")]
+    first, refused, last = of(vault, ADA).put_documents(writes).result()
+    assert isinstance(refused, PermissionDeniedError)
+    assert [getattr(each, "outcome", None) for each in (first, last)] == [WriteOutcome.CREATED] * 2
+    assert of(vault, ADA).count_documents(RecordFilter()) == 2
+    assert of(vault, BOB).count_documents(RecordFilter()) == 0
+
+
+def test_what_concerns_all_records_is_refused(vault: Vault) -> None:
+    bound = BoundVault(vault, ADA)
+    records = bound.collection(DOCUMENTS)
+    for call in (
+        lambda: bound.changes,
+        lambda: bound.timeline,
+        lambda: bound.value("x"),
+        lambda: bound.subscribe(lambda: None),
+        bound.recover,
+        records.vector_usage,
+        records.save_snapshot,
+        records.removals_pending,
+        records.recover,
+        lambda: records.subscribe(lambda: None),
+        lambda: records.changes_after(0, limit=1),
+        lambda: records.count_changes_after(0),
+        lambda: records.index_removals("x"),
+        lambda: records.index_position("x"),
+        lambda: bound.transact(lambda tx: tx.value("x") or "").result(),
+    ):
+        with pytest.raises(PermissionDeniedError):
+            call()
+    assert bound.failure() is None
+
+
+def test_a_caller_without_namespaces_has_no_facts(vault: Vault) -> None:
+    assert Bounds.of(["ada"], []).restricted(FACTS, RecordFilter()).expression is not None
+    records = BoundVault(vault, Bounds.of(["ada"], [])).collection(FACTS)
+    assert records.list_documents(RecordFilter(), limit=9) == []
+    assert records.distinct_texts("namespace", limit=9) == []
