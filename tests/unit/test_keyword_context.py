@@ -60,6 +60,23 @@ def test_an_answer_is_lifted_by_the_question_before_it(connection: apsw.Connecti
     assert lifted[small_talk] == pytest.approx(alone[small_talk])
 
 
+def test_neighbours_lift_long_passages_less_than_short_ones(connection: apsw.Connection) -> None:
+    short = conversation()
+    fill(
+        connection,
+        [*short, *(f"{text} {' '.join(f'more{i}x{n}' for n in range(250))}" for i, text in enumerate(short))],
+    )
+    lifted = found(connection, QUERY, list(range(1, 301)))
+    long_lifted = found(connection, QUERY, list(range(301, 601)))
+    answer = 12
+    assert long_lifted[answer + 300] < 0.4 * lifted[answer]
+
+
+@pytest.mark.parametrize(("query", "terms"), [("who sang?", 1.0), ("谁唱了国歌", 4.0), ("ใครร้องเพลง", 6.0), ("", 1.0)])
+def test_passages_are_long_by_words_in_every_script(query: str, terms: float) -> None:
+    assert STEMMED_WORDS.query(query).terms_per_word == pytest.approx(terms)
+
+
 def test_a_neighbour_lifts_less_with_distance(connection: apsw.Connection) -> None:
     texts = conversation()
     texts[100:104] = ["anna thing1", "anna thing2", "anna thing3", "anna thing4"]

@@ -54,6 +54,8 @@ class QueryWords:
     """How often the query's own text, if it were stored, would contain each term."""
     groups: Sequence[tuple[str, ...]]
     """For each distinct word, its variants. No term is in two groups."""
+    terms_per_word: float = 1.0
+    """About how many terms a text in the query's scripts has for each word: more if groups of characters are terms."""
 
     @cached_property
     def terms(self) -> Sequence[str]:
@@ -116,7 +118,7 @@ class StemmedWords:
         distinct = dict.fromkeys(words)
         telling = [word for word in distinct if not _is_stop_word(word, latin, len(distinct))] or list(distinct)
         groups = _merged(group for word in telling for group in self._groups(word, latin))
-        return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX])
+        return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX], _terms_per_word(words))
 
     def _prepared(self, word: str, latin: "_Stems") -> str:
         if size := _gram_size(word):
@@ -202,6 +204,15 @@ def _grams(run: str, size: int) -> list[str]:
     """Overlapping groups of characters, or the whole run if it is shorter."""
     characters = _CLUSTER.findall(run)
     return ["".join(characters[i : i + size]) for i in range(len(characters) - size + 1)] or [run]
+
+
+def _terms_per_word(words: Sequence[str]) -> float:
+    """A group of characters is about as long as a word, and each character begins two groups."""
+    if not words:
+        return 1.0
+    sizes = [(len(word), _gram_size(word)) for word in words]
+    terms = sum(2 * length if size else 1 for length, size in sizes)
+    return terms / sum(length / size if size else 1.0 for length, size in sizes)
 
 
 def _is_stop_word(word: str, latin: Sequence[str], word_count: int) -> bool:

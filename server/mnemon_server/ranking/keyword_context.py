@@ -7,7 +7,8 @@ already. Only passages that share a word with the query are raised.
 If neighbouring passages are unrelated, this would only blur the order. So the effect is scaled by evidence: how much
 more often than by chance the query's words occur close together. Evidence is the share of such pairs that chance does
 not explain, where one pair is always attributed to chance. It is near 0 in a store of unrelated passages, and the
-scores then stay unchanged.
+scores then stay unchanged. Long passages have the words of their subject themselves, so the effect falls with their
+length.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ CONTEXT_WEIGHT = 0.75
 REACH = 3
 FULL_EVIDENCE = 0.25
 """The share of unexplained pairs from which neighbours count in full."""
+FULL_LENGTH = 64
+"""The mean length in words up to which they do. Turns of a conversation are shorter, paragraphs longer."""
 
 _DENSE = 16
 """Up to this many positions per occurrence, scores are added up in an array with a cell for every position."""
@@ -49,6 +52,11 @@ class Matches:
     """The weight of each word: rare words have more."""
     passage_count: int
     """Number of searched passages, with or without such words."""
+
+
+def weight_at(mean_length: float, context_weight: float = CONTEXT_WEIGHT) -> float:
+    """The weight of words from neighbours of passages that have this mean length, in words."""
+    return context_weight * min(1.0, FULL_LENGTH / mean_length)
 
 
 class SummedGains:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mnemon_server.ranking.analysis import STEMMED_WORDS
-from mnemon_server.ranking.keyword_context import Matches, SummedGains
+from mnemon_server.ranking.keyword_context import Matches, SummedGains, weight_at
 
 Variants: TypeAlias = tuple[str, ...]
 
@@ -27,7 +27,7 @@ def search(query: str, stored: Mapping[int, Counter[str]], among: Set[int] | Non
         for group in asked.groups
     }
     lengths = [counts.total() for counts in searched.values() for group in asked.groups if _count(counts, group)]
-    mean = sum(lengths) / max(len(lengths), 1)
+    mean = sum(lengths) / max(len(lengths), 1) or 1.0
     own = sum(_gains(asked.own, weights, mean).values())
     gains = [(i, _gains(searched[passage], weights, mean)) for i, passage in enumerate(sorted(searched))]
     if not any(gained for _, gained in gains):
@@ -39,7 +39,7 @@ def search(query: str, stored: Mapping[int, Counter[str]], among: Set[int] | Non
         passage_count=len(searched),
     )
     ids = sorted(searched)
-    found, sums = SummedGains(matches).all()
+    found, sums = SummedGains(matches, weight_at(mean / asked.terms_per_word)).all()
     return {ids[i]: min(1.0, total / own) for i, total in zip(found.tolist(), sums.tolist(), strict=True)}
 
 

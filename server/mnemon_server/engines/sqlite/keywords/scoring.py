@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import KeywordScores, Scores
 from mnemon_server.ranking.analysis import QueryWords
-from mnemon_server.ranking.keyword_context import Matches, SummedGains
+from mnemon_server.ranking.keyword_context import Matches, SummedGains, weight_at
 
 LENGTH_BITS = 8
 COUNT_BITS = 8
@@ -30,8 +30,8 @@ _SATURATION, _LENGTH_WEIGHT = 0.9, 0.4
 conversations.
 """
 
-_LENGTHS_READ = 1 << 16
-"""About as many occurrences tell how long passages are: reading all would take a tenth of the time of scoring them."""
+_LENGTHS_READ = 1 << 13
+"""About so many occurrences tell how long passages are: reading all would take a tenth of the time of scoring them."""
 
 Floats = NDArray[np.float64]
 PassageIds = NDArray[np.int64]
@@ -74,7 +74,7 @@ def score(
         words: the words of the query.
         parts: what each part of the index contains of `words.terms`; no passage is in two of them.
         among: the passages to search.
-        context_weight: the weight of words of adjacent passages.
+        context_weight: the weight of words of adjacent passages, if passages are short.
     """
     of_variants = iter(_joined(each) for each in zip(*(part.occurrences for part in parts), strict=True))
     of_terms = [_united([next(of_variants) for _ in group]) for group in words.groups]
@@ -87,7 +87,8 @@ def score(
         return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
     searched = sum(part.passage_count for part in parts) if among is None else len(among)
     weights = _weights(np.array([len(each) for each in positions]), searched)
-    saturated = _saturated(_mean_length(of_terms))
+    mean_length = _mean_length(of_terms)
+    saturated = _saturated(mean_length)
     gains = [weight * saturated[each & ((1 << ID_SHIFT) - 1)] for weight, each in zip(weights, of_terms, strict=True)]
     code = length_code(words.own.total())
     own_score = sum(
@@ -95,7 +96,8 @@ def score(
         for weight, group in zip(weights, words.groups, strict=True)
     )
     matches = Matches(positions=positions, gains=gains, weights=weights, passage_count=searched)
-    return _ScoredMatches(SummedGains(matches, context_weight), max(own_score, 1e-9), among)
+    weight = weight_at(mean_length / words.terms_per_word, context_weight)
+    return _ScoredMatches(SummedGains(matches, weight), max(own_score, 1e-9), among)
 
 
 class _ScoredMatches:
