@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import grpc
 
@@ -17,6 +18,8 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.vault_folders import remove_vault
+from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
@@ -54,6 +57,9 @@ async def running_server(
         # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.
         async with vaults.use(DEFAULT_TENANT):
             pass
+        if identities and identities.tenants:
+            remove_files = partial(remove_vault, vaults_folder(settings))
+            await stack.enter_async_context(TenantRemover(identities.tenants, vaults, remove_files))
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server

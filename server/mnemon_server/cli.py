@@ -14,6 +14,7 @@ import click
 
 from mnemon_server import __version__
 from mnemon_server.commands.keys import keys
+from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
@@ -71,6 +72,7 @@ def cli() -> None:
 
 
 cli.add_command(keys)
+cli.add_command(tenants)
 cli.add_command(timeline)
 cli.add_command(verify)
 

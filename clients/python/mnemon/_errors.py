@@ -12,12 +12,14 @@ MnemonError                             code, reason, request_id
 │   ├── KeyNotFoundError                of an API key
 │   ├── MemoryNotFoundError
 │   ├── RuleNotFoundError
+│   ├── TenantNotFoundError
 │   └── ToolNotFoundError
 ├── AlreadyExistsError
 │   ├── FactExistsError
 │   ├── MemoryExistsError
 │   ├── RequestIdReusedError            the same request_id, another request
-│   └── RuleExistsError
+│   ├── RuleExistsError
+│   └── TenantExistsError               or its files are still being removed
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
 │   ├── CircularInheritanceError        merge rules that would inherit from each other
 │   ├── ConfigurationError              such as an unfilled namespace, or a vault that cannot be opened
@@ -48,6 +50,7 @@ MnemonError                             code, reason, request_id
 ├── CallCancelledError
 ├── UnauthenticatedError
 ├── PermissionDeniedError
+│   └── TenantSuspendedError            an operator suspended the caller's tenant, or deletes it
 ├── UnimplementedError                  the server has no such method
 └── InternalError                       the server's fault; `incident_id` leads to its log
 """
@@ -100,6 +103,9 @@ __all__ = [
     "RuleNotFoundError",
     "ServerUnreachableError",
     "StorageFullError",
+    "TenantExistsError",
+    "TenantNotFoundError",
+    "TenantSuspendedError",
     "ThrottledError",
     "TooManyVaultsError",
     "ToolFailedError",
@@ -201,6 +207,10 @@ class MemoryNotFoundError(NotFoundError):
     """No memory has this id, or it was deleted."""
 
 
+class TenantNotFoundError(NotFoundError):
+    """No tenant has this id."""
+
+
 class KeyNotFoundError(NotFoundError):
     """The tenant has no API key with this id."""
 
@@ -237,6 +247,10 @@ class RuleExistsError(AlreadyExistsError):
 
 class MemoryExistsError(AlreadyExistsError):
     """A memory has this id already; it may be deleted and not purged."""
+
+
+class TenantExistsError(AlreadyExistsError):
+    """A tenant has this id already, or its files are still being removed."""
 
 
 class FactExistsError(AlreadyExistsError):
@@ -381,6 +395,10 @@ class PermissionDeniedError(MnemonError):
     """The caller may not do this."""
 
     code = "PERMISSION_DENIED"
+
+
+class TenantSuspendedError(PermissionDeniedError):
+    """An operator has suspended the caller's tenant, or deletes it; the message gives the reason."""
 
 
 class UnimplementedError(MnemonError):

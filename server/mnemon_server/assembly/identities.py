@@ -10,17 +10,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mnemon_server.assembly.records import stored_tenants
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.client import EndpointSettings
-from mnemon_server.engines.key_file import FILE_NAME as KEY_FILE_NAME
+from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
 from mnemon_server.engines.key_file import KeyFile
+from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.certificates import Certificates
 from mnemon_server.services.access.identities import Identities, IdentitySource, SocketOwner
 from mnemon_server.services.access.identity_file import read_identity_file
 from mnemon_server.services.access.issuers import KeySource
 from mnemon_server.services.access.key_sets import FETCH_S, FILE_S, SET_BYTES_MAX, KeySet, fetch, read_file
 from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.tokens import Tokens, TrustedIssuer
 from mnemon_server.services.shared.periodic import Periodic
 
@@ -55,7 +58,9 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
             "unix": SocketOwner(os.getuid()),
         }
         chosen = [source for kind, source in sources.items() if kind in kinds]
-        yield await stack.enter_async_context(Identities(chosen, keys=keys, certificates="mtls" in kinds))
+        tenants = await _open_tenants(settings, stack)
+        identities = Identities(chosen, keys=keys, tenants=tenants, certificates="mtls" in kinds)
+        yield await stack.enter_async_context(identities)
 
 
 async def _open_keys(settings: Settings, stack: AsyncExitStack) -> KeyRing:
@@ -67,11 +72,22 @@ async def _open_keys(settings: Settings, stack: AsyncExitStack) -> KeyRing:
     return keys
 
 
+async def _open_tenants(settings: Settings, stack: AsyncExitStack) -> Tenants | None:
+    """Which tenants exist; None for a server without API keys, which has no operators."""
+    if "api_key" not in settings.authentication and not (settings.data_dir / ACCESS_FILE_NAME).exists():
+        return None
+    store = await asyncio.to_thread(TenantFile, settings.data_dir)
+    stack.callback(store.close)
+    tenants = Tenants(store)
+    await tenants.adopt(stored_tenants(settings))
+    return await stack.enter_async_context(tenants)
+
+
 def _require_no_keys(data_dir: Path) -> None:
-    if (data_dir / KEY_FILE_NAME).exists():
+    if (data_dir / ACCESS_FILE_NAME).exists():
         raise ConfigurationError(
             f"the data folder {str(data_dir)!r} has API keys, but authentication is off, so everybody could "
-            f"call: set --authentication api_key, or remove {KEY_FILE_NAME} from the folder"
+            f"call: set --authentication api_key, or remove {ACCESS_FILE_NAME} from the folder"
         )
 
 

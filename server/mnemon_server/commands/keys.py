@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ROLES = [role.name.lower() for role in Role]
-_data_dir = click.option(
+data_dir_option = click.option(
     "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
 )
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose keys.")
@@ -57,7 +57,7 @@ def keys() -> None:
     help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
 )
 @click.option("--tenant", help=f"Whose key; by default, that of {DEFAULT_TENANT}. Operators belong to no tenant.")
-@_data_dir
+@data_dir_option
 def create(
     name: str,
     role: str,
@@ -86,7 +86,7 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_tenant
 @_operators
-@_data_dir
+@data_dir_option
 def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
     """Print the keys of a tenant, or of operators, without their secrets."""
 
@@ -116,7 +116,7 @@ def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
 )
 @_tenant
 @_operators
-@_data_dir
+@data_dir_option
 def rotate(key_id: str, overlap_hours: float, tenant: str, data_dir: Path | None) -> None:
     """Give a key a new secret, and print it."""
     overlap = timedelta(hours=overlap_hours)
@@ -127,7 +127,7 @@ def rotate(key_id: str, overlap_hours: float, tenant: str, data_dir: Path | None
 @click.argument("key_id")
 @_tenant
 @_operators
-@_data_dir
+@data_dir_option
 def revoke(key_id: str, tenant: str, data_dir: Path | None) -> None:
     """End a key for good."""
     _run(data_dir, tenant, lambda ring: ring.revoke(tenant, key_id))
@@ -145,7 +145,7 @@ def _run(data_dir: Path | None, tenant: str, action: "Callable[[KeyRing], Corout
         async with KeyRing(store) as ring:
             return await action(ring)
 
-    with _explained():
+    with explained():
         check_tenant_of_keys(tenant)
         store = KeyFile(data_dir or load_settings(environ=os.environ).settings.data_dir)
         try:
@@ -155,7 +155,8 @@ def _run(data_dir: Path | None, tenant: str, action: "Callable[[KeyRing], Corout
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
+    """Prints an error of ours as a message, and ends the command with 1."""
     try:
         yield
     except MnemonError as error:
@@ -175,14 +176,15 @@ def _row(key: ApiKey) -> dict[str, Any]:
         "key_id": key.key_id,
         "name": key.name,
         "role": key.role.name.lower(),
-        "create_time": _text(key.created_at),
-        "expire_time": _text(key.expires_at),
-        "last_use_time": _text(key.last_used_at),
-        "previous_expire_time": _text(key.previous_expires_at),
+        "create_time": text_of_time(key.created_at),
+        "expire_time": text_of_time(key.expires_at),
+        "last_use_time": text_of_time(key.last_used_at),
+        "previous_expire_time": text_of_time(key.previous_expires_at),
         "users": key.bounds.user_texts,
         "namespaces": key.bounds.namespace_texts,
     }
 
 
-def _text(time: datetime | None) -> str | None:
+def text_of_time(time: datetime | None) -> str | None:
+    """A time in RFC 3339; None if it is unset."""
     return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")

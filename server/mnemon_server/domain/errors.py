@@ -12,10 +12,13 @@ MnemonError
 │   ├── EventNotFoundError
 │   ├── FactNotFoundError
 │   ├── ToolNotFoundError
-│   └── KeyNotFoundError
+│   ├── KeyNotFoundError               (in access/errors.py, like those about tenants)
+│   └── TenantNotFoundError
 ├── UnauthenticatedError               the caller has no valid credential
 ├── PermissionDeniedError              the caller's role does not allow it
+│   └── TenantSuspendedError           the caller's tenant is not served for now
 ├── FactExistsError
+├── TenantExistsError
 ├── MemoryExistsError
 ├── ToolUnreachableError               an operator's endpoint does not answer
 ├── ToolFailedError                    an operator's endpoint answers with an error
@@ -106,6 +109,9 @@ class ErrorReason(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
     PERMISSION_DENIED = "PERMISSION_DENIED"
     KEY_NOT_FOUND = "KEY_NOT_FOUND"
+    TENANT_NOT_FOUND = "TENANT_NOT_FOUND"
+    TENANT_EXISTS = "TENANT_EXISTS"
+    TENANT_SUSPENDED = "TENANT_SUSPENDED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +178,6 @@ class MemoryNotFoundError(NotFoundError):
     def __init__(self, *memory_ids: str) -> None:
         self.memory_id, self.memory_ids = memory_ids[0], memory_ids
         super().__init__(_not_found_message("memory", memory_ids))
-
-
-class KeyNotFoundError(NotFoundError):
-    """The tenant has no API key with this id."""
-
-    reason = ErrorReason.KEY_NOT_FOUND
-
-    def __init__(self, key_id: str) -> None:
-        self.key_id = key_id
-        super().__init__(f"no API key has the id {key_id!r}")
 
 
 class UnauthenticatedError(MnemonError):

@@ -9,6 +9,7 @@ from typing import Self
 
 from mnemon_server.domain.access import check_tenant
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
+from mnemon_server.domain.access.errors import TenantSuspendedError
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
@@ -25,6 +26,7 @@ from mnemon_server.services.timeline.store import EpisodicStore
 from mnemon_server.services.tools.service import ToolRunner
 
 RETRY_AFTER_S = 1.0
+RETIRED_POLL_S = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,7 @@ class VaultPool:
         self._open_max = open_max
         self._idle_s = idle_s
         self._entries: dict[str, _Entry] = {}
+        self._retired: set[str] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -111,11 +114,30 @@ class VaultPool:
 
         Entering the block raises
             InvalidArgumentError: the tenant id is malformed;
+            TenantSuspendedError: the tenant is retired;
             TooManyVaultsError: all vaults that may be open are in use;
             NotServingError: the pool is closed;
             ConfigurationError, StorageFailedError: the vault cannot be opened.
         """
         return VaultLease(self, tenant, bounds)
+
+    @property
+    def retired(self) -> frozenset[str]:
+        """The tenants whose vaults are not opened."""
+        return frozenset(self._retired)
+
+    async def retire(self, tenant: str) -> None:
+        """Closes the tenant's vault once its last user is gone, and opens it no more until `readmit`."""
+        self._retired.add(tenant)
+        while (entry := self._entries.get(tenant)) is not None:
+            if entry.users:
+                await asyncio.sleep(RETIRED_POLL_S)
+            else:
+                await asyncio.shield(self._begin_closing(tenant, entry))
+
+    def readmit(self, tenant: str) -> None:
+        """Lets a retired tenant's vault be opened again."""
+        self._retired.discard(tenant)
 
     async def is_ready(self) -> bool:
         """Whether every open vault accepts writes."""
@@ -146,6 +168,8 @@ class VaultPool:
         while True:
             if self._closed:
                 raise NotServingError("the server is shutting down")
+            if tenant in self._retired:
+                raise TenantSuspendedError(f"the tenant {tenant!r} was deleted")
             entry = self._entries.get(tenant)
             if entry is None:
                 entry = await self._begin_opening(tenant)

@@ -12,6 +12,12 @@ from google.rpc import error_details_pb2, status_pb2
 from mnemon.v1 import common_pb2, errors_pb2
 
 from mnemon_server.domain import errors
+from mnemon_server.domain.access.errors import (
+    KeyNotFoundError,
+    TenantExistsError,
+    TenantNotFoundError,
+    TenantSuspendedError,
+)
 from mnemon_server.transport import errors as transport_errors
 
 ERROR_DOMAIN = "mnemon"
@@ -35,10 +41,13 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.EventNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.FactNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ToolNotFoundError: grpc.StatusCode.NOT_FOUND,
-    errors.KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
+    KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.IdTakenError: grpc.StatusCode.PERMISSION_DENIED,
+    TenantSuspendedError: grpc.StatusCode.PERMISSION_DENIED,
+    TenantNotFoundError: grpc.StatusCode.NOT_FOUND,
+    TenantExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,
@@ -188,8 +197,10 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
             return "Fact", error.key
         case errors.ToolNotFoundError():
             return "Tool", error.name
-        case errors.KeyNotFoundError():
+        case KeyNotFoundError():
             return "ApiKey", error.key_id
+        case TenantNotFoundError() | TenantExistsError():
+            return "Tenant", error.tenant
     return None
 
 

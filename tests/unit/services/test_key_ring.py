@@ -6,13 +6,13 @@ from pathlib import Path
 import apsw
 import pytest
 from mnemon_server.domain.access import Principal, Role
+from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.errors import (
     ConfigurationError,
     InvalidOperationError,
-    KeyNotFoundError,
     UnauthenticatedError,
 )
-from mnemon_server.engines import key_file
+from mnemon_server.engines import access_file
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access import keys
 from mnemon_server.services.access.keys import KeyRing
@@ -35,7 +35,7 @@ CREATE TABLE api_key (
 CREATE INDEX api_key_tenant ON api_key (tenant);
 CREATE TABLE change_count (version INTEGER NOT NULL) STRICT;
 INSERT INTO change_count VALUES (0);
-PRAGMA application_id = {key_file.APPLICATION_ID};
+PRAGMA application_id = {access_file.APPLICATION_ID};
 PRAGMA user_version = 1;
 """
 
@@ -103,7 +103,7 @@ async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_se
 def check_file(folder: Path, secret: str) -> None:
     """The folder has one file, which only its owner reads, and from which the secret cannot be learned."""
     [file] = folder.iterdir()
-    assert file.name == key_file.FILE_NAME
+    assert file.name == access_file.FILE_NAME
     assert secret.rpartition("_")[2].encode() not in file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
 
@@ -143,7 +143,7 @@ async def test_only_its_own_tenant_can_revoke_a_key(tmp_path: Path) -> None:
 
 async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None:
     secret = new_secret(new_key_id())
-    file = apsw.Connection(str(tmp_path / key_file.FILE_NAME))
+    file = apsw.Connection(str(tmp_path / access_file.FILE_NAME))
     file.execute(FIRST_FORMAT)
     file.execute(
         "INSERT INTO api_key (key_id, tenant, name, role, create_time, digest) VALUES (?, 'ada', 'a robot', 2, 1, ?)",
@@ -160,7 +160,7 @@ async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("content", [b"not a database at all", b"SQLite format 3\0" + bytes(100)])
 def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / key_file.FILE_NAME
+    path = tmp_path / access_file.FILE_NAME
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         KeyFile(tmp_path)

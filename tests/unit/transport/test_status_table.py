@@ -9,6 +9,12 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from mnemon.v1 import errors_pb2
 from mnemon_server.domain import errors
+from mnemon_server.domain.access.errors import (
+    KeyNotFoundError,
+    TenantExistsError,
+    TenantNotFoundError,
+    TenantSuspendedError,
+)
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.transport import errors as transport_errors
 from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Failure
@@ -32,9 +38,13 @@ SAMPLES = [
     errors.EventNotFoundError("lunch-1"),
     errors.FactNotFoundError("seat"),
     errors.ToolNotFoundError("weather", ["manage_memory"]),
-    errors.KeyNotFoundError("1f3a5c7e9b0d2f46"),
+    KeyNotFoundError("1f3a5c7e9b0d2f46"),
     errors.UnauthenticatedError("send a key"),
     errors.PermissionDeniedError("not with this role"),
+    errors.IdTakenError("m-1"),
+    TenantSuspendedError("unpaid"),
+    TenantNotFoundError("acme"),
+    TenantExistsError("acme"),
     errors.FactExistsError("seat"),
     errors.MemoryExistsError("m-1"),
     errors.ToolUnreachableError("it does not answer"),

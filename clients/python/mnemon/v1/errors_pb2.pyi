@@ -133,6 +133,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     whose and which one, google.rpc.RetryInfo gives the delay; without it, waiting does not help. The details contain
     `quota`, `limit` and `used`.
     """
+    ERROR_REASON_TENANT_NOT_FOUND: _ErrorReason.ValueType  # 48
+    """NOT_FOUND. No tenant has this id."""
+    ERROR_REASON_TENANT_EXISTS: _ErrorReason.ValueType  # 49
+    """ALREADY_EXISTS. A tenant with this id exists, or its files are still being removed."""
+    ERROR_REASON_TENANT_SUSPENDED: _ErrorReason.ValueType  # 50
+    """PERMISSION_DENIED. The caller's tenant is suspended, or is being deleted; the message gives the reason."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -253,4 +259,10 @@ ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 47
 whose and which one, google.rpc.RetryInfo gives the delay; without it, waiting does not help. The details contain
 `quota`, `limit` and `used`.
 """
+ERROR_REASON_TENANT_NOT_FOUND: ErrorReason.ValueType  # 48
+"""NOT_FOUND. No tenant has this id."""
+ERROR_REASON_TENANT_EXISTS: ErrorReason.ValueType  # 49
+"""ALREADY_EXISTS. A tenant with this id exists, or its files are still being removed."""
+ERROR_REASON_TENANT_SUSPENDED: ErrorReason.ValueType  # 50
+"""PERMISSION_DENIED. The caller's tenant is suspended, or is being deleted; the message gives the reason."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

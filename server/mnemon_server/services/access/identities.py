@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
-from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
+from mnemon_server.domain.access.errors import TenantSuspendedError
+from mnemon_server.domain.errors import MnemonError, PermissionDeniedError, UnauthenticatedError
 from mnemon_server.services.access.key_sets import UnknownKeyError
 from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.shared.periodic import Periodic
 
 CHECK_S = 1.0
@@ -51,6 +53,7 @@ class Identities(Periodic):
         sources: Sequence[IdentitySource],
         *,
         keys: KeyRing | None = None,
+        tenants: Tenants | None = None,
         certificates: bool = False,
         check_s: float = CHECK_S,
     ) -> None:
@@ -59,12 +62,14 @@ class Identities(Periodic):
         Args:
             sources: the kinds of credentials; the first one that knows what a caller shows decides.
             keys: the API keys among them, which admins change.
+            tenants: which tenants are served; None: all.
             certificates: whether the certificate of a connection is one.
             check_s: seconds between two calls of the listeners.
         """
         super().__init__("open streams could not be checked", interval_s=check_s)
         self._sources = sources
         self.keys = keys
+        self.tenants = tenants
         self.certificates = certificates
         self.listeners: list[Callable[[], None]] = []
         """Called once a second, so that they notice credentials that are no longer valid."""
@@ -75,7 +80,7 @@ class Identities(Periodic):
 
         Raises:
             UnauthenticatedError: what the caller shows is not valid, or no longer.
-            PermissionDeniedError: it is valid, but gives no role here.
+            PermissionDeniedError: it is valid, but gives no role here, or its tenant is suspended.
         """
         try:
             return self._identify(shown)
@@ -86,16 +91,22 @@ class Identities(Periodic):
         except UnknownKeyError as unknown:
             raise UnauthenticatedError(str(unknown)) from None
 
-    def is_valid(self, principal: Principal, shown: Credentials) -> bool:
-        """Whether a caller who was authenticated before would be again, as the same principal."""
+    def refusal(self, principal: Principal, shown: Credentials) -> MnemonError | None:
+        """Why a caller who was authenticated before would not be again, as the same principal; None if it would."""
         try:
-            return self._identify(shown) == principal
+            if self._identify(shown) == principal:
+                return None
+        except TenantSuspendedError as error:
+            return error
         except (UnauthenticatedError, PermissionDeniedError, UnknownKeyError):
-            return False
+            pass
+        return UnauthenticatedError("the credential of this stream has expired or was revoked")
 
     def _identify(self, shown: Credentials) -> Principal:
         for source in self._sources:
             if (principal := source.identify(shown)) is not None:
+                if self.tenants is not None:
+                    self.tenants.require_served(principal.tenant)
                 return principal
         raise UnauthenticatedError(f"who calls is not known: {self._wanted}")
 

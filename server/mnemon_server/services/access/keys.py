@@ -21,8 +21,9 @@ from mnemon_server.domain.access import (
     check_overlap,
 )
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
+from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.clock import Clock, system_clock
-from mnemon_server.domain.errors import InvalidOperationError, KeyNotFoundError, UnauthenticatedError
+from mnemon_server.domain.errors import InvalidOperationError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 from mnemon_server.services.access.secrets import PREFIX, digest_of, is_secret_of, key_id_of, new_key_id, new_secret
 from mnemon_server.services.shared.periodic import Periodic

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mnemon_server.domain.access import Credentials, Permission, Principal, Role
-from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
+from mnemon_server.domain.errors import MnemonError, PermissionDeniedError
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.transport.interceptors.base import Answer, Call, Context, Method, current_call
 
@@ -21,8 +21,14 @@ class Access:
         self._identities = identities
         self._permissions = permissions
         self._streams: dict[asyncio.Task[Any], Call] = {}
+        self._refusals: dict[asyncio.Task[Any], MnemonError] = {}
+        """Why streams end that are being ended here."""
         if identities is not None:
             identities.listeners.append(self._end_invalid)
+
+    def open_streams(self, tenant: str) -> int:
+        """Open streams of a tenant."""
+        return sum(record.principal.tenant == tenant for record in self._streams.values())
 
     def checked(self, method: Method, inner: Answer) -> Answer:
         """Checks the caller first."""
@@ -49,19 +55,22 @@ class Access:
         try:
             return await inner(request, context)
         except asyncio.CancelledError:
-            # Still here: the client or the server ended it, not `_end_invalid`.
-            if task in self._streams or context.cancelled():
+            # Without a refusal, the client or the server ended it.
+            refusal = self._refusals.get(task)
+            if refusal is None or context.cancelled():
                 raise
             task.uncancel()
         finally:
             self._streams.pop(task, None)
-        raise UnauthenticatedError("the credential of this stream has expired or was revoked")
+            self._refusals.pop(task, None)
+        raise refusal
 
     def _end_invalid(self) -> None:
         assert self._identities is not None  # noqa: S101 - it listens to them
         for task, record in list(self._streams.items()):
-            if not self._identities.is_valid(record.principal, record.credentials):
+            if refusal := self._identities.refusal(record.principal, record.credentials):
                 del self._streams[task]
+                self._refusals[task] = refusal
                 task.cancel()
 
 

@@ -1,0 +1,174 @@
+"""The commands `mnemon-server tenants`, which manage tenants in a data folder, also while a server uses it."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mnemon_server.commands.keys import data_dir_option, explained, text_of_time
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.access.tenants import Tenant, TenantChange
+
+if TYPE_CHECKING:
+    from mnemon_server.services.access.tenants import Tenants
+
+T = TypeVar("T")
+GONE_S, GONE_POLL_S = 30.0, 0.2
+"""How long `delete` waits for the server to remove the files."""
+_PAGE = 1_000
+
+
+@click.group()
+def tenants() -> None:
+    """Manage the tenants in a data folder. A server may be running; it notices a change within five seconds."""
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--display-name", default="", help="What people call it.")
+@data_dir_option
+def create(tenant: str, display_name: str, data_dir: Path | None) -> None:
+    """Make a tenant. `mnemon-server keys create` then makes its first key."""
+    _show(_run(data_dir, lambda found: found.create(tenant, display_name)))
+
+
+@tenants.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@data_dir_option
+def list_tenants(*, as_json: bool, data_dir: Path | None) -> None:
+    """Print all tenants."""
+
+    async def read(found: "Tenants") -> list[Tenant]:
+        everyone: list[Tenant] = []
+        position: int | None = 0
+        while position is not None:
+            page = await found.list(after=position, limit=_PAGE)
+            everyone += page.tenants
+            position = page.next_position
+        return everyone
+
+    rows = _run(data_dir, read)
+    if as_json:
+        click.echo(json.dumps([_row(tenant) for tenant in rows], indent=2, ensure_ascii=False))
+        return
+    for tenant in rows:
+        _show(tenant)
+
+
+@tenants.command()
+@click.argument("tenant")
+@data_dir_option
+def show(tenant: str, data_dir: Path | None) -> None:
+    """Print a tenant, and the size of its files."""
+    from mnemon_server.engines.vault_folders import size_of
+
+    found = _run(data_dir, lambda found: found.get(tenant))
+    size = size_of(_vaults_folder(data_dir) / tenant)
+    click.echo(json.dumps({**_row(found), "disk_bytes": size}, indent=2, ensure_ascii=False))
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--display-name", required=True, help="What people call it.")
+@data_dir_option
+def update(tenant: str, display_name: str, data_dir: Path | None) -> None:
+    """Change what a tenant is called."""
+    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(display_name=display_name))))
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--reason", required=True, help="What its callers are told.")
+@data_dir_option
+def suspend(tenant: str, reason: str, data_dir: Path | None) -> None:
+    """Refuse all calls of a tenant, and end its streams. Its data stays."""
+    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(is_suspended=True, reason=reason))))
+
+
+@tenants.command()
+@click.argument("tenant")
+@data_dir_option
+def resume(tenant: str, data_dir: Path | None) -> None:
+    """Serve a suspended tenant again."""
+    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(is_suspended=False))))
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@data_dir_option
+def delete(tenant: str, *, yes: bool, data_dir: Path | None) -> None:
+    """Remove a suspended tenant, its keys and all of its data for good."""
+    if not yes and click.prompt(f"All data of {tenant} will be gone. Type its id to confirm") != tenant:
+        raise click.ClickException("that is another id; nothing was changed")
+    _run(data_dir, lambda found: _delete(found, tenant, _vaults_folder(data_dir)))
+    click.echo(f"the tenant {tenant} is deleted")
+
+
+async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:
+    from mnemon_server.engines.folder import FolderInUseError, FolderLock
+    from mnemon_server.engines.vault_folders import remove_vault
+
+    await found.delete(tenant)
+    try:
+        with FolderLock(vaults):
+            remove_vault(vaults, tenant)
+            await found.forget(tenant)
+            return
+    except FolderInUseError:
+        until = time.monotonic() + GONE_S
+    while await found.exists(tenant):
+        if time.monotonic() > until:
+            raise click.ClickException("its keys are gone; the running server still removes its files")
+        await asyncio.sleep(GONE_POLL_S)
+
+
+def _run(data_dir: Path | None, action: "Callable[[Tenants], Coroutine[Any, Any, T]]") -> T:
+    """What an action on the tenants of the folder returns."""
+    from mnemon_server.engines.tenant_file import TenantFile
+    from mnemon_server.services.access.tenants import Tenants
+
+    async def work(store: TenantFile) -> T:
+        async with Tenants(store) as found:
+            return await action(found)
+
+    with explained():
+        store = TenantFile(_folder(data_dir))
+        try:
+            return asyncio.run(work(store))
+        finally:
+            store.close()
+
+
+def _folder(data_dir: Path | None) -> Path:
+    return data_dir or load_settings(environ=os.environ).settings.data_dir
+
+
+def _vaults_folder(data_dir: Path | None) -> Path:
+    return _folder(data_dir) / "tenants"
+
+
+def _show(tenant: Tenant) -> None:
+    state = "deleted, its files are being removed" if tenant.deleted_at else "served"
+    if tenant.suspension and not tenant.deleted_at:
+        state = f"suspended since {text_of_time(tenant.suspension.since)}: {tenant.suspension.reason}"
+    name = f"  {tenant.display_name}" if tenant.display_name else ""
+    click.echo(f"{tenant.tenant}{name}  (created {text_of_time(tenant.created_at)}; {state})")
+
+
+def _row(tenant: Tenant) -> dict[str, str | None]:
+    suspension = tenant.suspension
+    return {
+        "tenant": tenant.tenant,
+        "display_name": tenant.display_name,
+        "create_time": text_of_time(tenant.created_at),
+        "update_time": text_of_time(tenant.updated_at),
+        "suspend_time": text_of_time(suspension.since) if suspension else None,
+        "suspend_reason": suspension.reason if suspension else None,
+        "delete_time": text_of_time(tenant.deleted_at),
+    }

@@ -1,0 +1,39 @@
+"""Errors about keys and tenants."""
+
+from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, PermissionDeniedError
+
+
+class KeyNotFoundError(NotFoundError):
+    """The tenant has no API key with this id."""
+
+    reason = ErrorReason.KEY_NOT_FOUND
+
+    def __init__(self, key_id: str) -> None:
+        self.key_id = key_id
+        super().__init__(f"no API key has the id {key_id!r}")
+
+
+class TenantNotFoundError(NotFoundError):
+    """No tenant has this id."""
+
+    reason = ErrorReason.TENANT_NOT_FOUND
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        super().__init__(f"no tenant has the id {tenant!r}")
+
+
+class TenantExistsError(MnemonError):
+    """A tenant with this id exists, or its files are still being removed."""
+
+    reason = ErrorReason.TENANT_EXISTS
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        super().__init__(f"the tenant {tenant!r} exists already, or its files are still being removed")
+
+
+class TenantSuspendedError(PermissionDeniedError):
+    """The caller's tenant is suspended, or is being deleted."""
+
+    reason = ErrorReason.TENANT_SUSPENDED

@@ -1,0 +1,88 @@
+"""Tenants: whom a server serves, each with a vault of its own."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemon_server.domain.access import TENANT_ID
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.kinds import RecordKind
+
+DISPLAY_NAME_BYTES_MAX = 256
+REASON_BYTES_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Why a tenant is not served for now."""
+
+    reason: str
+    """What its callers are told."""
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant, as operators see it."""
+
+    tenant: str
+    """Its id, which its credentials and its folder have."""
+    display_name: str
+    """What people call it; may be empty."""
+    created_at: datetime
+    updated_at: datetime
+    suspension: Suspension | None = None
+    """None while it is served."""
+    deleted_at: datetime | None = None
+    """When it was deleted; its last files are being removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantChange:
+    """What is to change of a tenant; None leaves a part as it is."""
+
+    display_name: str | None = None
+    is_suspended: bool | None = None
+    reason: str = ""
+    """Why it is suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPage:
+    """Some tenants, in the order of their creation."""
+
+    tenants: tuple[Tenant, ...]
+    next_position: int | None
+    """Where to continue; None after the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUsage:
+    """What a tenant takes of a server."""
+
+    records: Mapping[RecordKind, int]
+    """How many records it has of each kind, hidden ones included."""
+    disk_bytes: int
+    """The size of its files."""
+    open_streams: int
+
+
+def tenant_violations(tenant: str, display_name: str) -> Iterator[FieldViolation]:
+    """What is wrong with a tenant that is to be created."""
+    if not TENANT_ID.fullmatch(tenant):
+        yield FieldViolation(
+            "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
+        )
+    yield from change_violations(TenantChange(display_name=display_name))
+
+
+def change_violations(change: TenantChange) -> Iterator[FieldViolation]:
+    """What is wrong with a change of a tenant."""
+    if change.display_name is not None and _size(change.display_name) > DISPLAY_NAME_BYTES_MAX:
+        yield FieldViolation("display_name", f"must be at most {DISPLAY_NAME_BYTES_MAX} bytes")
+    if change.is_suspended and (not change.reason.strip() or _size(change.reason) > REASON_BYTES_MAX):
+        yield FieldViolation("reason", f"must tell the tenant why it is suspended, in 1 to {REASON_BYTES_MAX:,} bytes")
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

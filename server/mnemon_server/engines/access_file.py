@@ -1,0 +1,159 @@
+"""The file that says who may call: API keys and tenants. The server and commands use it at the same time."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from mnemon_server.domain.errors import ConfigurationError, StorageFailedError, StorageFullError
+from mnemon_server.engines.private import create_file, create_folder, tighten_database
+
+FILE_NAME = "access.db"
+APPLICATION_ID = 0x4D4E414B  # "MNAK"
+FORMAT = 4
+BUSY_TIMEOUT_MS = 5_000
+
+log = logging.getLogger(__name__)
+
+_KEYS = """
+CREATE TABLE api_key (
+  position INTEGER PRIMARY KEY AUTOINCREMENT,
+  key_id TEXT NOT NULL UNIQUE,
+  tenant TEXT NOT NULL,
+  name TEXT NOT NULL,
+  role INTEGER NOT NULL,
+  create_time INTEGER NOT NULL,
+  expire_time INTEGER,
+  last_use_time INTEGER,
+  digest BLOB NOT NULL,
+  previous_digest BLOB,
+  previous_expire_time INTEGER
+) STRICT;
+CREATE INDEX api_key_tenant ON api_key (tenant);
+
+-- Counts the changes, so that another process notices them.
+CREATE TABLE change_count (version INTEGER NOT NULL) STRICT;
+INSERT INTO change_count VALUES (0);
+"""
+_PAGE_KEY = """
+-- Seals the page tokens of lists of keys.
+CREATE TABLE page_key (bytes BLOB NOT NULL) STRICT;
+INSERT INTO page_key VALUES (randomblob(32));
+"""
+_BOUNDS = """
+ALTER TABLE api_key ADD COLUMN users TEXT;
+ALTER TABLE api_key ADD COLUMN namespaces TEXT;
+"""
+_TENANTS = """
+CREATE TABLE tenant (
+  position INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant TEXT NOT NULL UNIQUE,
+  display_name TEXT NOT NULL DEFAULT '',
+  create_time INTEGER NOT NULL,
+  update_time INTEGER NOT NULL,
+  suspend_time INTEGER,
+  suspend_reason TEXT,
+  delete_time INTEGER
+) STRICT;
+INSERT INTO tenant (tenant, create_time, update_time)
+  SELECT tenant, min(create_time), min(create_time) FROM api_key WHERE tenant != ''
+  GROUP BY tenant ORDER BY min(position);
+"""
+_MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS)
+"""What makes each format from the one before."""
+
+
+class AccessFile:
+    """The file `access.db` of a data folder, readable by its owner only.
+
+    It has a rollback journal instead of a write-ahead log, because it changes rarely: then no other file keeps what was
+    removed from it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Opens or creates the file.
+
+        Raises:
+            ConfigurationError: the folder cannot be used, or the file is not ours, or of a newer format.
+        """
+        self._lock = threading.Lock()
+        path = folder / FILE_NAME
+        try:
+            create_folder(folder)
+            create_file(path)
+            self._connection = apsw.Connection(str(path))
+        except (OSError, apsw.Error) as error:
+            raise ConfigurationError(f"the keys in {str(path)!r} cannot be opened: {error}") from error
+        try:
+            self._prepare(path)
+        except apsw.Error as error:
+            self._connection.close(True)
+            raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
+        except ConfigurationError:
+            self._connection.close(True)
+            raise
+
+    def version(self) -> int:
+        """A number that differs once any process has changed a key or a tenant, except for the times of last use."""
+        with self.working() as connection:
+            return int(connection.execute("SELECT version FROM change_count").get)
+
+    def close(self) -> None:
+        """Closes the file. Further calls have no effect."""
+        with self._lock:
+            self._connection.close(True)
+
+    def _prepare(self, path: Path) -> None:
+        connection = self._connection
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.pragma("trusted_schema", False)
+        connection.pragma("secure_delete", True)
+        connection.pragma("synchronous", "extra")
+        tighten_database(path)
+        # Two processes may both find a file that is new, or of an older format.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._migrate(path)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def _migrate(self, path: Path) -> None:
+        connection = self._connection
+        application, version = connection.pragma("application_id"), connection.pragma("user_version")
+        is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get
+        if application != APPLICATION_ID and not is_new:
+            raise ConfigurationError(f"{str(path)!r} is not a file of Mnemon's keys; set another data_dir")
+        if version > FORMAT:
+            raise ConfigurationError(
+                f"{str(path)!r} has format {version}, and this program knows formats up to {FORMAT}: "
+                "a newer Mnemon wrote it; run that version"
+            )
+        if version < FORMAT:
+            for migration in _MIGRATIONS[version:]:
+                connection.execute(migration)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", FORMAT)
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[apsw.Connection]:
+        """The connection, for this thread alone."""
+        try:
+            with self._lock:
+                yield self._connection
+        except apsw.FullError as error:
+            raise StorageFullError("no space is left on the disk for keys; free some space, then try again") from error
+        except apsw.Error as error:
+            log.exception("the file of keys failed")
+            raise StorageFailedError("the file of keys cannot be read or written") from error
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        """A transaction that other processes notice."""
+        with self.working() as connection, connection:
+            connection.execute("UPDATE change_count SET version = version + 1")
+            yield connection

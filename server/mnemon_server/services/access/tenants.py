@@ -1,0 +1,143 @@
+"""Tenants: which exist, and which of them are served."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from mnemon_server.domain.access import DEFAULT_TENANT
+from mnemon_server.domain.access.errors import TenantExistsError, TenantNotFoundError, TenantSuspendedError
+from mnemon_server.domain.access.tenants import (
+    Tenant,
+    TenantChange,
+    TenantPage,
+    change_violations,
+    tenant_violations,
+)
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.errors import (
+    InvalidArgumentError,
+    InvalidOperationError,
+)
+from mnemon_server.engines.promises.tenants import TenantStore
+from mnemon_server.services.shared.periodic import Periodic
+
+REFRESH_S = 1.0
+"""How often the tenants that are not served are read again if another process changed some."""
+
+
+class Tenants(Periodic):
+    """All tenants of a server. Follows changes that other processes make. Belongs to one event loop.
+
+    Only those that are not served are in memory, since every call asks for them.
+    """
+
+    def __init__(self, store: TenantStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
+        """Reads nothing yet."""
+        super().__init__("changes of tenants could not be read", interval_s=refresh_s)
+        self._store = store
+        self._clock = clock
+        self._version = -1
+        self._unserved: Mapping[str, Tenant] = {}
+        self._refreshing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._refresh()
+        return await super().__aenter__()
+
+    @property
+    def deleted(self) -> tuple[str, ...]:
+        """The tenants that were deleted, and whose files must go."""
+        return tuple(name for name, tenant in self._unserved.items() if tenant.deleted_at is not None)
+
+    def require_served(self, tenant: str) -> None:
+        """Raises TenantSuspendedError if the tenant is suspended or is being deleted."""
+        if (found := self._unserved.get(tenant)) is None:
+            return
+        if found.deleted_at is not None:
+            raise TenantSuspendedError(f"the tenant {tenant!r} was deleted")
+        assert found.suspension is not None  # noqa: S101 - otherwise it is served
+        raise TenantSuspendedError(f"the tenant {tenant!r} is suspended: {found.suspension.reason}")
+
+    async def adopt(self, tenants: Iterable[str]) -> None:
+        """Makes tenants known that have a vault."""
+        await asyncio.to_thread(self._store.adopt, tuple(tenants), self._clock())
+
+    async def create(self, tenant: str, display_name: str) -> Tenant:
+        """Makes a tenant, without any key.
+
+        Raises:
+            InvalidArgumentError: the id or the name is invalid.
+            TenantExistsError: a tenant has this id, or had it until a moment ago.
+        """
+        if violations := list(tenant_violations(tenant, display_name)):
+            raise InvalidArgumentError(violations)
+        now = self._clock()
+        made = Tenant(tenant, display_name, now, now)
+        if not await asyncio.to_thread(self._store.add, made):
+            raise TenantExistsError(tenant)
+        return made
+
+    async def get(self, tenant: str) -> Tenant:
+        """A tenant. Raises TenantNotFoundError if it does not exist."""
+        found = await asyncio.to_thread(self._store.get, tenant)
+        if found is None:
+            raise TenantNotFoundError(tenant)
+        return found
+
+    async def exists(self, tenant: str) -> bool:
+        """Whether there is such a tenant, even if it is being deleted."""
+        return await asyncio.to_thread(self._store.get, tenant) is not None
+
+    async def list(self, *, after: int, limit: int) -> TenantPage:
+        """The tenants after a position, in the order of their creation."""
+        rows = await asyncio.to_thread(self._store.read, after=after, limit=limit + 1)
+        page = rows[:limit]
+        return TenantPage(tuple(row.tenant for row in page), page[-1].position if len(rows) > limit else None)
+
+    async def change(self, tenant: str, change: TenantChange) -> Tenant:
+        """Changes a tenant. A suspension takes effect at once in this process, and within seconds in others.
+
+        Raises:
+            InvalidArgumentError: the change is invalid.
+            TenantNotFoundError: it does not exist.
+            InvalidOperationError: it is being deleted.
+        """
+        if violations := list(change_violations(change)):
+            raise InvalidArgumentError(violations)
+        changed = await asyncio.to_thread(self._store.update, tenant, change, self._clock())
+        if changed is None:
+            await self.get(tenant)
+            raise InvalidOperationError(f"the tenant {tenant!r} was deleted; its files are being removed")
+        await self._refresh()
+        return changed
+
+    async def delete(self, tenant: str) -> None:
+        """Ends a suspended tenant and its keys for good. Its files are removed afterwards. Repeating it does no harm.
+
+        Raises:
+            TenantNotFoundError: it does not exist.
+            InvalidOperationError: it is not suspended, or is the default one.
+        """
+        if tenant == DEFAULT_TENANT:
+            raise InvalidOperationError(f"every server has the tenant {DEFAULT_TENANT!r}; it can only be suspended")
+        marked = await asyncio.to_thread(self._store.mark_deleted, tenant, self._clock())
+        if not marked and (await self.get(tenant)).deleted_at is None:
+            raise InvalidOperationError(f"the tenant {tenant!r} is being served; suspend it, then delete it")
+        await self._refresh()
+
+    async def forget(self, tenant: str) -> None:
+        """Frees the id of a deleted tenant, once its files are gone."""
+        await asyncio.to_thread(self._store.remove, tenant)
+        await self._refresh()
+
+    async def _turn(self) -> float | None:
+        await self._refresh()
+        return None
+
+    async def _refresh(self) -> None:
+        async with self._refreshing:
+            version = await asyncio.to_thread(self._store.version)
+            if version != self._version:
+                unserved = await asyncio.to_thread(self._store.unserved)
+                self._unserved = {each.tenant: each for each in unserved}
+                self._version = version

@@ -1,0 +1,177 @@
+"""Tenants come, are suspended, and go: calls, streams, keys and files."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import mnemon
+import pytest
+from mnemon.v1 import changes_pb2
+from mnemon_server.engines.tenant_file import TenantFile
+
+from tests.support.access import bearer, guarded_server, make_key
+from tests.support.server import Connection, eventually, reason, run_command, stream_end, until
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_command("tenants", *words, "--data-dir", str(folder))
+
+
+async def done(folder: Path, *words: str) -> str:
+    """What the command prints, while a server may be running."""
+    ended = await asyncio.to_thread(command, folder, *words)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def client_of(connection: Connection, secret: str) -> mnemon.AsyncClient:
+    return mnemon.AsyncClient(str(connection.server.address), api_key=secret)
+
+
+def watch(connection: Connection, secret: str) -> Any:
+    return connection.changes.WatchChanges(changes_pb2.WatchChangesRequest(), metadata=bearer(secret))
+
+
+async def refusal(client: mnemon.AsyncClient) -> str:
+    try:
+        await client.who_am_i()
+    except mnemon.MnemonError as error:
+        return type(error).__name__
+    return ""
+
+
+async def test_a_suspended_tenant_is_refused_with_the_reason_and_its_streams_end(tmp_path: Path) -> None:
+    ada, bob = (make_key(tmp_path, "admin", tenant=tenant) for tenant in ("ada", "bob"))
+    async with (
+        guarded_server(tmp_path) as connection,
+        client_of(connection, ada) as of_ada,
+        client_of(connection, bob) as of_bob,
+    ):
+        await of_ada.documents.put("note", "Ada sits by the window.")
+        watches = [watch(connection, secret) for secret in (ada, bob)]
+        for each in watches:
+            assert (await each.read()).HasField("started")
+        await done(tmp_path, "suspend", "ada", "--reason", "The invoice of May is unpaid.")
+        _, error = await stream_end(watches[0])
+        assert (error.code(), reason(error)) == (grpc.StatusCode.PERMISSION_DENIED, "TENANT_SUSPENDED")
+        with pytest.raises(mnemon.TenantSuspendedError, match="The invoice of May is unpaid"):
+            await of_ada.documents.get("note")
+        assert await refusal(of_bob) == ""
+        assert not watches[1].done()
+        watches[1].cancel()
+        await done(tmp_path, "resume", "ada")
+
+        async def is_served() -> bool:
+            return not await refusal(of_ada)
+
+        await eventually(is_served)
+        assert (await of_ada.documents.get("note")).content == "Ada sits by the window."
+
+
+async def test_a_deleted_tenant_leaves_no_key_and_no_file_and_its_id_is_free_again(tmp_path: Path) -> None:
+    ada, bob = (make_key(tmp_path, "admin", tenant=tenant) for tenant in ("ada", "bob"))
+    async with guarded_server(tmp_path) as connection:
+        async with client_of(connection, ada) as of_ada, client_of(connection, bob) as of_bob:
+            await of_ada.documents.put("note", "Ada sits by the window.")
+            await of_bob.documents.put("note", "Bob sits by the door.")
+            served = await asyncio.to_thread(command, tmp_path, "delete", "ada", "--yes")
+            assert served.returncode == 1
+            assert "suspend it, then delete it" in served.stderr
+            assert await refusal(of_ada) == ""
+            await done(tmp_path, "suspend", "ada", "--reason", "moved away")
+            await done(tmp_path, "delete", "ada", "--yes")
+            assert sorted(each.name for each in (tmp_path / "tenants").iterdir()) == ["LOCK", "bob", "default"]
+            assert await refusal(of_ada) == "UnauthenticatedError"
+            assert (await of_bob.documents.get("note")).content == "Bob sits by the door."
+        assert {each["tenant"] for each in json.loads(await done(tmp_path, "list", "--json"))} == {"default", "bob"}
+        again = await asyncio.to_thread(make_key, tmp_path, "admin", tenant="ada")
+        async with client_of(connection, again) as of_ada:
+
+            async def is_served() -> bool:
+                return not await refusal(of_ada)
+
+            await eventually(is_served)
+
+            async def is_empty() -> bool:
+                try:
+                    return await of_ada.documents.count() == 0
+                except mnemon.TenantSuspendedError:
+                    return False
+
+            await eventually(is_empty)
+        assert b"Ada sits" not in _bytes(tmp_path)
+
+
+def _bytes(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("moment", ["marked", "moved"])
+async def test_a_deletion_that_was_killed_is_finished_by_the_next_start(tmp_path: Path, moment: str) -> None:
+    secret = make_key(tmp_path, "admin", tenant="ada")
+    async with guarded_server(tmp_path) as connection, client_of(connection, secret) as client:
+        await client.documents.put("note", "Ada sits by the window.")
+    vaults = tmp_path / "tenants"
+    for number in range(2_000):
+        (vaults / "ada" / f"more-{number}").write_bytes(b"x")
+    await done(tmp_path, "suspend", "ada", "--reason", "moved away")
+    store = TenantFile(tmp_path)
+    sign = partial((vaults / ".deleted-ada").exists) if moment == "moved" else partial(_is_marked, store)
+    await asyncio.to_thread(_killed_deletion, tmp_path, sign)
+    taken = await asyncio.to_thread(command, tmp_path, "create", "ada")
+    if store.get("ada") is not None:
+        assert taken.returncode == 1
+        assert "still being removed" in taken.stderr
+        async with guarded_server(tmp_path):
+            await until(lambda: store.get("ada") is None)
+    assert sorted(each.name for each in vaults.iterdir()) == ["LOCK", "default"]
+    store.close()
+
+
+def _killed_deletion(folder: Path, sign: Callable[[], bool]) -> None:
+    """Kills the command once there is a sign that it works, unless it is done before."""
+    words = ("tenants", "delete", "ada", "--yes", "--data-dir", str(folder))
+    with subprocess.Popen([sys.executable, "-m", "mnemon_server", *words]) as deleting:
+        while deleting.poll() is None and not sign():
+            pass
+        deleting.send_signal(signal.SIGKILL)
+
+
+def _is_marked(store: TenantFile) -> bool:
+    found = store.get("ada")
+    return found is None or found.deleted_at is not None
+
+
+def test_the_command_makes_shows_changes_and_lists_tenants(tmp_path: Path) -> None:
+    assert "acme  Acme Ltd." in command(tmp_path, "create", "acme", "--display-name", "Acme Ltd.").stdout
+    assert "exists already" in command(tmp_path, "create", "acme").stderr
+    assert "must be 1 to 63 lower-case" in command(tmp_path, "create", "No Such Name").stderr
+    assert "no tenant has the id" in command(tmp_path, "show", "nobody").stderr
+    assert "acme  Acme" in command(tmp_path, "update", "acme", "--display-name", "Acme").stdout
+    make_key(tmp_path, "admin", tenant="bob")
+    listed = json.loads(command(tmp_path, "list", "--json").stdout)
+    assert [(each["tenant"], each["display_name"]) for each in listed] == [("acme", "Acme"), ("bob", "")]
+    suspended = command(tmp_path, "suspend", "acme", "--reason", "unpaid").stdout
+    assert "suspended since" in suspended
+    assert "unpaid" in suspended
+    shown = json.loads(command(tmp_path, "show", "acme").stdout)
+    assert (shown["suspend_reason"], shown["disk_bytes"]) == ("unpaid", 0)
+    assert "suspended" not in command(tmp_path, "resume", "acme").stdout
+    assert "can only be suspended" in command(tmp_path, "delete", "default", "--yes").stderr
+
+
+async def test_tenants_with_keys_or_a_vault_of_an_older_version_exist(tmp_path: Path) -> None:
+    make_key(tmp_path, "admin", tenant="ada")
+    async with guarded_server(tmp_path):
+        pass
+    (tmp_path / "tenants" / "bob").mkdir()
+    async with guarded_server(tmp_path):
+        listed = json.loads(await done(tmp_path, "list", "--json"))
+    assert {each["tenant"] for each in listed} == {"ada", "bob", "default"}
