@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.collections import DOCUMENTS, FACTS
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import PruneReason
 from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
@@ -21,7 +22,7 @@ from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 
 from tests.contract.sqlite_vaults import open_quantized, open_sqlite
-from tests.contract.vault_suite import ManualClock, key, unit_vector, write
+from tests.contract.vault_suite import START, ManualClock, key, unit_vector, write
 
 ADA, BOB = (Bounds.of([user], [f"users.{user}"]) for user in ("ada", "bob"))
 WORDS = ("window", "train", "seat", "early")
@@ -194,7 +195,13 @@ def test_what_concerns_all_records_is_refused(vault: Vault) -> None:
     records = bound.collection(DOCUMENTS)
     for call in (
         lambda: bound.changes,
-        lambda: bound.timeline,
+        bound.timeline.status,
+        lambda: bound.timeline.expired(START, limit=1),
+        lambda: bound.timeline.prune([], PruneReason.REQUESTED),
+        lambda: bound.timeline.kept_answer(key("x")),
+        lambda: bound.timeline.compact(lambda progress: None),
+        lambda: bound.timeline.warn(None),
+        bound.timeline.scrub,
         lambda: bound.value("x"),
         lambda: bound.subscribe(lambda: None),
         bound.recover,

@@ -53,6 +53,8 @@ async def fill(client: mnemon.AsyncClient, name: str) -> str:
     memory = await client.remember(f"{name} dislikes early flights.", type="preference", decay="reinforceable")
     await client.remember(f"{name} likes trains.", type="preference")
     await client.facts.put(("users", name, "travel"), "seat", {"row": 12, "wish": f"the window of {name}"})
+    await client.timeline.add("trip", f"{name} took the early train", user=name, event_id=f"trip-{name}")
+    await client.timeline.add("trip", f"{name} sat by the window", user=name)
     return memory.memory_id
 
 
@@ -68,12 +70,23 @@ async def everything(client: mnemon.AsyncClient) -> list[Any]:
         [each.memory_id async for each in client.memories.list(show_deleted=True)],
         [each.key async for each in client.facts.list(subtree=True)],
         [each async for each in client.facts.list_namespaces()],
+        [each.event_id async for each in client.timeline.list()],
+        *[counted(await client.timeline.search(text, last_days=30)) for text in (None, "early window")],
+        (await client.timeline.summarize()).to_dict(),
         await client.documents.count(),
         await client.documents.count(filters={"of": "ada"}, strict=False),
         await client.memories.count(),
         await client.memories.count(user="ada"),
         [each.memory.memory_id async for each in client.memories.forecast(by=timedelta(days=400))],
     ]
+
+
+def counted(answer: mnemon.WindowAnswer) -> tuple[list[str], dict[str, int]]:
+    """The events that were found, and what is told of all that were looked at."""
+    diagnostics = answer.to_dict()["diagnostics"]
+    return [event.event_id for event in answer.events], {
+        name: value for name, value in diagnostics.items() if type(value) is int
+    }
 
 
 def scores(answer: Any) -> list[tuple[str, float]]:
@@ -115,6 +128,7 @@ def foreign_calls(client: mnemon.AsyncClient, memory_id: str) -> list[Any]:
         client.documents.put("note-ada", "bob was here", expected_revision=1),
         client.documents.delete("note-ada"),
         client.documents.delete("note-ada", expected_revision=7),
+        client.timeline.get("trip-ada"),
         client.facts.get(name, key),
         client.facts.delete(name, key),
     ]
@@ -153,6 +167,10 @@ async def test_new_records_belong_to_the_user_of_the_key_and_to_no_one_else(tmp_
         assert mine.user == "bob"
         many = [result async for result in each.bob.memories.add_many(["Bob likes rain."])]
         assert (await each.admin.memories.get(many[0].receipt.id)).user == "bob"
+        events = [mnemon.EpisodicEvent(event_type="trip", content="home", user=user) for user in ("bob", "ada", "bob")]
+        added = [result async for result in each.bob.timeline.add_many(events)]
+        assert [result.receipt is None for result in added] == [False, True, False]
+        assert len([event async for event in each.admin.timeline.list()]) == 2
         await each.bob.documents.put("bobs", "Bob's own.")
         await each.admin.documents.put("common", "Common.")
         assert (await each.admin.documents.get("bobs")).scope.user == "bob"
@@ -162,6 +180,10 @@ async def test_new_records_belong_to_the_user_of_the_key_and_to_no_one_else(tmp_
             each.bob.documents.put("for-ada", "x", scope=mnemon.Scope(user="ada")),
             each.bob.documents.update("bobs", scope={"user": "ada"}),
             each.bob.documents.put("common", "x"),
+            each.bob.timeline.add("trip", "to Ada", user="ada"),
+            each.bob.timeline.summarize(user="ada"),
+            each.bob.timeline.search(user="ada"),
+            each.bob.timeline.list_page(user="ada"),
             each.bob.facts.put(("users", "ada"), "seat", {"row": 1}),
             each.bob.facts.put(("users",), "seat", {"row": 1}),
             each.bob.facts.put(("users", "bobby"), "seat", {"row": 1}),
@@ -188,6 +210,11 @@ async def test_request_ids_of_two_users_do_not_meet(tmp_path: Path) -> None:
         first = await each.ada.remember("Ada likes tea.", type="preference", request_id="the same")
         other = await each.bob.remember("Bob likes rain.", type="preference", request_id="the same")
         again = await each.ada.remember("Ada likes tea.", type="preference", request_id="the same")
+        receipts = [
+            await client.timeline.add("trip", "to work", user=name, request_id="a trip")
+            for client, name in ((each.ada, "ada"), (each.bob, "bob"))
+        ]
+        assert receipts[0].event_id != receipts[1].event_id
         assert first.memory_id == again.memory_id != other.memory_id
         assert (await each.admin.remember("No one's.", type="preference", request_id="the same")).memory_id not in (
             first.memory_id,

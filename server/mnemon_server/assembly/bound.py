@@ -42,13 +42,14 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
     others: dict[str, Any] = dict.fromkeys(
-        ("semantic", "conflicts", "rules", "episodic", "bridge", "tools", "archive", "feed"), refusing
+        ("semantic", "conflicts", "rules", "bridge", "tools", "archive", "feed"), refusing
     )
     return replace(
         whole,
         documents=whole.documents.over(part.collection(DOCUMENTS)),
         memories=whole.memories.over(part.collection(MEMORIES), bounds),
         facts=whole.facts.over(part),
+        episodic=whole.episodic.over(part.timeline),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )

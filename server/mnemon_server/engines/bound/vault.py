@@ -10,8 +10,8 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
+from mnemon_server.engines.bound.timeline import BoundTimeline
 from mnemon_server.engines.promises.change_log import ChangeLog
-from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 
 
@@ -24,6 +24,7 @@ class BoundVault:
         self._bounds = bounds
         self._owner = bounds.digest(vault.changes.epoch, b"requests").hex()
         self._collections: dict[Collection, BoundRecords] = {}
+        self._timeline = BoundTimeline(vault.timeline, bounds, self._owner)
 
     @property
     def changes(self) -> ChangeLog:
@@ -31,9 +32,9 @@ class BoundVault:
         raise refused()
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> BoundTimeline:
         """See Vault."""
-        raise refused()
+        return self._timeline
 
     def collection(self, collection: Collection) -> BoundRecords:
         """See Vault."""

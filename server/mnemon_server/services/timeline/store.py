@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -90,18 +91,15 @@ class EpisodicStore:
             settings: how long storing an event may take, and how long events are kept.
             clock: gives the record time of events, and the end of the last days.
         """
-        self._timeline = timeline
         self._vault = vault
         self._keep_for = settings.keep_for
         self._clock = clock
         self._offload = Offload(READER_THREADS, "timeline-reader")
         self._pages = OneByOne(READER_THREADS, "timeline-pages")
-        self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(timeline.get, self._offload)
-        self._appends = WriteBatcher(timeline.append)
         self.bulk_slots = asyncio.Semaphore(BULK_PARTS)
         """To be held by each part of a bulk stream while it is stored."""
         self._embedder = embedder
-        self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
+        self._use(timeline)
         self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)
         """Removes events for TimelineRetention."""
@@ -112,6 +110,20 @@ class EpisodicStore:
             reporters=() if settings.keep_for is None else (RETENTION,),
         )
         """Gets the reports of TimelineRetention."""
+
+    def _use(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(timeline.get, self._offload)
+        self._appends = WriteBatcher(timeline.append)
+        self._queries = TimelineQueries(timeline, self._embedder.embed_query, clock=self._clock)
+
+    def over(self, timeline: Timeline) -> "EpisodicStore":
+        """The same store over a part of the events, to record and to query. It shares the threads; close this one
+        alone.
+        """
+        part = copy(self)
+        part._use(timeline)
+        return part
 
     @property
     def is_warm(self) -> bool:

@@ -1,0 +1,183 @@
+"""A timeline of which a caller sees only the events of some users."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.episodic import (
+    CompactionProgress,
+    EventPosition,
+    EventReceipt,
+    EventSelection,
+    PruneReason,
+    RangeSummary,
+    StoredEvent,
+    TimelineStatus,
+)
+from mnemon_server.domain.errors import MnemonError, PermissionDeniedError
+from mnemon_server.domain.records import RequestKey, Scope, SearchMode
+from mnemon_server.engines.bound.records import refused
+from mnemon_server.engines.promises.timeline import (
+    EventWrite,
+    Expired,
+    Sequences,
+    TextScores,
+    Timeline,
+    TimelineWarning,
+    WindowSlice,
+)
+from mnemon_server.engines.promises.values import Fits, Vector
+
+
+class BoundTimeline:
+    """See Timeline. A call reads the events of one user: the caller's, or the one that its scope names.
+
+    Whatever concerns all events raises PermissionDeniedError.
+    """
+
+    def __init__(self, timeline: Timeline, bounds: Bounds, owner: str) -> None:
+        """`owner` marks the caller's request ids, see RequestKey."""
+        self._timeline = timeline
+        self._bounds = bounds
+        self._owner = owner
+
+    @property
+    def is_warm(self) -> bool:
+        """See Timeline."""
+        return self._timeline.is_warm
+
+    def wait_until_warm(self, timeout_s: float) -> bool:
+        """See Timeline."""
+        return self._timeline.wait_until_warm(timeout_s)
+
+    def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
+        """See Timeline."""
+        owned: list[EventWrite | PermissionDeniedError] = []
+        for write in writes:
+            try:
+                owned.append(self._owned(write))
+            except PermissionDeniedError as error:
+                owned.append(error)
+        stored = self._timeline.append([each for each in owned if isinstance(each, EventWrite)])
+        result: Future[list[EventReceipt | MnemonError]] = Future()
+
+        def merge(future: "Future[list[EventReceipt | MnemonError]]") -> None:
+            if (failure := future.exception()) is not None:
+                result.set_exception(failure)
+                return
+            receipts = iter(future.result())
+            result.set_result([each if isinstance(each, MnemonError) else next(receipts) for each in owned])
+
+        stored.add_done_callback(merge)
+        return result
+
+    def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
+        """See Timeline."""
+        own = self._restricted(where)
+        found = self._timeline.window(own, after=after, limit=limit)
+        return replace(found, total=max(self._timeline.count(EventSelection(scope=_user(own))), found.in_context))
+
+    def count(self, where: EventSelection) -> int:
+        """See Timeline."""
+        return self._timeline.count(self._restricted(where))
+
+    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
+        """See Timeline."""
+        return [
+            event if event and self._sees(event) and (fits is None or fits(event_id, len(event.body))) else None
+            for event_id in event_ids
+            for event in self._timeline.get([event_id])
+        ]
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """See Timeline."""
+        return self._timeline.summarize(self._restricted(where))
+
+    def sequences(self, where: EventSelection) -> Sequences:
+        """See Timeline."""
+        return self._timeline.sequences(self._restricted(where))
+
+    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
+        """See Timeline."""
+        return [event for event in self._timeline.read(sequences, bytes_max=bytes_max) if self._sees(event)]
+
+    def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
+        """See Timeline."""
+        return self._timeline.search_text(query, vector, among, mode)
+
+    @property
+    def has_embeddings(self) -> bool:
+        """See Timeline."""
+        return self._timeline.has_embeddings
+
+    def failure(self) -> str | None:
+        """See Timeline."""
+        return self._timeline.failure()
+
+    def close(self) -> None:
+        """Does nothing: the timeline belongs to others."""
+
+    def _owned(self, write: EventWrite) -> EventWrite:
+        request = replace(write.request, owner=self._owner) if write.request else None
+        event = replace(write.event, scope=self._bounds.owned(write.event.scope))
+        return EventWrite(event, write.id_is_new, request, write.is_imported)
+
+    def _restricted(self, where: EventSelection) -> EventSelection:
+        return replace(where, scope=self._bounds.owned(where.scope))
+
+    def _sees(self, event: StoredEvent) -> bool:
+        """Whether one of the users has the event. The index tells; its body does not have to be parsed."""
+        if self._bounds.users is None:
+            return True
+        time = from_microseconds(event.position.time_us)
+        mine = (
+            self._timeline.sequences(EventSelection(scope=Scope(user=user), start=time, end=time))
+            for user in self._bounds.users
+        )
+        return any(bool(np.isin(event.sequence, sequences)) for sequences in mine)
+
+    # What concerns all events
+
+    def expired(self, before: datetime, *, limit: int) -> Expired:
+        """See Timeline."""
+        raise refused()
+
+    def prune(
+        self,
+        events: Sequence[StoredEvent],
+        reason: PruneReason,
+        *,
+        answer: Callable[[], str] | None = None,
+        request: RequestKey | None = None,
+    ) -> Future[int]:
+        """See Timeline."""
+        raise refused()
+
+    def kept_answer(self, request: RequestKey) -> str | None:
+        """See Timeline."""
+        raise refused()
+
+    def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
+        """See Timeline."""
+        raise refused()
+
+    def scrub(self) -> None:
+        """See Timeline."""
+        raise refused()
+
+    def warn(self, warning: TimelineWarning | None) -> Future[None]:
+        """See Timeline."""
+        raise refused()
+
+    def status(self) -> TimelineStatus:
+        """See Timeline."""
+        raise refused()
+
+
+def _user(where: EventSelection) -> Scope:
+    return Scope(user=where.scope.user)
