@@ -20,6 +20,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.vault_folders import remove_vault
 from mnemon_server.services.access.removal import TenantRemover
+from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
@@ -53,7 +54,7 @@ async def running_server(
         accounts = accounts_of(settings)
         server = GrpcServer(settings, identities=identities, accounts=accounts, extra_handlers=extra_handlers)
         await stack.enter_async_context(server)
-        vaults = await stack.enter_async_context(open_vaults(settings, report=report))
+        vaults = await stack.enter_async_context(open_vaults(settings, report=report, accounts=accounts))
         # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.
         async with vaults.use(DEFAULT_TENANT):
             pass
@@ -66,8 +67,10 @@ async def running_server(
 
 
 @asynccontextmanager
-async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[VaultPool]:
-    """The vaults of all tenants, and the embedder that they share."""
+async def open_vaults(
+    settings: Settings, *, report: Report, accounts: Accounts | None = None
+) -> AsyncIterator[VaultPool]:
+    """The vaults of all tenants, and the embedder that they share. `accounts` limit and count what tenants embed."""
     async with AsyncExitStack() as stack:
         # Before the model is loaded, so that invalid tools are reported at once.
         registry = await stack.enter_async_context(open_registry(settings))
@@ -82,11 +85,12 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
             batch_tokens_max=batch_tokens_max(settings),
             cache_entries_max=settings.embedding_cache_entries,
             waiting_texts_max=WAITING_TEXTS_MAX,
+            meter=accounts,
         )
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher, registry, judge)
+            return await open_vault_of(settings, tenant, batcher.of(tenant), registry, judge)
 
         # A vault in memory would lose its data if it were closed when idle.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

@@ -34,10 +34,10 @@ from mnemon_server.domain.errors import (
     NotFoundError,
 )
 from mnemon_server.domain.records import FilterValue, MetadataValue
-from mnemon_server.domain.vector_store import Neighbour, StoredText
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.engines.chroma.index import ChromaIndex
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.documents.stored_texts import Neighbour, StoredText
 from mnemon_server.services.documents.vector_store import N_RESULTS_DEFAULT, RecordVectorStore, VectorStore
 from mnemon_server.services.search.index_applier import IndexApplier
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc import aio
-from mnemon.v1 import access_pb2, access_pb2_grpc, changes_pb2, changes_pb2_grpc
+from mnemon.v1 import access_pb2, access_pb2_grpc, changes_pb2, changes_pb2_grpc, memory_pb2, memory_pb2_grpc
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.quotas import Quotas
 
@@ -122,6 +122,25 @@ async def test_requests_in_work_are_limited_by_their_size(tmp_path: Path) -> Non
         assert (await who_am_i(connection, other)).tenant == "other"
         connection.server.accounts.of_tenant("acme").give(1 << 20)
         assert (await who_am_i(connection, acme)).tenant == "acme"
+
+
+async def test_a_tenant_that_has_used_its_seconds_of_embedding_still_reads_and_deletes(tmp_path: Path) -> None:
+    quotas = ("embedding_seconds_per_minute=0.000001",)
+    async with two_tenants(tmp_path, quotas_per_tenant=quotas) as (connection, acme, other):
+        memories = memory_pb2_grpc.MemoryServiceStub(connection.channel)  # type: ignore[no-untyped-call]
+
+        def create(secret: str, text: str) -> Any:
+            memory = memory_pb2.Memory(content=text)
+            return memories.CreateMemory(memory_pb2.CreateMemoryRequest(memory=memory), metadata=bearer(secret))
+
+        made = await create(acme, "the first")
+        assert_refused(await failure_of(create(acme, "another")), "tenant:acme", "embedding_seconds_per_minute")
+        await create(other, "the first of another")
+        memory_id = made.memory.memory_id
+        got = await memories.GetMemory(memory_pb2.GetMemoryRequest(memory_id=memory_id), metadata=bearer(acme))
+        assert got.memory.content == "the first"
+        await memories.DeleteMemory(memory_pb2.DeleteMemoryRequest(memory_id=memory_id), metadata=bearer(acme))
+        assert connection.server.accounts.usage_of("acme").embedding_seconds > 0
 
 
 async def test_a_quota_that_is_not_valid_stops_the_start(tmp_path: Path) -> None:

@@ -37,10 +37,11 @@ def accounts_of(settings: Settings) -> Accounts:
     Raises:
         ConfigurationError: a quota is not valid.
     """
-    names = [name for name in QUOTA_NAMES if name not in OF_TENANTS_ONLY]
+    of_callers = [name for name in QUOTA_NAMES if name not in OF_TENANTS_ONLY]
+    of_tenants = [*of_callers, "embedding_seconds_per_minute"]
     try:
-        per_tenant = parse_quotas(settings.quotas_per_tenant, "quotas_per_tenant", names)
-        per_caller = parse_quotas(settings.quotas_per_caller, "quotas_per_caller", names)
+        per_tenant = parse_quotas(settings.quotas_per_tenant, "quotas_per_tenant", of_tenants)
+        per_caller = parse_quotas(settings.quotas_per_caller, "quotas_per_caller", of_callers)
     except InvalidArgumentError as error:
         raise ConfigurationError(str(error)) from error
     return Accounts(

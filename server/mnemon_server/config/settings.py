@@ -386,12 +386,14 @@ class Settings:
         default=(),
         metadata=_row(
             "What each tenant may use, as NAME=NUMBER: calls_per_second, calls_burst, concurrent_calls, open_streams, "
-            "mib_in_flight."
+            "mib_in_flight, embedding_seconds_per_minute."
         ),
     )
     quotas_per_caller: Texts = field(
         default=(),
-        metadata=_row("What each caller of a tenant may use, such as one API key, in the same form."),
+        metadata=_row(
+            "What each caller of a tenant may use, such as one API key, in the same form, without embedding."
+        ),
     )
     streams_max: int = field(
         default=256, metadata=_row("Maximum number of open streams; further ones are refused.", at_least=1)

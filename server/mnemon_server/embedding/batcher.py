@@ -2,12 +2,16 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
 from functools import lru_cache
+from time import perf_counter
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -26,6 +30,29 @@ WAITING_TEXTS_MAX = 16_384
 RETRY_AFTER_S = 1.0
 COVERAGES_KEPT = 1_024
 """Number of recent queries whose coverage is cached: a search asks for it several times."""
+
+
+SHARE_PER_FREE = 7
+"""A tenant may have at most seven times as many texts waiting as there is room for: some room is left for others."""
+
+
+class EmbeddingMeter(Protocol):
+    """Counts for how long the model runs for each tenant, and ends it. Any thread may call it."""
+
+    def require(self, tenant: str) -> None:
+        """Raises QuotaExceededError if no more may be embedded for the tenant now."""
+
+    def note(self, tenant: str, seconds: float) -> None:
+        """Counts the seconds of a run."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What all views of a batcher share; guarded by its condition."""
+
+    direct_runs: int = 0
+    batch_runs: int = 0
+    closed: bool = False
 
 
 class _Call:
@@ -59,7 +86,10 @@ class EmbeddingBatcher:
         batch_tokens_max: maximum tokens of a batch, padding included.
         cache_entries_max: number of cached vectors of earlier texts; 0 disables the cache.
         waiting_texts_max: maximum number of waiting texts. A call that would exceed it is refused. Urgent texts have a
-            limit of their own of the same size.
+            limit of their own of the same size. Tenants share it.
+        meter: counts the seconds of each tenant; None: nobody does.
+
+    `of` makes the view of a tenant. Tenants take turns at the model.
     """
 
     def __init__(
@@ -69,7 +99,10 @@ class EmbeddingBatcher:
         batch_tokens_max: int = BATCH_TOKENS_MAX,
         cache_entries_max: int = CACHE_ENTRIES_MAX,
         waiting_texts_max: int = WAITING_TEXTS_MAX,
+        meter: EmbeddingMeter | None = None,
     ) -> None:
+        self._tenant = ""
+        self._meter = meter
         self._embedder = embedder
         self._coverage = lru_cache(COVERAGES_KEPT)(embedder.coverage)
         self._waiting_texts_max = waiting_texts_max
@@ -78,9 +111,7 @@ class EmbeddingBatcher:
         self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
         self._cache = VectorCache(cache_entries_max)
         self._caches = cache_entries_max > 0
-        self._direct_runs = 0
-        self._batch_runs = 0
-        self._closed = False
+        self._state = _State()
         self._splitter = ThreadPoolExecutor(1, thread_name_prefix="embedding-split")
         self._workers = [
             threading.Thread(target=self._work, name=f"embedding-{number}", daemon=True)
@@ -88,6 +119,12 @@ class EmbeddingBatcher:
         ]
         for worker in self._workers:
             worker.start()
+
+    def of(self, tenant: str) -> Self:
+        """The same batcher for the texts of a tenant."""
+        view = copy(self)
+        view._tenant = tenant
+        return view
 
     @property
     def model(self) -> EmbeddingModel:
@@ -100,7 +137,7 @@ class EmbeddingBatcher:
         count.
         """
         with self._changed:
-            return self._queue.waiting(urgent=True) + self._queue.waiting(urgent=False)
+            return self._queue.waiting(urgent=True)[0] + self._queue.waiting(urgent=False)[0]
 
     async def embed(self, texts: Sequence[str], *, urgent: bool = False) -> Vectors:
         """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).
@@ -112,6 +149,7 @@ class EmbeddingBatcher:
         Raises:
             EmbeddingError: the model failed on the batch of one of these texts.
             TooManyRequestsError: too many texts are waiting.
+            QuotaExceededError: the model has run for this tenant as long as it may for now.
             NotServingError: the batcher is closed, or was closed during the call.
         """
         return await self._embed_as_given(self.model.as_passages(texts), urgent=urgent)
@@ -125,10 +163,11 @@ class EmbeddingBatcher:
             await self._embed_as_given([self.model.as_query(text)], urgent=True)
 
     def embed_blocking(self, texts: Sequence[str]) -> Vectors:
-        """Like `embed` without urgency, but blocks: for a background thread."""
+        """Like `embed` without urgency, but blocks: for a background thread, whose texts are stored already, so that no
+        quota holds."""
         call = _Call(len(texts), self.model.dimension)
         with self._changed:
-            self._enqueue(call, self.model.as_passages(texts), urgent=False)
+            self._enqueue(call, self.model.as_passages(texts), urgent=False, limited=False)
         return self._wait_for(call) if call.missing else call.vectors
 
     def embed_query(self, text: str) -> Vector:
@@ -148,9 +187,10 @@ class EmbeddingBatcher:
             vector = self._cached(text)
             if vector is not None:
                 return vector.copy()
-            direct = self._direct_runs < self._embedder.parallelism
+            self._require_quota()
+            direct = self._state.direct_runs < self._embedder.parallelism
             if direct:
-                self._direct_runs += 1
+                self._state.direct_runs += 1
             else:
                 self._enqueue(call, [text], urgent=True)
         return self._embed_directly(text) if direct else self._wait_for(call)[0]
@@ -170,7 +210,7 @@ class EmbeddingBatcher:
             EmbeddingError: the tokenizer failed.
             NotServingError: the batcher is closed.
         """
-        if self._closed:
+        if self._state.closed:
             raise _closed_error()
         if all(self._surely_fits(text) for text in texts):
             return [[Span(0, len(text))] for text in texts]
@@ -180,7 +220,7 @@ class EmbeddingBatcher:
     async def close(self) -> None:
         """Refuses new calls, fails those that wait, and returns once the running batches are done."""
         with self._changed:
-            self._closed = True
+            self._state.closed = True
             waiting = self._queue.waiters()
             self._changed.notify_all()
         for call in waiting:
@@ -199,7 +239,7 @@ class EmbeddingBatcher:
         for worker in self._workers:
             worker.join()
         with self._changed:
-            self._changed.wait_for(lambda: self._direct_runs == 0)
+            self._changed.wait_for(lambda: self._state.direct_runs == 0)
         self._splitter.shutdown(cancel_futures=True)
 
     async def _embed_as_given(self, texts: Sequence[str], *, urgent: bool) -> Vectors:
@@ -214,8 +254,8 @@ class EmbeddingBatcher:
             self._forget(call)
         return call.vectors
 
-    def _enqueue(self, call: _Call, texts: Sequence[str], *, urgent: bool) -> None:
-        if self._closed:
+    def _enqueue(self, call: _Call, texts: Sequence[str], *, urgent: bool, limited: bool = True) -> None:
+        if self._state.closed:
             raise _closed_error()
         missing = []
         for row, text in enumerate(texts):
@@ -225,34 +265,53 @@ class EmbeddingBatcher:
                 missing.append((row, key, text))
             else:
                 call.vectors[row] = vector
-        if self._queue.waiting(urgent=urgent) + len(missing) > self._waiting_texts_max:
-            raise TooManyRequestsError("too many texts are waiting to be embedded", RETRY_AFTER_S)
+        if missing:
+            if limited:
+                self._require_quota()
+            self._require_room(len(missing), urgent=urgent)
         call.missing = len(missing)
-        call.items = [self._queue.add(key, text, call, row, urgent=urgent) for row, key, text in missing]
+        call.items = [
+            self._queue.add(key, text, call, row, urgent=urgent, tenant=self._tenant) for row, key, text in missing
+        ]
         self._changed.notify()
+
+    def _require_quota(self) -> None:
+        if self._meter is not None:
+            self._meter.require(self._tenant)
+
+    def _require_room(self, texts: int, *, urgent: bool) -> None:
+        waiting, own = self._queue.waiting(urgent=urgent, tenant=self._tenant)
+        free = self._waiting_texts_max - waiting
+        if texts > free:
+            raise TooManyRequestsError("too many texts are waiting to be embedded", RETRY_AFTER_S)
+        if self._tenant and own + texts > SHARE_PER_FREE * free:
+            raise TooManyRequestsError("too many texts of this tenant are waiting to be embedded", RETRY_AFTER_S)
 
     def _surely_fits(self, text: str) -> bool:
         """Whether a text is one passage even if each of its characters is a token."""
         return len(text) < self.model.tokens_max and text.isascii()
 
     def _cached(self, text: str) -> Vector | None:
-        if self._closed:
+        if self._state.closed:
             raise _closed_error()
         return self._cache.get(text_key(text))
 
     def _embed_directly(self, text: str) -> Vector:
         """Runs the model in this thread. The caller has counted the direct run."""
         vector: Vector | None = None
+        began = perf_counter()
         try:
             vector = self._embedder.embed([text])[0]
         except Exception as error:
             raise _error_from(error) from error
         finally:
             with self._changed:
-                self._direct_runs -= 1
+                if self._meter is not None:
+                    self._meter.note(self._tenant, perf_counter() - began)
+                self._state.direct_runs -= 1
                 if vector is not None:
                     self._cache.put(text_key(text), vector)
-                if self._closed:
+                if self._state.closed:
                     self._changed.notify_all()
         return vector
 
@@ -272,9 +331,9 @@ class EmbeddingBatcher:
         while self._wait_for_texts():
             self._count_texts()
             with self._changed:
-                free = self._embedder.parallelism - self._batch_runs - self._direct_runs
+                free = self._embedder.parallelism - self._state.batch_runs - self._state.direct_runs
                 batch = self._queue.take_batch(max(free, 1))
-                self._batch_runs += 1 if batch else 0
+                self._state.batch_runs += 1 if batch else 0
                 if not self._queue.is_empty():
                     # Each call wakes one worker. A worker wakes the next one while there is work.
                     self._changed.notify()
@@ -284,8 +343,8 @@ class EmbeddingBatcher:
     def _wait_for_texts(self) -> bool:
         """Returns True when a batch is ready, False when the batcher is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._queue.is_empty())
-            return not self._closed
+            self._changed.wait_for(lambda: self._state.closed or not self._queue.is_empty())
+            return not self._state.closed
 
     def _count_texts(self) -> None:
         with self._changed:
@@ -301,13 +360,24 @@ class EmbeddingBatcher:
             self._queue.add_counted(items, counts)
 
     def _embed(self, batch: Sequence[Item[_Call]]) -> Vectors | Exception:
+        began = perf_counter()
         try:
             return self._embedder.embed([item.text for item in batch])
         except Exception as error:  # noqa: BLE001  the worker must outlive whatever a model raises
             return error
         finally:
             with self._changed:
-                self._batch_runs -= 1
+                self._state.batch_runs -= 1
+                self._note(batch, perf_counter() - began)
+
+    def _note(self, batch: Sequence[Item[_Call]], seconds: float) -> None:
+        """Counts a run, in parts by the lengths of the tenants' texts."""
+        if self._meter is not None:
+            characters: Counter[str] = Counter()
+            for item in batch:
+                characters[item.tenant] += len(item.text) + 1
+            for tenant, count in characters.items():
+                self._meter.note(tenant, seconds * count / characters.total())
 
     def _deliver(self, batch: Sequence[Item[_Call]], result: Vectors | Exception) -> None:
         with self._changed:

@@ -5,10 +5,12 @@ import threading
 
 import numpy as np
 import pytest
-from mnemon_server.domain.errors import EmbeddingError, NotServingError, TooManyRequestsError
+from mnemon_server.domain.errors import EmbeddingError, NotServingError, QuotaExceededError, TooManyRequestsError
+from mnemon_server.domain.quotas import Quotas
 from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.services.access.usage import Accounts
 
 from tests.support.gated_embedder import DEADLINE_S, GatedEmbedder, occupied, until
 
@@ -266,3 +268,56 @@ async def test_closing_cancels_waiting_texts_and_refuses_new_ones(embedder: Gate
             with pytest.raises(NotServingError):
                 await call
         await batcher.close()
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+async def test_a_tenant_with_one_text_need_not_wait_for_the_thousands_of_another(
+    embedder: GatedEmbedder, *, urgent: bool
+) -> None:
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
+        many = [f"text {number:04} of the load" for number in range(2_000)]
+        load = asyncio.create_task(batcher.of("greedy").embed(many, urgent=urgent))
+        await start(load)
+        one = asyncio.create_task(batcher.of("other").embed(["text alone"], urgent=urgent))
+        await start(one)
+        embedder.gate.set()
+        await asyncio.gather(load, one)
+        position = next(number for number, batch in enumerate(embedder.batches) if "text alone" in batch)
+        assert position <= 3
+        # Those of one tenant keep their order.
+        loaded = [text for batch in embedder.batches for text in batch if text.endswith("load")]
+        assert sorted(loaded) == many
+        assert loaded[:8] == many[:8]
+
+
+async def test_waiting_texts_of_a_tenant_leave_room_for_those_of_others(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, waiting_texts_max=80) as batcher, occupied(embedder, batcher):
+        greedy = batcher.of("greedy")
+        load = asyncio.create_task(greedy.embed([f"text {number}" for number in range(70)]))
+        await start(load)
+        with pytest.raises(TooManyRequestsError, match="of this tenant"):
+            await greedy.embed(["one more"])
+        other = asyncio.create_task(batcher.of("other").embed(["text of another"]))
+        await start(other)
+        embedder.gate.set()
+        await asyncio.gather(other, load)
+
+
+async def test_each_tenant_pays_for_its_own_texts_and_is_refused_once_it_has_used_its_seconds(
+    embedder: GatedEmbedder,
+) -> None:
+    accounts = Accounts(Quotas(embedding_seconds_per_minute=60), now=lambda: 0.0)
+    accounts.of_tenant("spent").note_embedding(60.5)
+    async with EmbeddingBatcher(embedder, meter=accounts) as batcher:
+        spent, other = batcher.of("spent"), batcher.of("other")
+        for ask in (lambda: spent.embed(["a text"]), lambda: asyncio.to_thread(spent.embed_query, "a query")):
+            with pytest.raises(QuotaExceededError, match="embedding_seconds_per_minute of tenant:spent") as refused:
+                await ask()
+            assert refused.value.retry_after_s == pytest.approx(0.5)
+        await other.embed(["a text"])
+        await asyncio.to_thread(other.embed_query, "a query")
+        # What is known costs nothing; what is stored already is embedded.
+        await spent.embed(["a text"])
+        await asyncio.to_thread(spent.embed_blocking, ["another text"])
+    assert 0 < accounts.usage_of("other").embedding_seconds < 60
+    assert accounts.usage_of("spent").embedding_seconds > 60.5

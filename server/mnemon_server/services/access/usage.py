@@ -1,5 +1,6 @@
 """What tenants and callers use, and where their quotas end."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -37,10 +38,51 @@ class Usage:
     """Size of the vault's files, as last measured; None as long as the vault was not opened."""
 
 
+class Bucket:
+    """Allows a rate on average: what is not used is saved up to `size`; what is used in advance is waited for."""
+
+    __slots__ = ("_filled_at", "_left", "_now", "_rate", "_size")
+
+    def __init__(self, rate: float | None, size: float, *, now: Clock) -> None:
+        """Is full. `rate` is per second; None: no limit."""
+        self._rate, self._size, self._now = rate, size, now
+        self._left, self._filled_at = size, now()
+
+    @property
+    def rate(self) -> float:
+        """The rate, per second; infinite without a limit."""
+        return math.inf if self._rate is None else self._rate
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is in use."""
+        return self._rate is None or self._fill() >= self._size
+
+    def wait_s(self, amount: float) -> float:
+        """Seconds until this much may be used; 0 if it may be used now."""
+        if self._rate is None:
+            return 0.0
+        missing = amount - self._fill()
+        return missing / self._rate if missing > 0 else 0.0
+
+    def spend(self, amount: float) -> None:
+        """Uses this much, even if it is more than there is."""
+        if self._rate is not None:
+            self._left -= amount
+
+    def _fill(self) -> float:
+        """What may be used now."""
+        assert self._rate is not None  # noqa: S101 - otherwise, nothing is asked
+        now = self._now()
+        self._left = min(self._size, self._left + self._rate * (now - self._filled_at))
+        self._filled_at = now
+        return self._left
+
+
 class Account:
     """The use of a tenant, or of a caller, and its quotas. Belongs to one event loop."""
 
-    __slots__ = ("_filled_at", "_now", "_quotas", "_tokens", "parent", "subject", "usage")
+    __slots__ = ("_calls", "_embedding", "_now", "_quotas", "parent", "subject", "usage")
 
     def __init__(self, subject: str, quotas: Quotas, *, parent: "Account | None" = None, now: Clock) -> None:
         """Has used nothing yet.
@@ -52,8 +94,8 @@ class Account:
             now: the time, in seconds.
         """
         self.subject, self.parent, self.usage = subject, parent, Usage()
-        self._quotas, self._now = quotas, now
-        self._tokens, self._filled_at = float(self._burst), now()
+        self._now = now
+        self._limit(quotas)
 
     @property
     def quotas(self) -> Quotas:
@@ -63,14 +105,13 @@ class Account:
     @quotas.setter
     def quotas(self, quotas: Quotas) -> None:
         if quotas != self._quotas:
-            self._quotas = quotas
-            self._tokens, self._filled_at = float(self._burst), self._now()
+            self._limit(quotas)
 
     @property
     def is_idle(self) -> bool:
         """Whether no call is open, and the account would be the same if it were made anew."""
         usage = self.usage
-        return not (usage.concurrent_calls or usage.open_streams or usage.bytes_in_flight) and self._is_full()
+        return not (usage.concurrent_calls or usage.open_streams or usage.bytes_in_flight) and self._calls.is_full
 
     def begin(self, *, single: bool) -> None:
         """Counts a call that begins; `end` must follow.
@@ -88,7 +129,7 @@ class Account:
                 account.usage.refused_calls += 1
             raise
         for account in accounts:
-            account._tokens -= 1
+            account._calls.spend(1)
             usage = account.usage
             usage.calls += 1
             if single:
@@ -126,6 +167,17 @@ class Account:
         """Counts bytes that are no longer held."""
         self._count_bytes(-size)
 
+    def require_embedding(self) -> None:
+        """Raises QuotaExceededError if the model has run as long as it may for now. Any thread may call it."""
+        if wait_s := self._embedding.wait_s(0):
+            limit = 60 * self._embedding.rate
+            raise self._exceeded("embedding_seconds_per_minute", limit, limit, wait_s)
+
+    def note_embedding(self, seconds: float) -> None:
+        """Counts seconds for which the model ran. For one thread at a time."""
+        self.usage.embedding_seconds += seconds
+        self._embedding.spend(seconds)
+
     def _count_bytes(self, size: int) -> None:
         account: Account | None = self
         while account is not None:
@@ -140,36 +192,21 @@ class Account:
             raise self._exceeded(name, limit, used, RETRY_AFTER_S)
         if quotas.mib_in_flight is not None and usage.bytes_in_flight >= quotas.mib_in_flight * MIB:
             raise self._exceeded("mib_in_flight", quotas.mib_in_flight, usage.bytes_in_flight / MIB, RETRY_AFTER_S)
-        if (rate := quotas.calls_per_second) is not None:
-            self._fill(rate)
-            if self._tokens < 1:
-                raise self._exceeded("calls_per_second", rate, rate, (1 - self._tokens) / rate)
+        if wait_s := self._calls.wait_s(1):
+            raise self._exceeded("calls_per_second", self._calls.rate, self._calls.rate, wait_s)
+
+    def _limit(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        rate, per_minute = quotas.calls_per_second, quotas.embedding_seconds_per_minute
+        self._calls = Bucket(rate, max(1.0, quotas.calls_burst or rate or 0), now=self._now)
+        self._embedding = Bucket(None if per_minute is None else per_minute / 60, per_minute or 0, now=self._now)
 
     def _exceeded(self, quota: str, limit: float, used: float, retry_after_s: float | None) -> QuotaExceededError:
         return QuotaExceededError(self.subject, quota, limit=limit, used=used, retry_after_s=retry_after_s)
 
-    @property
-    def _burst(self) -> float:
-        """The calls that may begin at once."""
-        quotas = self._quotas
-        if quotas.calls_per_second is None:
-            return 0.0
-        return max(1.0, quotas.calls_burst or quotas.calls_per_second)
-
-    def _fill(self, rate: float) -> None:
-        now = self._now()
-        self._tokens = min(self._burst, self._tokens + rate * (now - self._filled_at))
-        self._filled_at = now
-
-    def _is_full(self) -> bool:
-        if self._quotas.calls_per_second is None:
-            return True
-        self._fill(self._quotas.calls_per_second)
-        return self._tokens >= self._burst
-
 
 class Accounts:
-    """The accounts of all tenants and callers. Belongs to one event loop.
+    """The accounts of all tenants and callers. Belongs to one event loop, except for what the embedder asks.
 
     Callers have accounts only if the settings limit callers.
     """
@@ -201,7 +238,10 @@ class Accounts:
         """The account of a tenant."""
         account = self._tenants.get(tenant)
         if account is None:
-            account = self._tenants[tenant] = Account(f"tenant:{tenant}", self.quotas_of(tenant), now=self._now)
+            # In one step, since the embedder asks from its threads.
+            account = self._tenants.setdefault(
+                tenant, Account(f"tenant:{tenant}", self.quotas_of(tenant), now=self._now)
+            )
         return account
 
     def quotas_of(self, tenant: str) -> Quotas:
@@ -214,6 +254,14 @@ class Accounts:
         self._own = dict(own)
         for tenant, account in self._tenants.items():
             account.quotas = self.quotas_of(tenant)
+
+    def require(self, tenant: str) -> None:
+        """For the embedder: see `Account.require_embedding`. Any thread may call it."""
+        self.of_tenant(tenant).require_embedding()
+
+    def note(self, tenant: str, seconds: float) -> None:
+        """For the embedder: see `Account.note_embedding`."""
+        self.of_tenant(tenant).note_embedding(seconds)
 
     def usage_of(self, tenant: str) -> Usage:
         """What a tenant uses now; changes later do not change it."""

@@ -30,10 +30,10 @@ from mnemon_server.domain.validation import (
     refuse,
     text_violations,
 )
-from mnemon_server.domain.vector_store import Neighbour, StoredText
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
+from mnemon_server.services.documents.stored_texts import Neighbour, StoredText
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
