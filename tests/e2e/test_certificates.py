@@ -19,7 +19,7 @@ from mnemon_server.transport.options import CONNECTION_AGE_S, server_options
 
 from tests.support.access import bearer, make_key
 from tests.support.certificates import Authority
-from tests.support.server import Connection, stream_end, whole_server
+from tests.support.server import Connection, eventually, stream_end, whole_server
 
 ROBOT, ADA, SHOP = "uri:spiffe://acme/robot", "email:ada@acme.test", "dns:shop.acme.test"
 TABLE = """
@@ -120,6 +120,25 @@ async def test_a_stream_ends_when_its_caller_is_no_longer_in_the_table(tmp_path:
         assert (await who(of_ada)).tenant == "acme"
         assert not watches[1].done()
         watches[1].cancel()
+
+
+async def test_a_certificate_binds_its_caller_to_the_users_in_the_table(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    robot, ada = authority.issue("robot", ROBOT), authority.issue("ada", ADA)
+    async with tls_server(tmp_path, authority) as connection:
+        table = TABLE.format(name=ROBOT, tenant="acme", role="writer") + 'users = ["bob"]'
+        (tmp_path / "identities.toml").write_text(table + TABLE.format(name=ADA, tenant="acme", role="admin"))
+        address, ca = str(connection.server.address), authority.path
+        async with mnemon.AsyncClient(address, ca_file=ca, certificate_file=ada[0], key_file=ada[1]) as client:
+            await client.documents.put("note", "Ada sits by the window.", scope=mnemon.Scope(user="ada"))
+        async with mnemon.AsyncClient(address, ca_file=ca, certificate_file=robot[0], key_file=robot[1]) as client:
+
+            async def is_bound() -> bool:
+                return list((await client.who_am_i()).users) == ["bob"]
+
+            await eventually(is_bound)
+            with pytest.raises(mnemon.NotFoundError):
+                await client.documents.get("note")
 
 
 def watch(channel: aio.Channel) -> Any:

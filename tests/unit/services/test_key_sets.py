@@ -79,7 +79,13 @@ async def test_keys_are_valid_for_a_limited_time_after_they_were_read() -> None:
         clock.now += timedelta(seconds=599)
         assert keys.key("first")
         clock.now += timedelta(seconds=1)
-        with pytest.raises(UnauthenticatedError, match="could not be read for too long"):
+        with pytest.raises(UnauthenticatedError, match="could not be read"):
+            keys.key("first")
+
+
+async def test_a_set_that_was_never_read_says_so() -> None:
+    async with opened(Source(KeySetError("away")), Clock()) as keys:
+        with pytest.raises(UnauthenticatedError, match="could not be read"):
             keys.key("first")
 
 

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.domain.access import TENANT_ID, Principal, Role
-from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.endpoints.client import base_url
 from mnemon_server.services.access.issuers import ClaimPath, Issuer, KeySource
 
@@ -44,8 +45,9 @@ _CERTIFICATE_NAME = re.compile(r"(uri|dns|email):[!-~]{1,1000}")
 _ROLES = {role.name.lower(): role for role in Role if role is not Role.OPERATOR}
 _ISSUER_KEYS = (
     *("name", "issuer", "audiences", "jwks", "leeway_s", "refresh_s", "stale_s"),
-    *("tenant", "tenant_claim", "tenants", "role", "role_claim", "roles"),
+    *("tenant", "tenant_claim", "tenants", "role", "role_claim", "roles", "users_claim", "namespaces_claim"),
 )
+_UNBOUND_ADMIN = "role must be reader or writer for callers who are bound to users or namespaces"
 Table = Mapping[str, Any]
 
 
@@ -115,6 +117,8 @@ def _issuer(table: Table, folder: Path) -> Issuer:
             raise ConfigurationError("role_claim and roles belong together: set both, or neither")
         if "tenants" in table and "tenant_claim" not in table:
             raise ConfigurationError("tenants belongs to tenant_claim: set both, or neither")
+        if table.get("role") == "admin" and ("users_claim" in table or "namespaces_claim" in table):
+            raise ConfigurationError(_UNBOUND_ADMIN)
         return Issuer(
             name=name,
             issuer=_text(table, "issuer"),
@@ -127,6 +131,8 @@ def _issuer(table: Table, folder: Path) -> Issuer:
             role=_role(table["role"], "role") if "role" in table else None,
             role_claim=_claim_path(table, "role_claim"),
             roles=_roles(table),
+            users_claim=_claim_path(table, "users_claim"),
+            namespaces_claim=_claim_path(table, "namespaces_claim"),
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"issuer {name}: {error}") from error
@@ -135,10 +141,21 @@ def _issuer(table: Table, folder: Path) -> Issuer:
 def _certificate(table: Table) -> tuple[str, Principal]:
     name = _text(table, "name", _CERTIFICATE_NAME, 'must look like "uri:spiffe://acme/robot", "dns:..." or "email:..."')
     try:
-        _check_keys(table, ("name", "tenant", "role"))
-        return name, Principal(_tenant(table, "tenant"), f"mtls:{name}", _role(table.get("role"), "role"))
+        _check_keys(table, ("name", "tenant", "role", "users", "namespaces"))
+        role, bounds = _role(table.get("role"), "role"), _bounds(table)
+        if role >= Role.ADMIN and bounds:
+            raise ConfigurationError(_UNBOUND_ADMIN)
+        return name, Principal(_tenant(table, "tenant"), f"mtls:{name}", role, bounds=bounds)
     except ConfigurationError as error:
         raise ConfigurationError(f"certificate {name}: {error}") from error
+
+
+def _bounds(table: Table) -> Bounds:
+    users, namespaces = (_texts(table, key) if key in table else () for key in ("users", "namespaces"))
+    try:
+        return Bounds.of(users, namespaces)
+    except InvalidArgumentError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _key_source(table: Table, folder: Path) -> KeySource:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.domain.access import TENANT_ID, Principal, Role
-from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
+from mnemon_server.domain.access.bounds import ALL, UNBOUNDED, Bounds
+from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
 SUBJECT_CHARACTERS_MAX = 255
 
@@ -51,6 +52,10 @@ class Issuer:
     role_claim: ClaimPath
     roles: Mapping[str, Role]
     """What the values of that claim mean."""
+    users_claim: ClaimPath
+    """The claim that names the users to whom a caller is bound; empty, as the next one: no bounds."""
+    namespaces_claim: ClaimPath
+    """The claim that names the namespaces of facts to which a caller is bound."""
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
         """Whom verified claims name.
@@ -63,7 +68,8 @@ class Issuer:
         if not (0 < len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()):
             raise refusal(f"its sub is not 1 to {SUBJECT_CHARACTERS_MAX} printable characters")
         ends_at = datetime.fromtimestamp(int(claims["exp"]), UTC) + self.leeway
-        return Principal(self._tenant(claims), f"jwt:{self.name}:{subject}", self._role(claims), ends_at)
+        tenant, role = self._tenant(claims), self._role(claims)
+        return Principal(tenant, f"jwt:{self.name}:{subject}", role, ends_at, self._bounds(claims, role))
 
     def _tenant(self, claims: Mapping[str, Any]) -> str:
         if self.tenant:
@@ -83,10 +89,30 @@ class Issuer:
             raise PermissionDeniedError(f"the claim {'.'.join(self.role_claim)} of the token names no role here")
         return max(roles)
 
+    def _bounds(self, claims: Mapping[str, Any], role: Role) -> Bounds:
+        # Admins change what concerns the whole tenant.
+        if role >= Role.ADMIN or not (self.users_claim or self.namespaces_claim):
+            return UNBOUNDED
+        try:
+            return Bounds.of(_named(claims, self.users_claim), _named(claims, self.namespaces_claim))
+        except InvalidArgumentError as error:
+            raise refusal("its claims name users or namespaces that cannot exist") from error
+
 
 def refusal(why: str) -> UnauthenticatedError:
     """The error of a token that is not valid. It contains nothing of the token."""
     return UnauthenticatedError(f"the token is not valid: {why}")
+
+
+def _named(claims: Mapping[str, Any], path: ClaimPath) -> Sequence[str]:
+    """The texts in a claim that bounds a caller. "*" is none of them: a caller may have chosen its own name."""
+    if not path:
+        return ()
+    found = _claim(claims, path)
+    texts = [found] if isinstance(found, str) else found
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text != ALL for text in texts):
+        raise refusal(f"its claim {'.'.join(path)} does not say to what the caller is bound")
+    return texts
 
 
 def _claim(claims: Mapping[str, Any], path: ClaimPath) -> Any:

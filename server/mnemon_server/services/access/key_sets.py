@@ -94,8 +94,8 @@ class KeySet(Periodic):
             UnknownKeyError: the set does not have it.
             UnauthenticatedError: the set could not be read for too long.
         """
-        if key_id in self.keys and not self.is_usable:
-            raise UnauthenticatedError("the keys of the token's issuer could not be read for too long; try again later")
+        if self._read_at is None or (key_id in self.keys and not self.is_usable):
+            raise UnauthenticatedError("the keys of the token's issuer could not be read, or not for too long a time")
         try:
             return self.keys[key_id]
         except KeyError:
