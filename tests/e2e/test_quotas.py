@@ -121,6 +121,9 @@ async def test_requests_in_work_are_limited_by_their_size(tmp_path: Path) -> Non
         assert_refused(await failure_of(who_am_i(connection, acme)), "tenant:acme", "mib_in_flight")
         assert (await who_am_i(connection, other)).tenant == "other"
         connection.server.accounts.of_tenant("acme").give(1 << 20)
+        connection.server.accounts.of_tenant("acme").count_answer(1 << 20)
+        assert_refused(await failure_of(who_am_i(connection, acme)), "tenant:acme", "mib_in_flight")
+        connection.server.accounts.of_tenant("acme").count_answer(-1 << 20)
         assert (await who_am_i(connection, acme)).tenant == "acme"
 
 

@@ -59,7 +59,12 @@ class TenantServicer:
         """
         if self._answers is None:
             raise NotServingError("the server is starting")
-        room = Room(self._answers, weight=VECTORS_WEIGHT if vectors else WEIGHT, copies=copies)
+        room = Room(
+            self._answers,
+            weight=VECTORS_WEIGHT if vectors else WEIGHT,
+            copies=copies,
+            account=current_call.get().account,
+        )
         context.add_done_callback(lambda _: room.close())  # type: ignore[arg-type] # it gets the context
         return room
 

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from mnemon_server.domain.errors import TooManyRequestsError
+from mnemon_server.domain.quotas import UNLIMITED, Quotas
+from mnemon_server.services.access.usage import Account, Accounts
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room
 from mnemon_server.services.shared.offload import Offload
 
@@ -55,6 +57,27 @@ async def test_memory_is_granted_in_the_order_of_the_requests() -> None:
     memory.give(2)
     await asyncio.gather(*tasks)
     assert (order, memory.used) == (["large", "small"], 10)
+
+
+async def test_tenants_get_memory_in_turns_and_each_byte_is_counted_in_its_account() -> None:
+    accounts, memory = Accounts(UNLIMITED, Quotas(open_streams=9)), AnswerMemory(10)
+    greedy, other = accounts.of("greedy", "key:1"), accounts.of("other", "key:2")
+    await memory.take(10, greedy)
+    order: list[str] = []
+
+    async def take(name: str, account: Account) -> None:
+        await memory.take(10, account)
+        order.append(name)
+        memory.give(10, account)
+
+    tasks = [asyncio.create_task(take(f"greedy {number}", greedy)) for number in range(3)]
+    tasks.append(asyncio.create_task(take("other", other)))
+    await asyncio.sleep(0)
+    assert (accounts.usage_of("greedy").bytes_in_flight, greedy.usage.bytes_in_flight) == (10, 10)
+    memory.give(10, greedy)
+    await asyncio.gather(*tasks)
+    assert order == ["greedy 0", "other", "greedy 1", "greedy 2"]
+    assert (accounts.usage_of("greedy").bytes_in_flight, greedy.is_idle, memory.used) == (0, True, 0)
 
 
 async def test_a_caller_that_waits_too_long_is_told_when_to_retry_and_leaves_nothing_behind() -> None:

@@ -28,14 +28,21 @@ class Usage:
     concurrent_calls: int = 0
     """Single calls that are not answered yet."""
     open_streams: int = 0
-    bytes_in_flight: int = 0
-    """Memory for requests that are being answered, and for answers on their way."""
+    request_bytes: int = 0
+    """Memory for requests that are being answered."""
+    answer_bytes: int = 0
+    """Memory for large answers on their way."""
     embedding_seconds: float = 0.0
     """For how long the embedding model ran."""
     records: int | None = None
     """Records of all kinds, as last counted; None as long as the vault was not opened."""
     disk_bytes: int | None = None
     """Size of the vault's files, as last measured; None as long as the vault was not opened."""
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Memory for requests and answers in progress."""
+        return self.request_bytes + self.answer_bytes
 
 
 class Bucket:
@@ -108,6 +115,11 @@ class Account:
             self._limit(quotas)
 
     @property
+    def of_tenant(self) -> "Account":
+        """The account of the tenant."""
+        return self if self.parent is None else self.parent
+
+    @property
     def is_idle(self) -> bool:
         """Whether no call is open, and the account would be the same if it were made anew."""
         usage = self.usage
@@ -146,7 +158,7 @@ class Account:
                 usage.concurrent_calls -= 1
             else:
                 usage.open_streams -= 1
-            usage.bytes_in_flight -= held
+            usage.request_bytes -= held
             account = account.parent
 
     def hold(self, size: int) -> None:
@@ -167,6 +179,13 @@ class Account:
         """Counts bytes that are no longer held."""
         self._count_bytes(-size)
 
+    def count_answer(self, size: int) -> None:
+        """Counts memory that an answer takes, or gives back if it is negative. For one thread at a time."""
+        account: Account | None = self
+        while account is not None:
+            account.usage.answer_bytes += size
+            account = account.parent
+
     def require_embedding(self) -> None:
         """Raises QuotaExceededError if the model has run as long as it may for now. Any thread may call it."""
         if wait_s := self._embedding.wait_s(0):
@@ -181,7 +200,7 @@ class Account:
     def _count_bytes(self, size: int) -> None:
         account: Account | None = self
         while account is not None:
-            account.usage.bytes_in_flight += size
+            account.usage.request_bytes += size
             account = account.parent
 
     def _require_call(self, *, single: bool) -> None:

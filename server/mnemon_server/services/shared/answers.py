@@ -7,11 +7,14 @@ one `AnswerMemory`, which limits the memory of all answers in progress.
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, TypeVar
 
 from mnemon_server.domain.errors import TooManyRequestsError
+from mnemon_server.domain.quotas import UNLIMITED
+from mnemon_server.services.access.usage import Account
 from mnemon_server.services.shared.offload import Offload
 
 T = TypeVar("T")
@@ -31,15 +34,22 @@ WAIT_S = 5.0
 RETRY_AFTER_S = 1.0
 
 
+NOBODY = Account("nobody", UNLIMITED, now=monotonic)
+
+
 class AnswerMemory:
-    """Memory for answers in progress. Any thread may call `try_take`; the other methods belong to one event loop."""
+    """Memory for answers in progress. Any thread may call `try_take`; the other methods belong to one event loop.
+
+    Each byte is counted in the account of whoever calls. If memory is short, tenants get some in turns.
+    """
 
     def __init__(self, bytes_max: int, *, wait_s: float = WAIT_S) -> None:
         """All of it is free. `take` waits for at most `wait_s` seconds."""
         self.bytes_max = bytes_max
         self._wait_s = wait_s
         self._free = bytes_max
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: OrderedDict[Account, deque[tuple[int, asyncio.Future[None], Account]]] = OrderedDict()
+        """By the account of a tenant: sizes, who waits for them, and in whose account they are counted."""
         self._lock = threading.Lock()
 
     @property
@@ -47,58 +57,73 @@ class AnswerMemory:
         """The number of bytes that are taken."""
         return self.bytes_max - self._free
 
-    def try_take(self, size: int) -> bool:
+    def try_take(self, size: int, account: Account = NOBODY) -> bool:
         """Takes this many bytes, at most `bytes_max`; returns False if they are not free."""
         with self._lock:
             # Waiting calls come first: otherwise small answers could keep a large one waiting for ever.
             if self._waiting or size > self._free:
                 return False
-            self._free -= size
+            self._count(size, account)
             return True
 
-    async def take(self, size: int) -> None:
-        """Takes the bytes as soon as they are free, in the order of the calls.
+    async def take(self, size: int, account: Account = NOBODY) -> None:
+        """Takes the bytes as soon as they are free: in turns of the tenants, and in the order of a tenant's calls.
 
         Raises:
             TooManyRequestsError: they did not become free in time.
         """
-        if self.try_take(size):
+        if self.try_take(size, account):
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._lock:
-            self._waiting.append((size, granted))
+            self._waiting.setdefault(account.of_tenant, deque()).append((size, granted, account))
         self._grant()
         try:
             await asyncio.wait_for(asyncio.shield(granted), self._wait_s)
         except BaseException as error:
-            self._take_back(size, granted)
+            self._take_back(size, granted, account)
             if isinstance(error, TimeoutError):
                 raise TooManyRequestsError(
                     f"answers in progress use all of their {self.bytes_max >> 20} MiB of memory", RETRY_AFTER_S
                 ) from None
             raise
 
-    def give(self, size: int) -> None:
+    def give(self, size: int, account: Account = NOBODY) -> None:
         """Gives bytes back."""
         with self._lock:
-            self._free += size
+            self._count(-size, account)
         self._grant()
 
-    def _take_back(self, size: int, granted: "asyncio.Future[None]") -> None:
+    def _count(self, size: int, account: Account) -> None:
+        self._free -= size
+        account.count_answer(size)
+
+    def _take_back(self, size: int, granted: "asyncio.Future[None]", account: Account) -> None:
         if granted.done():
-            self.give(size)
+            self.give(size, account)
             return
         granted.cancel()
         with self._lock:
-            self._waiting.remove((size, granted))
+            self._waiting[account.of_tenant].remove((size, granted, account))
+            self._drop_empty(account.of_tenant)
         self._grant()
 
     def _grant(self) -> None:
         with self._lock:
-            while self._waiting and self._waiting[0][0] <= self._free:
-                size, granted = self._waiting.popleft()
-                self._free -= size
+            while self._waiting:
+                tenant, calls = next(iter(self._waiting.items()))
+                size, granted, account = calls[0]
+                if size > self._free:
+                    break
+                calls.popleft()
+                self._waiting.move_to_end(tenant)
+                self._drop_empty(tenant)
+                self._count(size, account)
                 granted.set_result(None)
+
+    def _drop_empty(self, tenant: Account) -> None:
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
 
 
 class Room:
@@ -109,7 +134,13 @@ class Room:
     """
 
     def __init__(
-        self, memory: AnswerMemory, *, bytes_max: int = ANSWER_BYTES_MAX, weight: int = WEIGHT, copies: int = 1
+        self,
+        memory: AnswerMemory,
+        *,
+        bytes_max: int = ANSWER_BYTES_MAX,
+        weight: int = WEIGHT,
+        copies: int = 1,
+        account: Account = NOBODY,
     ) -> None:
         """All of it is free. It takes only as much memory as it needs, and none for small answers.
 
@@ -118,8 +149,10 @@ class Room:
             bytes_max: the most bytes of records.
             weight: the memory that a record takes, as a multiple of its size.
             copies: how many times the answer contains each record.
+            account: in whose account the memory is counted.
         """
         self._memory = memory
+        self._account = account
         self._bytes_max = bytes_max
         self._copies = copies
         self._weight = weight
@@ -182,20 +215,20 @@ class Room:
         """Waits for as much memory as the answer can need. Raises TooManyRequestsError if that takes too long."""
         missing = max(self._missing, self._cost(self._bytes_max) - self._held)
         self._missing = 0
-        await self._memory.take(missing)
+        await self._memory.take(missing, self._account)
         self._held += missing
 
     def close(self) -> None:
         """Gives its memory back. Calling it again does nothing."""
         held, self._held = self._held, 0
         if held:
-            self._memory.give(held)
+            self._memory.give(held, self._account)
 
     def _hold(self, size: int) -> bool:
         missing = self._cost(size) - self._held
         if missing <= 0 or self._cost(size) <= FREE_BYTES:
             return True
-        if not self._memory.try_take(missing):
+        if not self._memory.try_take(missing, self._account):
             self._missing = missing
             return False
         self._held += missing

@@ -10,6 +10,8 @@ import grpc
 from grpc import aio
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
+from mnemon_server.services.access.usage import Account
+from mnemon_server.services.shared.answers import NOBODY
 from mnemon_server.services.shared.ids import new_id
 
 Context = aio.ServicerContext[Any, Any]
@@ -40,6 +42,8 @@ class Call:
     """The address of the client. The runtime makes it anew each time that it is asked for it."""
     credentials: Credentials = NOTHING_SHOWN
     principal: Principal = EVERYBODY
+    account: Account = NOBODY
+    """In which the call is counted."""
     reason: str = ""
     incident_id: str = ""
     awaits_request: bool = False

@@ -104,7 +104,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
 
     async def call(requests: Any, context: Context) -> Any:
         record, held = current_call.get(), 0
-        account = accounts.of(record.principal.tenant, record.caller)
+        account = record.account = accounts.of(record.principal.tenant, record.caller)
         account.begin(single=single)
         try:
             request = requests
