@@ -58,9 +58,11 @@ async def running_server(
         # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.
         async with vaults.use(DEFAULT_TENANT):
             pass
-        if identities and identities.tenants:
+        if identities and (tenants := identities.tenants):
+            accounts.set_quotas(tenants.quotas)
+            tenants.listeners.append(lambda: accounts.set_quotas(tenants.quotas))
             remove_files = partial(remove_vault, vaults_folder(settings))
-            await stack.enter_async_context(TenantRemover(identities.tenants, vaults, remove_files))
+            await stack.enter_async_context(TenantRemover(tenants, vaults, remove_files))
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server

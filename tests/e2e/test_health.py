@@ -49,6 +49,7 @@ READY_NAMES = (
     "mnemon.v1.ChangeService",
     "mnemon.v1.ServerService",
     "mnemon.v1.AccessService",
+    "mnemon.v1.TenantService",
 )
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import grpc
 import mnemon
 import pytest
-from mnemon.v1 import changes_pb2
+from mnemon.v1 import access_pb2, access_pb2_grpc, changes_pb2
 from mnemon_server.engines.tenant_file import TenantFile
 
 from tests.support.access import bearer, guarded_server, make_key
-from tests.support.server import Connection, eventually, reason, run_command, stream_end, until
+from tests.support.command import run
+from tests.support.server import Connection, eventually, reason, run_command, stream_end, until, whole_server
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -175,3 +176,101 @@ async def test_tenants_with_keys_or_a_vault_of_an_older_version_exist(tmp_path: 
     async with guarded_server(tmp_path):
         listed = json.loads(await done(tmp_path, "list", "--json"))
     assert {each["tenant"] for each in listed} == {"ada", "bob", "default"}
+
+
+async def test_an_operator_manages_tenants_over_grpc(tmp_path: Path) -> None:
+    operator = make_key(tmp_path, "operator")
+    async with guarded_server(tmp_path) as connection, client_of(connection, operator) as client:
+        made = await client.tenants.add("acme", display_name="Acme Ltd.")
+        assert (made.tenant, made.display_name, made.quotas) == ("acme", "Acme Ltd.", mnemon.Quotas())
+        with pytest.raises(mnemon.TenantExistsError):
+            await client.tenants.add("acme")
+        secret = (await client.keys.add("the first", role="admin", tenant="acme")).secret
+        assert [each.tenant async for each in client.tenants.list(page_size=1)] == ["default", "acme"]
+        async with client_of(connection, secret) as acme:
+            await acme.documents.put("note", "Ada sits by the window.")
+            await acme.remember("Ada dislikes early flights.", type="preference", user="ada")
+            used = await client.tenants.usage("acme")
+            assert used.records["document"] == used.records["memory"] == 1
+            assert used.disk_bytes > 10_000
+            assert used.calls >= 2
+            await client.tenants.suspend("acme", "The invoice of May is unpaid.")
+            with pytest.raises(mnemon.TenantSuspendedError, match="The invoice of May is unpaid"):
+                await acme.documents.get("note")
+            suspended = await client.tenants.update("acme", display_name="Acme")
+            assert suspended.suspension is not None
+            assert suspended.suspension.reason == "The invoice of May is unpaid."
+            assert (await client.tenants.resume("acme")).suspension is None
+            assert (await acme.documents.get("note")).content == "Ada sits by the window."
+            with pytest.raises(mnemon.InvalidOperationError, match="suspend it, then delete it"):
+                await client.tenants.delete("acme")
+            await client.tenants.suspend("acme", "moved away")
+            await client.tenants.delete("acme")
+            assert await refusal(acme) in ("TenantSuspendedError", "UnauthenticatedError")
+
+            async def is_gone() -> bool:
+                return [each.tenant async for each in client.tenants.list()] == ["default"]
+
+            await eventually(is_gone)
+        assert sorted(each.name for each in (tmp_path / "tenants").iterdir()) == ["LOCK", "default"]
+        for missing in (client.tenants.get("acme"), client.tenants.usage("acme"), client.tenants.delete("acme")):
+            with pytest.raises(mnemon.TenantNotFoundError):
+                await missing
+        await client.tenants.delete("acme", allow_missing=True)
+        with pytest.raises(mnemon.InvalidArgumentError, match=r"tenant\.suspension\.reason"):
+            await client.tenants.suspend("default", " ")
+        with pytest.raises(mnemon.InvalidArgumentError, match="update_mask"):
+            await client.tenants.update("default")
+
+
+async def test_a_tenant_has_quotas_of_its_own_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    operator, ada = make_key(tmp_path, "operator"), make_key(tmp_path, "admin", tenant="ada")
+    quotas = mnemon.Quotas(calls_per_second=0.001, calls_burst=1)
+    async with guarded_server(tmp_path) as connection, client_of(connection, operator) as client:
+        assert (await client.tenants.update("ada", quotas=quotas)).quotas == quotas
+        assert await calls_of(connection, ada) == [grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
+        assert (await client.tenants.usage("ada")).refused_calls == 1
+        with pytest.raises(mnemon.InvalidArgumentError, match=r"tenant\.quotas\.open_streams"):
+            await client.tenants.update("ada", quotas=mnemon.Quotas(open_streams=-1))
+    async with guarded_server(tmp_path) as connection, client_of(connection, operator) as client:
+        assert await calls_of(connection, ada) == [grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
+        await client.tenants.update("ada", quotas=mnemon.Quotas())
+        assert await calls_of(connection, ada) == [grpc.StatusCode.OK] * 2
+
+
+async def calls_of(connection: Connection, secret: str) -> list[grpc.StatusCode]:
+    """How two calls of this key end, one after the other."""
+    stub = access_pb2_grpc.AccessServiceStub(connection.channel)  # type: ignore[no-untyped-call]
+    calls = (stub.WhoAmI(access_pb2.WhoAmIRequest(), metadata=bearer(secret)) for _ in range(2))
+    return [await call.code() for call in calls]
+
+
+async def test_only_operators_see_tenants_and_without_authentication_there_are_none(tmp_path: Path) -> None:
+    admin = make_key(tmp_path / "with", "admin")
+    async with guarded_server(tmp_path / "with") as connection, client_of(connection, admin) as client:
+        with pytest.raises(mnemon.PermissionDeniedError, match="needs the role operator"):
+            await client.tenants.get("default")
+    async with whole_server(tmp_path / "without") as connection, client_of(connection, "") as client:
+        with pytest.raises(mnemon.FailedPreconditionError, match="no operators"):
+            await client.tenants.get("default")
+
+
+async def test_the_clients_command_manages_tenants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "operator"))
+    async with guarded_server(tmp_path) as connection:
+        address = str(connection.server.address)
+
+        async def says(*words: str) -> str:
+            ended = await asyncio.to_thread(run, address, "tenants", *words)
+            assert ended.returncode == 0, ended.stderr
+            return ended.stdout
+
+        assert "acme  Acme" in await says("create", "acme", "--display-name", "Acme")
+        assert "served" in await says("update", "acme", "--quotas", '{"open_streams": 7}')
+        assert json.loads(await says("show", "acme"))["quotas"]["open_streams"] == 7
+        assert "suspended: unpaid" in await says("suspend", "acme", "--reason", "unpaid")
+        assert "served" in await says("resume", "acme")
+        assert json.loads(await says("usage", "acme"))["records"]["document"] == 0
+        assert "suspended" in await says("suspend", "acme", "--reason", "unpaid")
+        assert "deleted" in await says("delete", "acme", "--yes")
+        assert "default" in await says("list")

@@ -217,6 +217,7 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
         "mnemon.v1.ConflictService",
         "mnemon.v1.ChangeService",
         "mnemon.v1.AccessService",
+        "mnemon.v1.TenantService",
         "mnemon.v1.ServerService",
         "mnemon.v1.KnowledgeStoreService",
         "mnemon.v1.MemoryService",

@@ -172,6 +172,7 @@ from mnemon._values.semantic import (
     SnapshotReceipt,
 )
 from mnemon._values.server import Capability, ServerInfo, ServerLimits
+from mnemon._values.tenants import Quotas, Suspension, Tenant, TenantPage, TenantUsage
 from mnemon._values.timeline import (
     CompactionProgress,
     EpisodicEvent,
@@ -332,6 +333,7 @@ __all__ = [
     "PurgeReceipt",
     "PutMode",
     "PutResult",
+    "Quotas",
     "RebuildProgress",
     "RecallAnswer",
     "Reconciliation",
@@ -381,6 +383,10 @@ __all__ = [
     "StatementRelation",
     "StoreHealth",
     "StoredRule",
+    "Suspension",
+    "Tenant",
+    "TenantPage",
+    "TenantUsage",
     "TextAndFacts",
     "Timeline",
     "TimelinePage",

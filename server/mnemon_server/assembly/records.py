@@ -8,6 +8,7 @@ from mnemon_server.domain.access import DEFAULT_TENANT, TENANT_ID
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines import vault_folders
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
@@ -21,7 +22,7 @@ def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
 
 def vaults_folder(settings: Settings) -> Path:
     """The folder of all vaults. A server shares its lock with others for as long as it serves."""
-    return settings.data_dir / "tenants"
+    return vault_folders.vaults_folder(settings.data_dir)
 
 
 def stored_tenants(settings: Settings) -> tuple[str, ...]:

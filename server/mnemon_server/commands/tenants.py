@@ -13,6 +13,7 @@ import click
 from mnemon_server.commands.keys import data_dir_option, explained, text_of_time
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access.tenants import Tenant, TenantChange
+from mnemon_server.domain.quotas import NAMES, OF_TENANTS_ONLY, parse_quotas
 
 if TYPE_CHECKING:
     from mnemon_server.services.access.tenants import Tenants
@@ -21,6 +22,7 @@ T = TypeVar("T")
 GONE_S, GONE_POLL_S = 30.0, 0.2
 """How long `delete` waits for the server to remove the files."""
 _PAGE = 1_000
+ENFORCED = tuple(name for name in NAMES if name not in OF_TENANTS_ONLY)
 
 
 @click.group()
@@ -74,11 +76,20 @@ def show(tenant: str, data_dir: Path | None) -> None:
 
 @tenants.command()
 @click.argument("tenant")
-@click.option("--display-name", required=True, help="What people call it.")
+@click.option("--display-name", help="What people call it.")
+@click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Such as calls_per_second=50; several replace all that it has. Empty: those of the settings.",
+)
 @data_dir_option
-def update(tenant: str, display_name: str, data_dir: Path | None) -> None:
-    """Change what a tenant is called."""
-    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(display_name=display_name))))
+def update(tenant: str, display_name: str | None, quotas: tuple[str, ...], data_dir: Path | None) -> None:
+    """Change what a tenant is called, or what it may use."""
+    with explained():
+        own = parse_quotas([text for text in quotas if text], "quota", ENFORCED) if quotas else None
+    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(display_name=display_name, quotas=own))))
 
 
 @tenants.command()
@@ -150,7 +161,9 @@ def _folder(data_dir: Path | None) -> Path:
 
 
 def _vaults_folder(data_dir: Path | None) -> Path:
-    return _folder(data_dir) / "tenants"
+    from mnemon_server.engines.vault_folders import vaults_folder
+
+    return vaults_folder(_folder(data_dir))
 
 
 def _show(tenant: Tenant) -> None:
@@ -161,11 +174,12 @@ def _show(tenant: Tenant) -> None:
     click.echo(f"{tenant.tenant}{name}  (created {text_of_time(tenant.created_at)}; {state})")
 
 
-def _row(tenant: Tenant) -> dict[str, str | None]:
+def _row(tenant: Tenant) -> dict[str, Any]:
     suspension = tenant.suspension
     return {
         "tenant": tenant.tenant,
         "display_name": tenant.display_name,
+        "quotas": tenant.quotas.as_dict(),
         "create_time": text_of_time(tenant.created_at),
         "update_time": text_of_time(tenant.updated_at),
         "suspend_time": text_of_time(suspension.since) if suspension else None,

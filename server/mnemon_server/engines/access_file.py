@@ -13,7 +13,7 @@ from mnemon_server.engines.private import create_file, create_folder, tighten_da
 
 FILE_NAME = "access.db"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
-FORMAT = 4
+FORMAT = 5
 BUSY_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,8 @@ INSERT INTO tenant (tenant, create_time, update_time)
   SELECT tenant, min(create_time), min(create_time) FROM api_key WHERE tenant != ''
   GROUP BY tenant ORDER BY min(position);
 """
-_MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS)
+_QUOTAS = "ALTER TABLE tenant ADD COLUMN quotas TEXT"
+_MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS)
 """What makes each format from the one before."""
 
 
@@ -95,6 +96,11 @@ class AccessFile:
         except ConfigurationError:
             self._connection.close(True)
             raise
+
+    def page_key(self) -> bytes:
+        """32 random bytes that are made with the file, and never change."""
+        with self.working() as connection:
+            return bytes(connection.execute("SELECT bytes FROM page_key").get)
 
     def version(self) -> int:
         """A number that differs once any process has changed a key or a tenant, except for the times of last use."""

@@ -24,11 +24,6 @@ FROM api_key WHERE key_id = coalesce(?1, key_id) AND tenant = coalesce(?2, tenan
 class KeyFile(AccessFile, KeyStore):
     """The keys of a data folder."""
 
-    def page_key(self) -> bytes:
-        """See KeyStore."""
-        with self.working() as connection:
-            return bytes(connection.execute("SELECT bytes FROM page_key").get)
-
     def read(self) -> Sequence[StoredKey]:
         """See KeyStore."""
         with self.working() as connection:

@@ -1,16 +1,19 @@
 """Tenants in the file `access.db`."""
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from mnemon_server.domain.access.tenants import Suspension, Tenant, TenantChange
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.promises.tenants import StoredTenant, TenantStore
 
 _SELECT = """
-SELECT position, tenant, display_name, create_time, update_time, suspend_time, suspend_reason, delete_time FROM tenant
+SELECT position, tenant, display_name, create_time, update_time, suspend_time, suspend_reason, delete_time, quotas
+FROM tenant
 """
 
 
@@ -29,23 +32,24 @@ class TenantFile(AccessFile, TenantStore):
             rows = connection.execute(f"{_SELECT} WHERE position > ? ORDER BY position LIMIT ?", (after, limit))
             return [_stored(row) for row in rows]
 
-    def unserved(self) -> Sequence[Tenant]:
+    def special(self) -> Sequence[Tenant]:
         """See TenantStore."""
         with self.working() as connection:
-            rows = connection.execute(f"{_SELECT} WHERE suspend_time IS NOT NULL OR delete_time IS NOT NULL")
+            rows = connection.execute(f"{_SELECT} WHERE coalesce(suspend_time, delete_time, quotas) IS NOT NULL")
             return [_stored(row).tenant for row in rows]
 
     def add(self, tenant: Tenant) -> bool:
         """See TenantStore."""
         with self.writing() as connection:
             connection.execute(
-                "INSERT INTO tenant (tenant, display_name, create_time, update_time) VALUES (?, ?, ?, ?) "
+                "INSERT INTO tenant (tenant, display_name, create_time, update_time, quotas) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT DO NOTHING",
                 (
                     tenant.tenant,
                     tenant.display_name,
                     to_microseconds(tenant.created_at),
                     to_microseconds(tenant.updated_at),
+                    _text(tenant.quotas),
                 ),
             )
             return connection.changes() > 0
@@ -64,9 +68,18 @@ class TenantFile(AccessFile, TenantStore):
             connection.execute(
                 "UPDATE tenant SET update_time = ?2, display_name = coalesce(?3, display_name), "
                 "suspend_time = CASE ?4 WHEN 1 THEN coalesce(suspend_time, ?2) WHEN 0 THEN NULL ELSE suspend_time END, "
-                "suspend_reason = CASE ?4 WHEN 1 THEN ?5 WHEN 0 THEN NULL ELSE suspend_reason END "
+                "suspend_reason = CASE ?4 WHEN 1 THEN ?5 WHEN 0 THEN NULL ELSE suspend_reason END, "
+                "quotas = CASE WHEN ?6 THEN ?7 ELSE quotas END "
                 "WHERE tenant = ?1 AND delete_time IS NULL",
-                (tenant, to_microseconds(now), change.display_name, change.is_suspended, change.reason),
+                (
+                    tenant,
+                    to_microseconds(now),
+                    change.display_name,
+                    change.is_suspended,
+                    change.reason,
+                    change.quotas is not None,
+                    _text(change.quotas or UNLIMITED),
+                ),
             )
             found = connection.changes() > 0
             rows = connection.execute(f"{_SELECT} WHERE tenant = ?", (tenant,))
@@ -91,8 +104,12 @@ class TenantFile(AccessFile, TenantStore):
             connection.execute("DELETE FROM tenant WHERE tenant = ? AND delete_time IS NOT NULL", (tenant,))
 
 
+def _text(quotas: Quotas) -> str | None:
+    return json.dumps(quotas.as_dict()) if quotas != UNLIMITED else None
+
+
 def _stored(row: tuple[Any, ...]) -> StoredTenant:
-    position, tenant, display_name, created, updated, suspended, reason, deleted = row
+    position, tenant, display_name, created, updated, suspended, reason, deleted, quotas = row
     return StoredTenant(
         position,
         Tenant(
@@ -100,6 +117,7 @@ def _stored(row: tuple[Any, ...]) -> StoredTenant:
             display_name,
             from_microseconds(created),
             from_microseconds(updated),
+            quotas=Quotas(**json.loads(quotas)) if quotas else UNLIMITED,
             suspension=None if suspended is None else Suspension(reason, from_microseconds(suspended)),
             deleted_at=None if deleted is None else from_microseconds(deleted),
         ),

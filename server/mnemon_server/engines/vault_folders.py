@@ -11,6 +11,11 @@ _DOOMED = ".deleted-"
 """No tenant has such a name, so a folder that is half removed is never opened."""
 
 
+def vaults_folder(data_dir: Path) -> Path:
+    """The folder of all vaults. A server shares its lock with others for as long as it serves."""
+    return data_dir / "tenants"
+
+
 def remove_vault(vaults: Path, tenant: str) -> None:
     """Removes a tenant's vault, or what an earlier attempt has left of it. Blocks.
 

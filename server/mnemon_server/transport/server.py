@@ -36,6 +36,8 @@ from mnemon.v1 import (
     semantic_pb2_grpc,
     server_pb2,
     server_pb2_grpc,
+    tenant_pb2,
+    tenant_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
@@ -44,6 +46,7 @@ from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.vault_folders import vaults_folder
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.shared.answers import AnswerMemory
@@ -72,6 +75,7 @@ from mnemon_server.transport.servicers.memory import MemoryServicer
 from mnemon_server.transport.servicers.rules import RulesServicer
 from mnemon_server.transport.servicers.semantic import SemanticServicer
 from mnemon_server.transport.servicers.server import ServerServicer
+from mnemon_server.transport.servicers.tenants import TenantRegistryServicer
 from mnemon_server.transport.servicers.tools import ToolServicer
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.transport.tls import server_credentials
@@ -84,6 +88,7 @@ _DESCRIPTORS = tuple(
     service
     for file in (
         access_pb2,
+        tenant_pb2,
         knowledge_store_pb2,
         memory_pb2,
         semantic_pb2,
@@ -153,6 +158,9 @@ class GrpcServer:
         """What tenants and callers use, and may use."""
         self._limiter = Limiter(
             unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max, accounts=self.accounts
+        )
+        self._tenants = TenantRegistryServicer(
+            identities.tenants if identities else None, self.accounts, vaults_folder(settings.data_dir)
         )
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
         self._readiness: asyncio.Task[None] | None = None
@@ -247,6 +255,7 @@ class GrpcServer:
         server = aio.server(interceptors=[self._pipeline()], options=server_options(self._settings))
         services = cast("aio.Server", GenericServices(server))
         access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
+        tenant_pb2_grpc.add_TenantServiceServicer_to_server(self._tenants, services)
         knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
         memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, services)
         semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(self._semantic, services)
@@ -268,6 +277,7 @@ class GrpcServer:
     def _servicers(self) -> tuple[TenantServicer, ...]:
         return (
             self._access_servicer,
+            self._tenants,
             self._knowledge_store,
             self._memories,
             self._semantic,

@@ -68,6 +68,16 @@ class TenantServicer:
         context.add_done_callback(lambda _: room.close())  # type: ignore[arg-type] # it gets the context
         return room
 
+    def vault_of(self, tenant: str) -> "VaultLease":
+        """The open services of a tenant, for as long as the block lasts; for operators.
+
+        Raises:
+            NotServingError: no vaults are attached yet.
+        """
+        if self._vaults is None:
+            raise NotServingError("the server is starting")
+        return self._vaults.use(tenant)
+
     def vault(self, context: Context) -> "VaultLease":
         """The open services of the caller's tenant, within the caller's bounds, for as long as the block lasts.
 

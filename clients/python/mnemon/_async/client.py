@@ -15,6 +15,7 @@ from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
 from mnemon._async.rules import AsyncRules
 from mnemon._async.semantic import AsyncSemantic
+from mnemon._async.tenants import AsyncTenants
 from mnemon._async.timeline import AsyncTimeline
 from mnemon._async.tools import AsyncTools
 from mnemon._authorization import AsyncToken
@@ -47,6 +48,7 @@ class AsyncClient:
         archive     everything, exported to lines of JSON and imported again
         changes     every change, in order
         keys        API keys, on a server with authentication
+        tenants     the tenants of a server, for operators
 
     `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
 
@@ -121,6 +123,7 @@ class AsyncClient:
         self.archive = AsyncArchive(connection)
         self.changes = AsyncChanges(connection)
         self.keys = AsyncKeys(connection)
+        self.tenants = AsyncTenants(connection)
         self.remember = self.memories.add
         self.recall = self.memories.search
         self.watch = self.changes.watch

@@ -24,6 +24,7 @@ from mnemon._cli.semantic.save import learn, unlearn
 from mnemon._cli.semantic.search import decisions, index_status, known, similar, unmerge
 from mnemon._cli.server import info
 from mnemon._cli.session import Session
+from mnemon._cli.tenants import tenants
 from mnemon._cli.timeline.bridge import bridge
 from mnemon._cli.timeline.prune import compact, prune
 from mnemon._cli.timeline.query import happened, show_timeline, summary, timeline_status
@@ -115,7 +116,7 @@ _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_st
 
 _FACTS = (facts, tools)
 _ARCHIVES = (export_archive, import_archive)
-_ACCESS = (keys, whoami)
+_ACCESS = (keys, tenants, whoami)
 
 for command in (
     *_DOCUMENTS,

@@ -21,6 +21,7 @@ from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
 from mnemon._sync.rules import Rules
 from mnemon._sync.semantic import Semantic
+from mnemon._sync.tenants import Tenants
 from mnemon._sync.timeline import Timeline
 from mnemon._sync.tools import Tools
 from mnemon._values.access import Identity
@@ -48,6 +49,7 @@ class Client:
         archive     everything, exported to lines of JSON and imported again
         changes     every change, in order
         keys        API keys, on a server with authentication
+        tenants     the tenants of a server, for operators
 
     `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
 
@@ -122,6 +124,7 @@ class Client:
         self.archive = Archive(connection)
         self.changes = Changes(connection)
         self.keys = Keys(connection)
+        self.tenants = Tenants(connection)
         self.remember = self.memories.add
         self.recall = self.memories.search
         self.watch = self.changes.watch

@@ -1,12 +1,12 @@
 """Tenants: whom a server serves, each with a vault of its own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.quotas import UNLIMITED, Quotas, quota_violations
 
 DISPLAY_NAME_BYTES_MAX = 256
 REASON_BYTES_MAX = 1_024
@@ -31,6 +31,8 @@ class Tenant:
     """What people call it; may be empty."""
     created_at: datetime
     updated_at: datetime
+    quotas: Quotas = UNLIMITED
+    """Its own; where they are None, those of the settings hold."""
     suspension: Suspension | None = None
     """None while it is served."""
     deleted_at: datetime | None = None
@@ -42,6 +44,8 @@ class TenantChange:
     """What is to change of a tenant; None leaves a part as it is."""
 
     display_name: str | None = None
+    quotas: Quotas | None = None
+    """All quotas anew."""
     is_suspended: bool | None = None
     reason: str = ""
     """Why it is suspended."""
@@ -56,30 +60,21 @@ class TenantPage:
     """Where to continue; None after the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class TenantUsage:
-    """What a tenant takes of a server."""
-
-    records: Mapping[RecordKind, int]
-    """How many records it has of each kind, hidden ones included."""
-    disk_bytes: int
-    """The size of its files."""
-    open_streams: int
-
-
-def tenant_violations(tenant: str, display_name: str) -> Iterator[FieldViolation]:
+def tenant_violations(tenant: str, display_name: str, quotas: Quotas) -> Iterator[FieldViolation]:
     """What is wrong with a tenant that is to be created."""
     if not TENANT_ID.fullmatch(tenant):
         yield FieldViolation(
             "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
         )
-    yield from change_violations(TenantChange(display_name=display_name))
+    yield from change_violations(TenantChange(display_name=display_name, quotas=quotas))
 
 
 def change_violations(change: TenantChange) -> Iterator[FieldViolation]:
     """What is wrong with a change of a tenant."""
     if change.display_name is not None and _size(change.display_name) > DISPLAY_NAME_BYTES_MAX:
         yield FieldViolation("display_name", f"must be at most {DISPLAY_NAME_BYTES_MAX} bytes")
+    if change.quotas is not None:
+        yield from quota_violations(change.quotas)
     if change.is_suspended and (not change.reason.strip() or _size(change.reason) > REASON_BYTES_MAX):
         yield FieldViolation("reason", f"must tell the tenant why it is suspended, in 1 to {REASON_BYTES_MAX:,} bytes")
 

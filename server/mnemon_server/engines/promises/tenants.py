@@ -23,6 +23,9 @@ class TenantStore(Protocol):
     StorageFullError if it is full.
     """
 
+    def page_key(self) -> bytes:
+        """32 random bytes that are made with the store, and never change."""
+
     def version(self) -> int:
         """A number that differs once any process has changed a tenant."""
 
@@ -32,8 +35,8 @@ class TenantStore(Protocol):
     def read(self, *, after: int, limit: int) -> Sequence[StoredTenant]:
         """The tenants after a position, in the order of their creation."""
 
-    def unserved(self) -> Sequence[Tenant]:
-        """The tenants that are suspended or being deleted."""
+    def special(self) -> Sequence[Tenant]:
+        """The tenants that are suspended or being deleted, or have quotas of their own."""
 
     def add(self, tenant: Tenant) -> bool:
         """Adds a tenant; returns False if it exists."""

@@ -1,7 +1,7 @@
 """Tenants: which exist, and which of them are served."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 from mnemon_server.domain.access import DEFAULT_TENANT
@@ -18,17 +18,18 @@ from mnemon_server.domain.errors import (
     InvalidArgumentError,
     InvalidOperationError,
 )
+from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.promises.tenants import TenantStore
 from mnemon_server.services.shared.periodic import Periodic
 
 REFRESH_S = 1.0
-"""How often the tenants that are not served are read again if another process changed some."""
+"""How often the tenants that matter to calls are read again if another process changed some."""
 
 
 class Tenants(Periodic):
     """All tenants of a server. Follows changes that other processes make. Belongs to one event loop.
 
-    Only those that are not served are in memory, since every call asks for them.
+    Only those that are not served or have quotas of their own are in memory, since every call asks for them.
     """
 
     def __init__(self, store: TenantStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
@@ -37,44 +38,54 @@ class Tenants(Periodic):
         self._store = store
         self._clock = clock
         self._version = -1
-        self._unserved: Mapping[str, Tenant] = {}
+        self._page_key = b""
+        self._special: Mapping[str, Tenant] = {}
         self._refreshing = asyncio.Lock()
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each change."""
 
     async def __aenter__(self) -> Self:
+        self._page_key = await asyncio.to_thread(self._store.page_key)
         await self._refresh()
         return await super().__aenter__()
 
     @property
     def deleted(self) -> tuple[str, ...]:
         """The tenants that were deleted, and whose files must go."""
-        return tuple(name for name, tenant in self._unserved.items() if tenant.deleted_at is not None)
+        return tuple(name for name, tenant in self._special.items() if tenant.deleted_at is not None)
+
+    @property
+    def quotas(self) -> dict[str, Quotas]:
+        """The quotas of tenants that have some of their own."""
+        return {name: tenant.quotas for name, tenant in self._special.items() if tenant.quotas != UNLIMITED}
 
     def require_served(self, tenant: str) -> None:
         """Raises TenantSuspendedError if the tenant is suspended or is being deleted."""
-        if (found := self._unserved.get(tenant)) is None:
+        if (found := self._special.get(tenant)) is None:
             return
         if found.deleted_at is not None:
             raise TenantSuspendedError(f"the tenant {tenant!r} was deleted")
-        assert found.suspension is not None  # noqa: S101 - otherwise it is served
-        raise TenantSuspendedError(f"the tenant {tenant!r} is suspended: {found.suspension.reason}")
+        if found.suspension is not None:
+            raise TenantSuspendedError(f"the tenant {tenant!r} is suspended: {found.suspension.reason}")
 
     async def adopt(self, tenants: Iterable[str]) -> None:
         """Makes tenants known that have a vault."""
         await asyncio.to_thread(self._store.adopt, tuple(tenants), self._clock())
 
-    async def create(self, tenant: str, display_name: str) -> Tenant:
-        """Makes a tenant, without any key.
+    async def create(self, tenant: str, display_name: str, quotas: Quotas = UNLIMITED) -> Tenant:
+        """Makes a tenant, without any key; with `quotas` of its own.
 
         Raises:
             InvalidArgumentError: the id or the name is invalid.
             TenantExistsError: a tenant has this id, or had it until a moment ago.
         """
-        if violations := list(tenant_violations(tenant, display_name)):
+        if violations := list(tenant_violations(tenant, display_name, quotas)):
             raise InvalidArgumentError(violations)
         now = self._clock()
-        made = Tenant(tenant, display_name, now, now)
+        made = Tenant(tenant, display_name, now, now, quotas)
         if not await asyncio.to_thread(self._store.add, made):
             raise TenantExistsError(tenant)
+        await self._refresh()
         return made
 
     async def get(self, tenant: str) -> Tenant:
@@ -83,6 +94,11 @@ class Tenants(Periodic):
         if found is None:
             raise TenantNotFoundError(tenant)
         return found
+
+    @property
+    def page_key(self) -> bytes:
+        """The secret that seals page tokens of lists of tenants; a restart does not change it."""
+        return self._page_key
 
     async def exists(self, tenant: str) -> bool:
         """Whether there is such a tenant, even if it is being deleted."""
@@ -111,15 +127,17 @@ class Tenants(Periodic):
         await self._refresh()
         return changed
 
-    async def delete(self, tenant: str) -> None:
+    async def delete(self, tenant: str, *, allow_missing: bool = False) -> None:
         """Ends a suspended tenant and its keys for good. Its files are removed afterwards. Repeating it does no harm.
 
         Raises:
-            TenantNotFoundError: it does not exist.
+            TenantNotFoundError: it does not exist, and `allow_missing` is false.
             InvalidOperationError: it is not suspended, or is the default one.
         """
         if tenant == DEFAULT_TENANT:
             raise InvalidOperationError(f"every server has the tenant {DEFAULT_TENANT!r}; it can only be suspended")
+        if allow_missing and not await self.exists(tenant):
+            return
         marked = await asyncio.to_thread(self._store.mark_deleted, tenant, self._clock())
         if not marked and (await self.get(tenant)).deleted_at is None:
             raise InvalidOperationError(f"the tenant {tenant!r} is being served; suspend it, then delete it")
@@ -138,6 +156,8 @@ class Tenants(Periodic):
         async with self._refreshing:
             version = await asyncio.to_thread(self._store.version)
             if version != self._version:
-                unserved = await asyncio.to_thread(self._store.unserved)
-                self._unserved = {each.tenant: each for each in unserved}
+                special = await asyncio.to_thread(self._store.special)
+                self._special = {each.tenant: each for each in special}
                 self._version = version
+                for listener in self.listeners:
+                    listener()

@@ -26,10 +26,6 @@ class Access:
         if identities is not None:
             identities.listeners.append(self._end_invalid)
 
-    def open_streams(self, tenant: str) -> int:
-        """Open streams of a tenant."""
-        return sum(record.principal.tenant == tenant for record in self._streams.values())
-
     def checked(self, method: Method, inner: Answer) -> Answer:
         """Checks the caller first."""
         if self._identities is None or method.exempt:

@@ -1,0 +1,104 @@
+"""Tenants, for operators."""
+
+import json
+
+import click
+
+from mnemon._cli.options import json_option
+from mnemon._cli.session import Session
+from mnemon._values.tenants import Quotas, Tenant
+
+
+@click.group()
+def tenants() -> None:
+    """Manage the tenants of a server; for operators."""
+
+
+@tenants.command("list")
+@json_option
+@click.pass_obj
+def list_tenants(session: Session, *, as_json: bool) -> None:
+    """List all tenants."""
+    found = list(session.client.tenants.list())
+    if as_json:
+        click.echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+        return
+    for each in found:
+        session.console.print(_line(each), markup=False)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.pass_obj
+def show(session: Session, tenant: str) -> None:
+    """Print a tenant as JSON."""
+    click.echo(json.dumps(session.client.tenants.get(tenant).to_dict(), indent=2, ensure_ascii=False))
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--display-name", default="", help="What people call it.")
+@click.pass_obj
+def create(session: Session, tenant: str, display_name: str) -> None:
+    """Make a tenant. `mnemon keys create --tenant` then makes its first key."""
+    session.console.print(_line(session.client.tenants.add(tenant, display_name=display_name)), markup=False)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--display-name", help="What people call it.")
+@click.option("--quotas", help='What it may use, as JSON, such as {"calls_per_second": 50}.')
+@click.pass_obj
+def update(session: Session, tenant: str, display_name: str | None, quotas: str | None) -> None:
+    """Change what a tenant is called, or what it may use."""
+    try:
+        own = None if quotas is None else Quotas(**json.loads(quotas))
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(f"must be a JSON object with numbers of known quotas: {error}") from error
+    changed = session.client.tenants.update(tenant, display_name=display_name, quotas=own)
+    session.console.print(_line(changed), markup=False)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--reason", required=True, help="What its callers are told.")
+@click.pass_obj
+def suspend(session: Session, tenant: str, reason: str) -> None:
+    """Refuse all calls of a tenant, and end its streams. Its data stays."""
+    session.console.print(_line(session.client.tenants.suspend(tenant, reason)), markup=False)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.pass_obj
+def resume(session: Session, tenant: str) -> None:
+    """Serve a suspended tenant again."""
+    session.console.print(_line(session.client.tenants.resume(tenant)), markup=False)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(session: Session, tenant: str, *, yes: bool) -> None:
+    """Remove a suspended tenant, its keys and all of its data for good."""
+    if not yes and click.prompt(f"All data of {tenant} will be gone. Type its id to confirm") != tenant:
+        raise click.ClickException("that is another id; nothing was changed")
+    session.client.tenants.delete(tenant)
+    session.console.print(f"the tenant {tenant} is deleted; its files are being removed", markup=False)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.pass_obj
+def usage(session: Session, tenant: str) -> None:
+    """Print what a tenant stores and uses, as JSON."""
+    click.echo(json.dumps(session.client.tenants.usage(tenant).to_dict(), indent=2))
+
+
+def _line(tenant: Tenant) -> str:
+    state = "served" if tenant.suspension is None else f"suspended: {tenant.suspension.reason}"
+    if tenant.delete_time is not None:
+        state = "deleted, its files are being removed"
+    name = f"  {tenant.display_name}" if tenant.display_name else ""
+    return f"{tenant.tenant}{name}  (created {tenant.create_time:%Y-%m-%d}; {state})"

@@ -1,0 +1,95 @@
+# Generated from _async/tenants.py by `make generate`: change that file instead.
+"""The blocking client's object for tenants."""
+
+from collections.abc import Iterator
+
+from mnemon._messages import tenants as convert
+from mnemon._sync.service import Service
+from mnemon._values import tenants as values
+from mnemon.v1 import tenant_pb2 as pb
+from mnemon.v1.tenant_pb2_grpc import TenantServiceStub
+
+
+class Tenants(Service):
+    """The tenants of a server, as `client.tenants`; for operators.
+
+    Methods that name a tenant raise TenantNotFoundError if it does not exist.
+    """
+
+    def add(
+        self,
+        tenant: str,
+        *,
+        display_name: str = "",
+        quotas: values.Quotas | None = None,
+        timeout: float | None = None,
+    ) -> values.Tenant:
+        """Makes a tenant without any key; `client.keys.add(…, tenant=…)` makes its first one.
+
+        Raises TenantExistsError if there is a tenant with this id, or its files are still being removed.
+        """
+        request = pb.CreateTenantRequest(tenant=tenant, display_name=display_name)
+        if quotas is not None:
+            request.quotas.CopyFrom(convert.quotas_to_pb(quotas))
+        response = self._call(self._stub.CreateTenant, request, timeout, repeatable=False)
+        return convert.tenant_from_pb(response.tenant)
+
+    def get(self, tenant: str, *, timeout: float | None = None) -> values.Tenant:
+        """Returns a tenant."""
+        response = self._call(self._stub.GetTenant, pb.GetTenantRequest(tenant=tenant), timeout)
+        return convert.tenant_from_pb(response.tenant)
+
+    def list(self, *, page_size: int = 0, timeout: float | None = None) -> Iterator[values.Tenant]:
+        """Yields all tenants in the order of their creation. `timeout` applies to each page."""
+        token = ""
+        while True:
+            page = self.list_page(page_size=page_size, page_token=token, timeout=timeout)
+            yield from page.tenants
+            if not (token := page.next_page_token):
+                return
+
+    def list_page(self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None) -> values.TenantPage:
+        """Returns one page of tenants: 100 if `page_size` is 0, at most 1,000."""
+        request = pb.ListTenantsRequest(page_size=page_size, page_token=page_token)
+        return convert.page_from_pb(self._call(self._stub.ListTenants, request, timeout))
+
+    def update(
+        self,
+        tenant: str,
+        *,
+        display_name: str | None = None,
+        quotas: values.Quotas | None = None,
+        timeout: float | None = None,
+    ) -> values.Tenant:
+        """Changes what a tenant is called, or what it may use; `quotas` replaces all of them."""
+        return self._change(convert.update(tenant, display_name, quotas), timeout)
+
+    def suspend(self, tenant: str, reason: str, *, timeout: float | None = None) -> values.Tenant:
+        """Refuses all calls of a tenant with this reason, and ends its streams. Its data stays."""
+        return self._change(convert.suspension(tenant, reason), timeout)
+
+    def resume(self, tenant: str, *, timeout: float | None = None) -> values.Tenant:
+        """Serves a suspended tenant again."""
+        return self._change(convert.suspension(tenant, None), timeout)
+
+    def delete(self, tenant: str, *, allow_missing: bool = False, timeout: float | None = None) -> None:
+        """Removes a suspended tenant, its keys and all of its data for good.
+
+        Its keys end at once, and its files are removed within seconds. Raises InvalidOperationError if the tenant is
+        not suspended.
+        """
+        request = pb.DeleteTenantRequest(tenant=tenant, allow_missing=allow_missing)
+        self._call(self._stub.DeleteTenant, request, timeout)
+
+    def usage(self, tenant: str, *, timeout: float | None = None) -> values.TenantUsage:
+        """Returns what a tenant stores, and what it has used of the server."""
+        response = self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=tenant), timeout)
+        return convert.usage_from_pb(response)
+
+    def _change(self, request: pb.UpdateTenantRequest, timeout: float | None) -> values.Tenant:
+        response = self._call(self._stub.UpdateTenant, request, timeout)
+        return convert.tenant_from_pb(response.tenant)
+
+    @property
+    def _stub(self) -> TenantServiceStub:
+        return self._connection.stub(TenantServiceStub)

@@ -1,0 +1,86 @@
+"""Requests to the tenant service as values, and its answers as messages."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mnemon.v1 import tenant_pb2 as pb
+
+from mnemon_server.domain.access.tenants import Tenant, TenantChange, change_violations
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.quotas import Quotas
+from mnemon_server.services.access.usage import Usage
+from mnemon_server.transport.convert.shared.reader import Reader, named
+from mnemon_server.wire.values import fill_time
+
+FIELDS = ("display_name", "quotas", "suspension")
+"""What of a tenant can be changed."""
+_QUOTAS = tuple(pb.Quotas.DESCRIPTOR.fields_by_name)
+
+
+def read_quotas(message: pb.Quotas) -> Quotas:
+    """The quotas that are set."""
+    return Quotas(**{field.name: value for field, value in message.ListFields()})
+
+
+def read_list(request: pb.ListTenantsRequest) -> int:
+    """The most tenants on a page."""
+    reader = Reader()
+    limit = reader.page_size(request.page_size)
+    reader.finish()
+    return limit
+
+
+def read_update(request: pb.UpdateTenantRequest) -> TenantChange:
+    """What is to change of a tenant."""
+    reader = Reader()
+    mask = frozenset(request.update_mask.paths)
+    if not mask or not mask.issubset(FIELDS):
+        reader.note("update_mask", f"must name what to change: {', '.join(FIELDS)}")
+    new = request.tenant
+    change = TenantChange(
+        display_name=new.display_name if "display_name" in mask else None,
+        quotas=read_quotas(new.quotas) if "quotas" in mask else None,
+        is_suspended=new.HasField("suspension") if "suspension" in mask else None,
+        reason=new.suspension.reason,
+    )
+    reader.violations += named(map(_in_request, change_violations(change)), mask, "tenant")
+    reader.finish()
+    return change
+
+
+def tenant_to_pb(tenant: Tenant) -> pb.Tenant:
+    """A tenant."""
+    message = pb.Tenant(
+        tenant=tenant.tenant, display_name=tenant.display_name, quotas=pb.Quotas(**_quotas_of(tenant.quotas))
+    )
+    fill_time(message.create_time, tenant.created_at)
+    fill_time(message.update_time, tenant.updated_at)
+    if tenant.suspension is not None:
+        message.suspension.reason = tenant.suspension.reason
+        fill_time(message.suspension.create_time, tenant.suspension.since)
+    if tenant.deleted_at is not None:
+        fill_time(message.delete_time, tenant.deleted_at)
+    return message
+
+
+def usage_to_pb(usage: Usage, records: Mapping[RecordKind, int], disk_bytes: int) -> pb.GetUsageResponse:
+    """What a tenant uses."""
+    return pb.GetUsageResponse(
+        records={kind.value: count for kind, count in records.items()},
+        disk_bytes=disk_bytes,
+        open_streams=usage.open_streams,
+        concurrent_calls=usage.concurrent_calls,
+        calls=usage.calls,
+        refused_calls=usage.refused_calls,
+    )
+
+
+def _quotas_of(quotas: Quotas) -> dict[str, Any]:
+    return {name: value for name, value in quotas.as_dict().items() if name in _QUOTAS}
+
+
+def _in_request(violation: FieldViolation) -> FieldViolation:
+    """The violation with the place of its field in the request."""
+    field = "suspension.reason" if violation.field == "reason" else violation.field
+    return FieldViolation(f"tenant.{field}", violation.description)
