@@ -1,5 +1,6 @@
 """Tokens of an identity provider: who calls with one, every way to be refused, and keys that change or are away."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -192,6 +193,25 @@ async def test_a_stream_ends_when_its_token_does_and_when_its_key_is_removed(tmp
         await until(lambda: connection.server.open_streams == 0)
 
 
+async def test_hundreds_of_streams_end_with_the_key_that_signed_their_tokens(tmp_path: Path) -> None:
+    other = SigningKey("other")
+    publish(tmp_path, KEY, other)
+    settings = {"identity_file": write_identities(tmp_path, "jwks.json"), "streams_max": 1000}
+    async with whole_server(tmp_path / "data", authentication=("jwt",), **settings) as connection:
+        watches = [watch(connection, KEY.sign(sub=f"watcher {number}")) for number in range(200)]
+        imports = [
+            connection.memories.BulkCreateMemories(metadata=bearer(KEY.sign(sub=f"importer {number}")))
+            for number in range(50)
+        ]
+        for each in watches:
+            assert (await each.read()).HasField("started")
+        await until(lambda: connection.server.open_streams == 250)
+        publish(tmp_path, other)
+        ends = await asyncio.gather(*(stream_end(each) for each in (*watches, *imports)))
+        assert {error.code() for _, error in ends} == {grpc.StatusCode.UNAUTHENTICATED}
+        assert connection.server.open_streams == 0
+
+
 def watch(connection: Connection, token: str) -> Any:
     request = changes_pb2.WatchChangesRequest()
     return connection.changes.WatchChanges(request, metadata=bearer(token))
@@ -266,17 +286,25 @@ async def test_keys_that_cannot_be_read_for_too_long_are_not_valid(tmp_path: Pat
             await eventually(lambda: is_valid(connection, KEY.sign()))
 
 
-async def test_the_identity_file_is_followed_and_an_invalid_one_changes_nothing(tmp_path: Path) -> None:
-    async with trusting_server(tmp_path, KEY) as connection:
-        assert (await who(connection, KEY.sign())).role == pb.ROLE_WRITER
-        write_identities(tmp_path, "jwks.json", roles='{ staff = "emperor" }')
-        assert (await who(connection, KEY.sign())).role == pb.ROLE_WRITER
-        write_identities(tmp_path, "jwks.json", roles='{ staff = "reader" }')
+async def test_the_identity_file_is_followed_and_an_invalid_one_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with every_event_logged():
+        async with trusting_server(tmp_path, KEY) as connection:
+            log: list[str] = []
 
-        async def is_reader() -> bool:
-            return bool((await who(connection, KEY.sign())).role == pb.ROLE_READER)
+            def is_reported() -> bool:
+                log.append(capsys.readouterr().err)
+                return "roles.staff must be one of" in "".join(log)
 
-        await eventually(is_reader)
+            async def is_reader() -> bool:
+                return bool((await who(connection, KEY.sign())).role == pb.ROLE_READER)
+
+            write_identities(tmp_path, "jwks.json", roles='{ staff = "emperor" }')
+            await until(is_reported)
+            assert (await who(connection, KEY.sign())).role == pb.ROLE_WRITER
+            write_identities(tmp_path, "jwks.json", roles='{ staff = "reader" }')
+            await eventually(is_reader)
 
 
 async def test_tokens_and_keys_are_accepted_side_by_side(tmp_path: Path) -> None:
