@@ -2,13 +2,22 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
+from datetime import UTC, datetime
 
 import pytest
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.engines.promises.values import DocumentWrite
+from mnemon_server.services.shared.intake import put_all
+from mnemon_server.services.shared.write_batcher import WriteBatcher
 from mnemon_server.transport.servicers.bulk import ReadAhead
 
 from tests.support.server import until
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Requests:
@@ -40,6 +49,30 @@ async def test_answers_come_in_order_whichever_takes_longest() -> None:
         return word
 
     assert [answer async for answer in ahead(work).run(aiter(Requests(*words)))] == words
+
+
+async def test_writes_keep_the_order_of_the_stream_whichever_takes_longest() -> None:
+    rng, written = random.Random(4), list[str]()
+    words = [chr(0x4E00 + i) for i in range(50)]
+
+    def write(documents: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
+        written.extend(each.document.doc_id for each in documents)
+        done = Future[list[WriteReceipt | Exception]]()
+        done.set_result([WriteReceipt(each.document.doc_id, WriteOutcome.CREATED, 1, NOW) for each in documents])
+        return done
+
+    puts = WriteBatcher(write)
+
+    async def work(word: str) -> str:
+        for _ in range(0 if word == words[7] else rng.randrange(20)):
+            await asyncio.sleep(0)
+        if word == words[7]:
+            return word  # writes nothing
+        await put_all(puts, [DocumentWrite(document=Document(word, word), passages=())], "document")
+        return word
+
+    assert [answer async for answer in ahead(work).run(aiter(Requests(*words)))] == words
+    assert written == words[:7] + words[8:]
 
 
 async def test_concurrency_is_limited_and_the_stream_is_read_no_further() -> None:

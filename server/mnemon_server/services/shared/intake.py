@@ -8,6 +8,7 @@ from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.write_batcher import WriteBatcher
+from mnemon_server.services.shared.write_order import in_turn
 
 T = TypeVar("T")
 Request = TypeVar("Request")
@@ -61,7 +62,10 @@ async def put_all(
     sound = [write for write in writes if not isinstance(write, MnemonError)]
     results: Sequence[WriteReceipt | Exception]
     try:
-        results = await puts.start(sound) if sound else ()
+        # The records of a stream that are embedded sooner must not become those stored before.
+        async with in_turn():
+            started = puts.start(sound) if sound else None
+        results = await started if started else ()
     except Exception as error:  # noqa: BLE001 - it becomes the result of each item
         results = [error] * len(sound)
     stored = iter(results)

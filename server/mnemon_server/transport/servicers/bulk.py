@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
 from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.shared.write_order import WriteTurn
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import request_bytes
 from mnemon_server.transport.status import Failure
@@ -24,6 +25,7 @@ Written = TypeVar("Written")
 @dataclass(frozen=True, slots=True)
 class _Begun(Generic[Response]):
     task: "asyncio.Task[Response]"
+    turn: WriteTurn
     keys: frozenset[str]
     weight: int
 
@@ -31,8 +33,8 @@ class _Begun(Generic[Response]):
 class ReadAhead(Generic[Request, Response]):
     """Works on several requests at once, so that batches stay full while answers travel.
 
-    A request that shares a key with one in progress waits: changes of one record keep their order. The stream is read
-    only as fast as the answers are taken.
+    A request that shares a key with one in progress waits: changes of one record keep their order. New records are
+    stored in the order of the stream (see `write_order`). The stream is read only as fast as the answers are taken.
     """
 
     def __init__(
@@ -82,7 +84,8 @@ class ReadAhead(Generic[Request, Response]):
                 keys, weight = frozenset(self._keys(request)), self._weight(request)
                 async with self._changed:
                     await self._changed.wait_for(lambda: self._has_room(keys, weight))  # noqa: B023 - used before
-                    self._begun.append(_Begun(asyncio.create_task(self._do(request)), keys, weight))
+                    turn = WriteTurn(begun.turn for begun in self._begun)
+                    self._begun.append(_Begun(asyncio.create_task(self._do(request, turn)), turn, keys, weight))
                     self._changed.notify_all()
         finally:
             await self._note(self._end)
@@ -96,8 +99,12 @@ class ReadAhead(Generic[Request, Response]):
             and not any(begun.keys & keys for begun in self._begun)
         )
 
-    async def _do(self, request: Request) -> Response:
-        return await self._work(request)
+    async def _do(self, request: Request, turn: WriteTurn) -> Response:
+        turn.begin()
+        try:
+            return await self._work(request)
+        finally:
+            turn.end()
 
     def _end(self) -> None:
         self._read_all = True
