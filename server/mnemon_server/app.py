@@ -7,6 +7,7 @@ from functools import partial
 
 import grpc
 
+from mnemon_server.assembly.audit import open_audit
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
@@ -52,7 +53,10 @@ async def running_server(
         # Bind the address before opening vaults: a second server on the same address must not touch the data.
         identities = None if private else await stack.enter_async_context(open_identities(settings))
         accounts = accounts_of(settings)
-        server = GrpcServer(settings, identities=identities, accounts=accounts, extra_handlers=extra_handlers)
+        audit = await stack.enter_async_context(open_audit(settings)) if identities else None
+        server = GrpcServer(
+            settings, identities=identities, accounts=accounts, audit=audit, extra_handlers=extra_handlers
+        )
         await stack.enter_async_context(server)
         vaults = await stack.enter_async_context(open_vaults(settings, report=report, accounts=accounts))
         # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from mnemon_server import __version__
+from mnemon_server.commands.audit import audit
 from mnemon_server.commands.keys import keys
 from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
@@ -71,6 +72,7 @@ def cli() -> None:
     """The Mnemon server. The default command is serve."""
 
 
+cli.add_command(audit)
 cli.add_command(keys)
 cli.add_command(tenants)
 cli.add_command(timeline)

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import apsw
 import grpc
 import mnemon
 import pytest
@@ -16,7 +15,7 @@ from mnemon.v1 import memory_pb2
 from mnemon_server.transport.roles import permissions
 
 from tests.support.access import bearer, guarded_server, key_id, make_key, methods, open_call, path_of
-from tests.support.server import WAIT_S, Connection, run_command
+from tests.support.server import WAIT_S, Connection
 
 METHODS = list(methods())
 PERMISSIONS = permissions({method.containing_service for method in METHODS})
@@ -299,15 +298,3 @@ async def test_a_bulk_stream_refuses_the_records_of_others_one_by_one(tmp_path: 
         assert [result.WhichOneof("outcome") for result in answer.results] == ["receipt", "error", "receipt"]
         assert "scope.user must be 'bob'" in answer.results[1].error.message
         assert await each.admin.memories.count() == 2
-
-
-def test_keys_of_the_format_before_have_no_bounds(tmp_path: Path) -> None:
-    secret = make_key(tmp_path, "writer")
-    connection = apsw.Connection(str(tmp_path / "access.db"))
-    connection.execute("ALTER TABLE api_key DROP COLUMN users; ALTER TABLE api_key DROP COLUMN namespaces")
-    connection.pragma("user_version", 2)
-    connection.close()
-    listed = run_command("keys", "list", "--json", "--data-dir", str(tmp_path))
-    assert listed.returncode == 0, listed.stderr
-    assert key_id(secret) in listed.stdout
-    assert '"users": []' in listed.stdout

@@ -67,6 +67,14 @@ class Settings:
             "it changes."
         ),
     )
+    audit_log: str = field(
+        default="writes",
+        metadata=_row(
+            "Which calls the audit log gets, if authentication is on: those that write, administer or are refused; "
+            "all; or none.",
+            choices=("writes", "all", "off"),
+        ),
+    )
     data_dir: Path = field(
         default_factory=user_data_folder,
         metadata=_row("Folder for all data; by default `mnemon` in the user's data folder."),

@@ -115,6 +115,8 @@ class AccessFile:
     def _prepare(self, path: Path) -> None:
         connection = self._connection
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        # A transaction that begins as a reader fails at once, without waiting, if another process writes meanwhile.
+        connection.transaction_mode = "IMMEDIATE"
         connection.pragma("trusted_schema", False)
         connection.pragma("secure_delete", True)
         connection.pragma("synchronous", "extra")

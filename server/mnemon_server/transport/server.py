@@ -47,12 +47,14 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.vault_folders import vaults_folder
+from mnemon_server.services.access.audit import AuditLog
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.interceptors.access import Access
+from mnemon_server.transport.interceptors.audit import Audit
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.limiter import Limiter
@@ -125,6 +127,7 @@ class GrpcServer:
         *,
         identities: Identities | None = None,
         accounts: Accounts | None = None,
+        audit: AuditLog | None = None,
         extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
         """Binds nothing yet.
@@ -133,9 +136,12 @@ class GrpcServer:
             settings: what to serve, and where.
             identities: who may call; None: everybody.
             accounts: what callers use, and may use; None: as much as the server can do.
+            audit: gets the calls that the settings name; None: no call.
             extra_handlers: further services.
         """
         self._settings = settings
+        reads = settings.audit_log == "all"
+        self._audit = Audit(audit, permissions(_DESCRIPTORS), reads=reads) if audit else None
         self._access = Access(identities, permissions(_DESCRIPTORS))
         self._access_servicer = AccessServicer(identities.keys if identities else None)
         self._extra_handlers = tuple(extra_handlers)
@@ -301,6 +307,7 @@ class GrpcServer:
             streams=self._streams,
             deadline=DefaultDeadline(seconds=settings.default_deadline_s),
             codec=Codec(message_bytes_max=settings.max_message_mib << 20),
+            audit=self._audit,
         )
         return Pipeline(steps)
 

@@ -152,6 +152,7 @@ async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None
     file.close()
     async with KeyRing(KeyFile(tmp_path)) as ring:
         assert ring.authenticate(secret.text) == Principal("ada", f"key:{secret.key_id}", Role.WRITER)
+        assert not ring.authenticate(secret.text).bounds
         page_key = ring.page_key
     assert len(page_key) == 32
     async with KeyRing(KeyFile(tmp_path)) as ring:

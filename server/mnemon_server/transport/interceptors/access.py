@@ -39,6 +39,7 @@ class Access:
             if identities.certificates and not record.credentials.bearer:
                 record.credentials = Credentials(certificate=_certificate(context))
             record.principal = await identities.authenticate(record.credentials)
+            record.is_known = True
             _require(record.principal, permission)
             return await (inner(request, context) if method.single else self._stream(inner, request, context, record))
 

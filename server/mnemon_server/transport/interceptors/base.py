@@ -49,6 +49,10 @@ class Call:
     awaits_request: bool = False
     """Its request has not arrived yet. Clients may drop such calls as often as they like: the log leaves them out."""
     request_bytes: int = 0
+    is_known: bool = False
+    """Whether its credential was valid."""
+    records: tuple[str, ...] = ()
+    """The ids that its request and answer name, if the audit log gets it."""
     started: float = 0.0
     """By `time.perf_counter`."""
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
+from mnemon_server.transport.interceptors.audit import records_of
 from mnemon_server.transport.interceptors.base import Answer, Context, Method, Single, Stream, current_call
 
 Parse = Callable[[bytes], Any]
@@ -26,14 +27,22 @@ class Codec:
     def __init__(self, *, message_bytes_max: int) -> None:
         self._message_bytes_max = message_bytes_max
 
-    def single(self, method: Method, inner: Single) -> Answer:
-        """Reads the request, writes the response."""
+    def single(self, method: Method, inner: Single, *, audited: bool = False) -> Answer:
+        """Reads the request, writes the response. If it is `audited`, the call gets the ids that they name."""
         read, write = self._reader(method), self._writer(method)
 
         async def call(request: Any, context: Context) -> bytes:
             return write(await inner(await read(request), context))
 
-        return call
+        async def audited_call(request: Any, context: Context) -> bytes:
+            message = await read(request)
+            record = current_call.get()
+            record.records = records_of([message])
+            response = await inner(message, context)
+            record.records = records_of([message, response])
+            return write(response)
+
+        return audited_call if audited else call
 
     def stream(self, method: Method, inner: Stream) -> Stream:
         """Reads the request, writes each response."""

@@ -10,6 +10,7 @@ from grpc import aio
 
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
+from mnemon_server.transport.interceptors.audit import Audit, Record
 from mnemon_server.transport.interceptors.base import (
     Answer,
     Context,
@@ -40,6 +41,7 @@ class Steps:
     streams: StreamWriter
     deadline: DefaultDeadline
     codec: Codec
+    audit: Audit | None = None
 
 
 class Pipeline(aio.ServerInterceptor):
@@ -71,19 +73,21 @@ class Pipeline(aio.ServerInterceptor):
         """The steps around a method, from the innermost to the outermost."""
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
-        answer = _received(self._answer(method), receive, steps.limiter.limits(method))
-        behaviour = _guarded(steps.access.checked(method, answer), MethodLog(method))
+        record = steps.audit.of(method) if steps.audit else None
+        answer = _received(self._answer(method, audited=record is not None), receive, steps.limiter.limits(method))
+        behaviour = _guarded(steps.access.checked(method, answer), MethodLog(method), record)
         if method.handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(behaviour)
         return grpc.stream_unary_rpc_method_handler(behaviour)
 
-    def _answer(self, method: Method) -> Answer:
+    def _answer(self, method: Method, *, audited: bool) -> Answer:
         """From bytes to bytes, or from bytes to a stream that is written."""
         steps, handler = self._steps, method.handler
         if handler.response_streaming:
             stream = steps.codec.stream(method, handler.unary_stream or handler.stream_stream)
             return steps.streams.answer(method, stream)
-        answer = steps.codec.single(method, handler.unary_unary or handler.stream_unary)
+        behaviour = handler.unary_unary or handler.stream_unary
+        answer = steps.codec.single(method, behaviour, audited=audited and not handler.request_streaming)
         # A long upload is not a fault.
         return answer if handler.request_streaming else steps.deadline.limited(answer)
 
@@ -131,8 +135,8 @@ def _unlimited(answer: Answer, receive: Receive) -> Answer:
     return call
 
 
-def _guarded(answer: Answer, log: MethodLog) -> Answer:
-    """The answer, or the status of its error; and the line of the call."""
+def _guarded(answer: Answer, log: MethodLog, audit: Record | None) -> Answer:
+    """The answer, or the status of its error; the line of the call, and what the audit log gets of it."""
 
     async def call(requests: Any, context: Context) -> Any:
         record, code = log.begin(context), "UNKNOWN"
@@ -156,6 +160,8 @@ def _guarded(answer: Answer, log: MethodLog) -> Answer:
             raise
         finally:
             log.end(record, code)
+            if audit is not None:
+                audit(record, code)
 
     return call
 

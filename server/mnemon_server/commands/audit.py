@@ -1,0 +1,82 @@
+"""The commands `mnemon-server audit`, which check and show the audit log of a data folder."""
+
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.errors import MnemonError
+
+_data_dir = click.option(
+    "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
+)
+
+
+@click.group()
+def audit() -> None:
+    """Check and show the audit log. A server may be running."""
+
+
+@audit.command()
+@_data_dir
+def verify(data_dir: Path | None) -> None:
+    """Check that no entry was changed, removed or added.
+
+    The exit code is 1 if one was, and 2 if that cannot be told.
+    """
+    from mnemon_server.engines.audit_file import verify_audit
+
+    try:
+        report = verify_audit(_folder(data_dir))
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(2)
+    for problem in report.problems:
+        click.echo(problem)
+    click.echo(f"{report.line_count:,} entries; {'something' if report.problems else 'nothing'} was changed")
+    sys.exit(1 if report.problems else 0)
+
+
+@audit.command()
+@click.option("--tenant", help="Only entries of this tenant.")
+@click.option("--subject", help="Only entries of this caller, such as key:1f3a5c7e9b0d2f46.")
+@click.option("--method", help="Only entries whose method contains this text.")
+@click.option("--since", type=click.DateTime(), help="Only entries from this time on, in UTC.")
+@click.option("--record", help="Only entries that name this id; needs --tenant.")
+@_data_dir
+def show(
+    tenant: str | None,
+    subject: str | None,
+    method: str | None,
+    since: datetime | None,
+    record: str | None,
+    data_dir: Path | None,
+) -> None:
+    """Print entries as lines of JSON, oldest first."""
+    from mnemon_server.engines.audit_file import audit_hash, read_audit
+
+    if record is not None and tenant is None:
+        raise click.UsageError("--record needs --tenant: the same id in two tenants is that of two records")
+    try:
+        folder = _folder(data_dir)
+        named = audit_hash(folder, tenant or "", record) if record is not None else None
+        for entry in read_audit(folder):
+            if (
+                (tenant is None or entry.get("tenant", "") == tenant)
+                and (subject is None or entry.get("subject") == subject)
+                and (method is None or method in entry.get("method", ""))
+                and (since is None or datetime.fromisoformat(entry["time"]) >= since.replace(tzinfo=UTC))
+                and (named is None or named in entry.get("records", ()))
+            ):
+                click.echo(json.dumps(entry))
+    except (MnemonError, OSError) as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(2)
+
+
+def _folder(data_dir: Path | None) -> Path:
+    return data_dir or load_settings(environ=os.environ).settings.data_dir

@@ -1,0 +1,25 @@
+"""What the audit log says of a call: who did what, and how it ended; never what it wrote."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A call that has ended."""
+
+    time: datetime
+    tenant: str
+    """Whose records the caller works on; empty for an operator, and for a caller who is not known."""
+    subject: str
+    """Who called, such as "key:1f3a5c7e9b0d2f46"; empty if the caller is not known."""
+    peer: str
+    """The address of the client."""
+    method: str
+    """Such as "mnemon.v1.MemoryService/CreateMemory"."""
+    code: str
+    """The status, such as "OK" or "PERMISSION_DENIED"."""
+    request_id: str
+    """The `x-request-id` of the call, which is in the server's log as well."""
+    records: tuple[str, ...] = ()
+    """The ids that the request or its answer names; the file gets keyed hashes of them."""

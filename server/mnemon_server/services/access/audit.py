@@ -1,0 +1,79 @@
+"""Gathers the entries of the audit log, and writes them off the event loop."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol
+
+from mnemon_server.domain.audit import AuditEntry
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.services.shared.periodic import Periodic
+
+INTERVAL_S = 0.5
+"""An entry is on stable storage so many seconds after its call, on a disk that is not slow."""
+WAITING_MAX = 100_000
+"""Entries that wait for the disk. Further ones are left out, and the log says how many."""
+TOGETHER_MAX = 10_000
+STRANGERS_MAX = 50
+"""Entries of unknown callers in each interval. A flood of refusals must not fill the disk: further ones are counted."""
+
+
+class AuditStore(Protocol):
+    """Where entries are kept."""
+
+    def append(self, entries: Sequence[AuditEntry | Mapping[str, Any]]) -> None:
+        """Keeps entries in their order. Blocks. Raises StorageFailedError, and keeps none of them then."""
+
+
+class AuditLog(Periodic):
+    """The audit log of a server. Entries that cannot be written wait; calls do not wait for them.
+
+    Leaving the block writes what is left.
+    """
+
+    def __init__(self, store: AuditStore, *, clock: Clock = system_clock, waiting_max: int = WAITING_MAX) -> None:
+        super().__init__("the audit log could not be written; its entries wait", interval_s=INTERVAL_S)
+        self._store = store
+        self._clock = clock
+        self._waiting_max = waiting_max
+        self._waiting: deque[AuditEntry] = deque()
+        self._writing = asyncio.Lock()
+        self._strangers = self._left_out = 0
+
+    def record(self, entry: AuditEntry) -> None:
+        """Adds an entry, or counts it if there are too many."""
+        self._strangers += not entry.subject
+        if len(self._waiting) >= self._waiting_max or (not entry.subject and self._strangers > STRANGERS_MAX):
+            self._left_out += 1
+        else:
+            self._waiting.append(entry)
+
+    def now(self) -> datetime:
+        """The time for an entry."""
+        return self._clock()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        await self._write()
+
+    async def _turn(self) -> float | None:
+        self._strangers = 0
+        await self._write()
+        return None
+
+    async def _write(self) -> None:
+        async with self._writing:
+            while self._waiting or self._left_out:
+                taken = [self._waiting[i] for i in range(min(len(self._waiting), TOGETHER_MAX))]
+                left_out = self._left_out
+                entries: list[AuditEntry | Mapping[str, Any]] = [*taken]
+                if left_out:
+                    entries.append({"time": self._clock().isoformat(timespec="milliseconds"), "left_out": left_out})
+                await asyncio.to_thread(self._store.append, entries)
+                for _ in taken:
+                    self._waiting.popleft()
+                self._left_out -= left_out

@@ -1,0 +1,73 @@
+"""Tells the audit log of calls that write, that administer, or that are refused."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from mnemon_server.domain.access import Permission, Role
+from mnemon_server.domain.audit import AuditEntry
+from mnemon_server.services.access.audit import AuditLog
+from mnemon_server.transport.interceptors.base import Call, Method
+
+REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
+ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id", "decision_id", "conflict_id")
+RECORDS_MAX = 16
+"""Ids in one entry."""
+
+Record = Callable[[Call, str], None]
+"""Called with a call that has ended, and its status."""
+
+
+class Audit:
+    """Which calls the audit log gets."""
+
+    def __init__(self, log: AuditLog, permissions: Mapping[str, Permission], *, reads: bool) -> None:
+        """With `reads`, also those that only read."""
+        self._log = log
+        self._permissions = permissions
+        self._reads = reads
+
+    def of(self, method: Method) -> Record | None:
+        """What is told of the calls of a method; None if nothing is."""
+        if method.exempt:
+            return None
+        permission = self._permissions.get(method.path)
+        always = self._reads or (permission is not None and permission.role is not Role.READER)
+        # The name of a method that does not exist is the client's.
+        path = method.path.removeprefix("/") if permission is not None else "unknown method"
+
+        def record(call: Call, code: str) -> None:
+            # Clients may drop calls before their request arrives as often as they like.
+            left = call.awaits_request and code == "CANCELLED"
+            if (always and not left) or code in REFUSALS:
+                who = call.principal if call.is_known else None
+                self._log.record(
+                    AuditEntry(
+                        time=self._log.now(),
+                        tenant=who.tenant if who else "",
+                        subject=who.subject if who else "",
+                        peer=call.connection,
+                        method=path,
+                        code=code,
+                        request_id=call.request_id,
+                        records=call.records,
+                    )
+                )
+
+        return record
+
+
+def records_of(messages: Iterable[Any]) -> tuple[str, ...]:
+    """The ids that a request and its answer name, each once."""
+    return tuple(dict.fromkeys(one for message in messages for one in _ids(message)))[:RECORDS_MAX]
+
+
+def _ids(message: Any) -> Iterator[str]:
+    names = getattr(type(message), "DESCRIPTOR", None)
+    if names is None:
+        return
+    fields = names.fields_by_name
+    for name in ID_FIELDS:
+        if name in fields and (value := getattr(message, name)) and isinstance(value, str):
+            yield value
+    if "receipt" in fields and message.HasField("receipt") and (value := getattr(message.receipt, "id", "")):
+        yield value

@@ -1,0 +1,129 @@
+"""The audit log: who wrote, administered or was refused, in lines that cannot be changed without notice."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mnemon
+import pytest
+from mnemon_server.engines.audit_file import FOLDER_NAME, AuditFile
+
+from tests.support.access import guarded_server, key_id, make_key
+from tests.support.server import run_command
+
+PRIVATE = "Ada dislikes early flights"
+
+
+def shown(folder: Path, *flags: str) -> list[dict[str, Any]]:
+    printed = run_command("audit", "show", "--data-dir", str(folder), *flags)
+    assert printed.returncode == 0, printed.stderr
+    return [json.loads(line) for line in printed.stdout.splitlines()]
+
+
+def verified(folder: Path) -> tuple[int, str]:
+    printed = run_command("audit", "verify", "--data-dir", str(folder))
+    return printed.returncode, printed.stdout
+
+
+async def used(folder: Path, **settings: Any) -> tuple[str, str, str]:
+    """A folder after writes, reads, administration and refusals; the keys, and the id of a memory."""
+    admin, reader = make_key(folder, "admin", tenant="acme"), make_key(folder, "reader", tenant="acme")
+    async with guarded_server(folder, **settings) as connection:
+        address = str(connection.server.address)
+        async with mnemon.AsyncClient(address, api_key=admin) as client:
+            memory = await client.remember(PRIVATE, type="preference", user="ada")
+            await client.memories.get(memory.memory_id)
+            await client.memories.delete(memory.memory_id)
+            await client.keys.add("another", role="reader")
+            assert [result async for result in client.memories.add_many([PRIVATE])]
+        async with mnemon.AsyncClient(address, api_key=reader) as client:
+            with pytest.raises(mnemon.PermissionDeniedError):
+                await client.remember("not allowed", type="preference")
+            await client.memories.count()
+        async with mnemon.AsyncClient(address, api_key="mn_wrong") as client:
+            with pytest.raises(mnemon.UnauthenticatedError):
+                await client.memories.count()
+    return admin, reader, memory.memory_id
+
+
+async def test_writes_administration_and_refusals_are_in_the_log_without_any_text(tmp_path: Path) -> None:
+    admin, reader, memory_id = await used(tmp_path)
+    assert verified(tmp_path) == (0, "6 entries; nothing was changed\n")
+    entries = shown(tmp_path)
+    assert [(entry["method"].split("/")[1], entry["code"]) for entry in entries] == [
+        ("CreateMemory", "OK"),
+        ("DeleteMemory", "OK"),
+        ("CreateKey", "OK"),
+        ("BulkCreateMemories", "OK"),
+        ("CreateMemory", "PERMISSION_DENIED"),
+        ("CountMemories", "UNAUTHENTICATED"),
+    ]
+    assert {entry.get("subject") for entry in entries} == {f"key:{key_id(admin)}", f"key:{key_id(reader)}", None}
+    assert {entry.get("tenant") for entry in entries} == {"acme", None}
+    assert all(entry["peer"].startswith("ipv4:127.0.0.1") and entry["request_id"] for entry in entries)
+    files = b"".join(path.read_bytes() for path in (tmp_path / FOLDER_NAME).iterdir())
+    for hidden in (PRIVATE, memory_id, "not allowed", "wrong", admin):
+        assert hidden.encode() not in files
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / FOLDER_NAME).iterdir()} == {0o600}
+    named = shown(tmp_path, "--tenant", "acme", "--record", memory_id)
+    assert [entry["method"].split("/")[1] for entry in named] == ["CreateMemory", "DeleteMemory"]
+    assert len(shown(tmp_path, "--subject", f"key:{key_id(reader)}")) == 1
+    assert len(shown(tmp_path, "--method", "Create", "--since", "2026-01-01")) == 4
+    assert shown(tmp_path, "--since", "2999-01-01") == []
+
+
+async def test_reads_are_in_the_log_if_that_is_asked_for_and_nothing_if_it_is_off(tmp_path: Path) -> None:
+    await used(tmp_path / "all", audit_log="all")
+    methods = [entry["method"].split("/")[1] for entry in shown(tmp_path / "all")]
+    assert {"GetMemory", "CountMemories"} <= set(methods)
+    await used(tmp_path / "off", audit_log="off")
+    assert not (tmp_path / "off" / FOLDER_NAME).exists()
+    assert verified(tmp_path / "off")[0] == 2
+
+
+async def test_every_change_of_the_files_is_noticed(tmp_path: Path) -> None:
+    await used(tmp_path)
+    [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")
+    whole, head = path.read_bytes(), tmp_path / FOLDER_NAME / "head"
+    lines = whole.splitlines(keepends=True)
+    changed = {
+        "entry 2 ": [lines[0], lines[1].replace(b"DeleteMemory", b"CreateMemory"), *lines[2:]],
+        "entry 1 ": lines[1:],
+        "entry 3 ": [*lines[:2], *lines[3:]],
+        "entry 4 ": [*lines[:3], lines[4], lines[3], *lines[5:]],
+        "entry 7 ": [*lines, lines[-1]],
+        "ends with entry 5, and 6 were written": lines[:-1],
+        "line 6 ": [*lines[:-1], lines[-1][:20]],
+    }
+    for problem, content in changed.items():
+        path.write_bytes(b"".join(content))
+        code, printed = verified(tmp_path)
+        assert (code, problem in printed) == (1, True), (problem, printed)
+    path.write_bytes(whole)
+    assert verified(tmp_path)[0] == 0
+    head.unlink()
+    assert verified(tmp_path)[0] == 1
+
+
+async def test_the_log_goes_on_after_a_restart_and_after_a_kill_amid_a_line(tmp_path: Path) -> None:
+    await used(tmp_path)
+    [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")
+    with path.open("ab") as file:
+        file.write(b'{"sequence":7,"time":"20')
+    await used(tmp_path)
+    assert verified(tmp_path) == (0, "12 entries; nothing was changed\n")
+
+
+def test_a_full_file_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnemon_server.engines.audit_file.FILE_BYTES_MAX", 500)
+    log = AuditFile(tmp_path)
+    for number in range(20):
+        log.append([{"time": "2026-01-01T00:00:00Z", "number": number}])
+    files = sorted((tmp_path / FOLDER_NAME).glob("*.jsonl"))
+    assert len(files) > 2
+    again = AuditFile(tmp_path)
+    again.append([{"time": "2026-01-01T00:00:00Z", "number": 20}])
+    assert [entry["number"] for entry in shown(tmp_path)] == list(range(21))
+    assert verified(tmp_path) == (0, "21 entries; nothing was changed\n")
+    files[1].unlink()
+    assert verified(tmp_path)[0] == 1
