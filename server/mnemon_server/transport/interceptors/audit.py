@@ -26,12 +26,16 @@ class Audit:
         self._permissions = permissions
         self._reads = reads
 
+    def has_all(self, method: Method) -> bool:
+        """Whether all calls of a method are told, and not only those that are refused."""
+        permission = self._permissions.get(method.path)
+        return self._reads or (permission is not None and permission.role is not Role.READER)
+
     def of(self, method: Method) -> Record | None:
         """What is told of the calls of a method; None if nothing is."""
         if method.exempt:
             return None
-        permission = self._permissions.get(method.path)
-        always = self._reads or (permission is not None and permission.role is not Role.READER)
+        permission, always = self._permissions.get(method.path), self.has_all(method)
         # The name of a method that does not exist is the client's.
         path = method.path.removeprefix("/") if permission is not None else "unknown method"
 

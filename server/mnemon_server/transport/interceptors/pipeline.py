@@ -74,20 +74,21 @@ class Pipeline(aio.ServerInterceptor):
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
         record = steps.audit.of(method) if steps.audit else None
-        answer = _received(self._answer(method, audited=record is not None), receive, steps.limiter.limits(method))
+        answer = _received(self._answer(method), receive, steps.limiter.limits(method))
         behaviour = _guarded(steps.access.checked(method, answer), MethodLog(method), record)
         if method.handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(behaviour)
         return grpc.stream_unary_rpc_method_handler(behaviour)
 
-    def _answer(self, method: Method, *, audited: bool) -> Answer:
+    def _answer(self, method: Method) -> Answer:
         """From bytes to bytes, or from bytes to a stream that is written."""
         steps, handler = self._steps, method.handler
         if handler.response_streaming:
             stream = steps.codec.stream(method, handler.unary_stream or handler.stream_stream)
             return steps.streams.answer(method, stream)
         behaviour = handler.unary_unary or handler.stream_unary
-        answer = steps.codec.single(method, behaviour, audited=audited and not handler.request_streaming)
+        audited = steps.audit is not None and steps.audit.has_all(method) and not handler.request_streaming
+        answer = steps.codec.single(method, behaviour, audited=audited)
         # A long upload is not a fault.
         return answer if handler.request_streaming else steps.deadline.limited(answer)
 
