@@ -21,8 +21,8 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.vault_folders import remove_vault
 from mnemon_server.services.access.removal import TenantRemover
-from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
 

@@ -18,11 +18,11 @@ from mnemon_server.engines.sqlite_vault import VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.ranking.settings import RankingSettings
-from mnemon_server.services.access.usage import Accounts
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
 from mnemon_server.services.search.reranking import default_ranker
 from mnemon_server.services.search.settings import SearchSettings
 from mnemon_server.services.semantic.store import SemanticSettings
+from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.timeline.retention import TimelineRetentionSettings
 from mnemon_server.services.timeline.store import EpisodicSettings

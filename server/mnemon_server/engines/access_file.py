@@ -115,20 +115,13 @@ class AccessFile:
     def _prepare(self, path: Path) -> None:
         connection = self._connection
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        # A transaction that begins as a reader fails at once, without waiting, if another process writes meanwhile.
-        connection.transaction_mode = "IMMEDIATE"
         connection.pragma("trusted_schema", False)
         connection.pragma("secure_delete", True)
         connection.pragma("synchronous", "extra")
         tighten_database(path)
         # Two processes may both find a file that is new, or of an older format.
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection):
             self._migrate(path)
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
 
     def _migrate(self, path: Path) -> None:
         connection = self._connection
@@ -160,8 +153,28 @@ class AccessFile:
             raise StorageFailedError("the file of keys cannot be read or written") from error
 
     @contextlib.contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """A transaction that other processes do not notice."""
+        with self.working() as connection, _transaction(connection):
+            yield connection
+
+    @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """A transaction that other processes notice."""
-        with self.working() as connection, connection:
+        with self.transaction() as connection:
             connection.execute("UPDATE change_count SET version = version + 1")
             yield connection
+
+
+@contextlib.contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    """Waits for other writers and readers. A connection as a context manager would hold the interpreter lock while it
+    waits, and so stop the reader that it waits for.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

@@ -73,7 +73,7 @@ class KeyFile(AccessFile, KeyStore):
 
     def note_uses(self, last_used_at: Mapping[str, datetime]) -> None:
         """See KeyStore."""
-        with self.working() as connection, connection:
+        with self.transaction() as connection:
             connection.executemany(
                 "UPDATE api_key SET last_use_time = ? WHERE key_id = ?",
                 [(to_microseconds(time), key_id) for key_id, time in last_used_at.items()],

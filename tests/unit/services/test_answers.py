@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.domain.quotas import UNLIMITED, Quotas
-from mnemon_server.services.access.usage import Account, Accounts
+from mnemon_server.services.shared.accounts import Account, Accounts
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room
 from mnemon_server.services.shared.offload import Offload
 

@@ -1,5 +1,7 @@
 """API keys: when a secret is valid, and what of it is kept."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.engines import access_file
 from mnemon_server.engines.key_file import KeyFile
+from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access import keys
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.secrets import new_key_id, new_secret
@@ -166,3 +169,25 @@ def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, co
     with pytest.raises(ConfigurationError, match="cannot be read"):
         KeyFile(tmp_path)
     assert path.read_bytes() == content
+
+
+def test_writes_wait_for_reads_of_another_thread_and_let_them_go_on(tmp_path: Path) -> None:
+    keys, tenants = KeyFile(tmp_path), TenantFile(tmp_path)
+    enough = threading.Event()
+
+    def read() -> int:
+        count = 0
+        while not enough.is_set():
+            keys.read()
+            count += 1
+        return count
+
+    with ThreadPoolExecutor() as threads:
+        reads = [threads.submit(read) for _ in range(2)]
+        for number in range(1_500):
+            tenants.adopt([f"tenant-{number}"], datetime(2026, 1, 1, tzinfo=UTC))
+        enough.set()
+        assert all(each.result() for each in reads)
+    assert len(tenants.read(after=0, limit=2_000)) == 1_500
+    keys.close()
+    tenants.close()

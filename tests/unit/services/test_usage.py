@@ -7,7 +7,7 @@ import pytest
 from mnemon_server.domain.errors import InvalidArgumentError, QuotaExceededError
 from mnemon_server.domain.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.services.access import usage
-from mnemon_server.services.access.usage import MIB, Account, Accounts, Usage
+from mnemon_server.services.shared.accounts import MIB, Account, Accounts, Usage
 
 
 class Clock:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.domain.quotas import UNLIMITED
-from mnemon_server.services.access.usage import Account
+from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.offload import Offload
 
 T = TypeVar("T")

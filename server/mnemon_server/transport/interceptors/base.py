@@ -10,7 +10,7 @@ import grpc
 from grpc import aio
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
-from mnemon_server.services.access.usage import Account
+from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.answers import NOBODY
 from mnemon_server.services.shared.ids import new_id
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mnemon_server.services.access.usage import Accounts
+from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.transport.interceptors.base import Method
 
