@@ -19,8 +19,9 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.vault_folders import remove_vault
+from mnemon_server.engines.vault_folders import remove_vault, size_of
 from mnemon_server.services.access.removal import TenantRemover
+from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.vaults import OpenVault, VaultPool
@@ -67,6 +68,8 @@ async def running_server(
             tenants.listeners.append(lambda: accounts.set_quotas(tenants.quotas))
             remove_files = partial(remove_vault, vaults_folder(settings))
             await stack.enter_async_context(TenantRemover(tenants, vaults, remove_files))
+        folder = vaults_folder(settings)
+        await stack.enter_async_context(SpaceMeter(accounts, vaults, lambda tenant: size_of(folder / tenant)))
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server

@@ -10,12 +10,28 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc import aio
-from mnemon.v1 import access_pb2, access_pb2_grpc, changes_pb2, changes_pb2_grpc, memory_pb2, memory_pb2_grpc
+from mnemon.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    changes_pb2,
+    changes_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
+)
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.quotas import Quotas
+from mnemon_server.transport.interceptors.limiter import stores_records
 
-from tests.support.access import bearer, guarded_server, make_key, methods, open_call
+from tests.support.access import bearer, guarded_server, make_key, methods, open_call, path_of
 from tests.support.server import WAIT_S, Connection, detail, eventually, failure_of, reason, whole_server
+
+ADMINISTRATION = {
+    *("CreateKey", "RotateKey", "RevokeKey", "CreateTenant", "UpdateTenant"),
+    *("RegisterRule", "UpdateRule", "LoadRules", "ResetRules"),
+    *("UpdateRoutingPolicy", "PauseBridge", "ResumeBridge", "RebuildIndex", "CompactTimeline"),
+}
 
 
 @asynccontextmanager
@@ -81,12 +97,13 @@ async def test_every_method_is_refused_before_its_request_is_read(tmp_path: Path
     quotas = ("calls_per_second=0.001",)
     async with two_tenants(tmp_path, quotas_per_tenant=quotas) as (connection, acme, other):
         assert (await who_am_i(connection, acme)).tenant == "acme"
-        for method in methods():
+        mine = [method for method in methods() if method.containing_service.name != "TenantService"]
+        for method in mine:
             error = await ended(open_call(connection.channel, method, acme))
             assert_refused(error, "tenant:acme", "calls_per_second")
         assert (await who_am_i(connection, other)).tenant == "other"
         usage = connection.server.accounts.usage_of("acme")
-        assert (usage.calls, usage.refused_calls) == (1, len(list(methods())))
+        assert (usage.calls, usage.refused_calls) == (1, len(mine))
         assert (usage.concurrent_calls, usage.open_streams, usage.bytes_in_flight) == (0, 0, 0)
 
 
@@ -144,6 +161,79 @@ async def test_a_tenant_that_has_used_its_seconds_of_embedding_still_reads_and_d
         assert got.memory.content == "the first"
         await memories.DeleteMemory(memory_pb2.DeleteMemoryRequest(memory_id=memory_id), metadata=bearer(acme))
         assert connection.server.accounts.usage_of("acme").embedding_seconds > 0
+
+
+@pytest.mark.parametrize(("quota", "room"), [("records", Quotas(records=100)), ("disk_mib", Quotas(disk_mib=1_000))])
+async def test_a_tenant_that_is_full_reads_searches_and_deletes_until_it_has_room(
+    tmp_path: Path, quota: str, room: Quotas
+) -> None:
+    quotas = ("records=2",) if quota == "records" else ("disk_mib=0.001",)
+    async with two_tenants(tmp_path, quotas_per_tenant=quotas) as (connection, acme, _):
+        accounts = connection.server.accounts
+        memories = memory_pb2_grpc.MemoryServiceStub(connection.channel)  # type: ignore[no-untyped-call]
+
+        def create(secret: str, text: str) -> Any:
+            memory = memory_pb2.Memory(content=text)
+            return memories.CreateMemory(memory_pb2.CreateMemoryRequest(memory=memory), metadata=bearer(secret))
+
+        made = [await create(acme, "the first")]
+        if quota == "records":
+            made.append(await create(acme, "the second"))
+        bulk = memories.BulkCreateMemories(metadata=bearer(acme))
+
+        async def is_full() -> bool:
+            usage = accounts.usage_of("acme")
+            return usage.records == 2 if quota == "records" else bool(usage.disk_bytes)
+
+        await eventually(is_full)
+        assert_refused(await failure_of(create(acme, "another")), "tenant:acme", quota, waiting_helps=False)
+        for method in methods():
+            if stores_records(path_of(method)):
+                assert_refused(
+                    await ended(open_call(connection.channel, method, acme)), "tenant:acme", quota, waiting_helps=False
+                )
+        # Of a stream that was open before, what comes next is refused.
+        request = memory_pb2.BulkCreateMemoriesRequest(
+            requests=[memory_pb2.CreateMemoryRequest(memory=memory_pb2.Memory(content="in bulk"))]
+        )
+        await bulk.write(request)
+        assert_refused(
+            await asyncio.wait_for(failure_of(bulk.read()), WAIT_S), "tenant:acme", quota, waiting_helps=False
+        )
+        # So is what a tool stores.
+        tools = tools_pb2_grpc.ToolServiceStub(connection.channel)  # type: ignore[no-untyped-call]
+        call = tools_pb2.CallToolRequest(tool="manage_memory")
+        call.arguments.update({"content": "by a tool", "action": "create"})
+        call.context.config.update({"user_id": "ada"})
+        refused = await failure_of(tools.CallTool(call, metadata=bearer(acme)))
+        assert_refused(refused, "tenant:acme", quota, waiting_helps=False)
+
+        memory_id = made[0].memory.memory_id
+        await memories.GetMemory(memory_pb2.GetMemoryRequest(memory_id=memory_id), metadata=bearer(acme))
+        search = memory_pb2.SearchMemoriesRequest(query="the first")
+        assert (await memories.SearchMemories(search, metadata=bearer(acme))).results
+        await memories.DeleteMemory(memory_pb2.DeleteMemoryRequest(memory_id=memory_id), metadata=bearer(acme))
+
+        if quota == "records":
+            # What can be undeleted counts until it is purged.
+            await memories.PurgeMemories(memory_pb2.PurgeMemoriesRequest(only_deleted=True), metadata=bearer(acme))
+
+            async def has_room() -> bool:
+                return accounts.usage_of("acme").records == 1
+
+            await eventually(has_room)
+        else:
+            accounts.set_quotas({"acme": room})
+        await create(acme, "another")
+
+
+def test_every_method_that_writes_is_known_to_store_records_or_not_to() -> None:
+    writing = {method.name for method in methods() if method.GetOptions().idempotency_level != 1}
+    storing = {method.name for method in methods() if stores_records(path_of(method))}
+    beyond = {method for method in writing - storing if not method.startswith(("Delete", "Purge", "Prune"))}
+    # Keys, tenants and rules have limits of their own; tools are refused when they store.
+    assert beyond <= ADMINISTRATION | {"CallTool", "ExecuteText", "UnmergeMemory", "ReinforceMemory", "RenewFacts"}
+    assert {"CreateMemory", "BulkPutFacts", "RecordEvent", "ImportRecords", "MergeMemories"} <= storing
 
 
 async def test_a_quota_that_is_not_valid_stops_the_start(tmp_path: Path) -> None:

@@ -38,9 +38,8 @@ def accounts_of(settings: Settings) -> Accounts:
         ConfigurationError: a quota is not valid.
     """
     of_callers = [name for name in QUOTA_NAMES if name not in OF_TENANTS_ONLY]
-    of_tenants = [*of_callers, "embedding_seconds_per_minute"]
     try:
-        per_tenant = parse_quotas(settings.quotas_per_tenant, "quotas_per_tenant", of_tenants)
+        per_tenant = parse_quotas(settings.quotas_per_tenant, "quotas_per_tenant")
         per_caller = parse_quotas(settings.quotas_per_caller, "quotas_per_caller", of_callers)
     except InvalidArgumentError as error:
         raise ConfigurationError(str(error)) from error

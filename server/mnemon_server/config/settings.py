@@ -394,13 +394,13 @@ class Settings:
         default=(),
         metadata=_row(
             "What each tenant may use, as NAME=NUMBER: calls_per_second, calls_burst, concurrent_calls, open_streams, "
-            "mib_in_flight, embedding_seconds_per_minute."
+            "mib_in_flight, records, disk_mib, embedding_seconds_per_minute."
         ),
     )
     quotas_per_caller: Texts = field(
         default=(),
         metadata=_row(
-            "What each caller of a tenant may use, such as one API key, in the same form, without embedding."
+            "What each caller of a tenant may use, such as one API key, in the same form; without the last three."
         ),
     )
     streams_max: int = field(

@@ -39,8 +39,8 @@ SHARE_PER_FREE = 7
 class EmbeddingMeter(Protocol):
     """Counts for how long the model runs for each tenant, and ends it. Any thread may call it."""
 
-    def require(self, tenant: str) -> None:
-        """Raises QuotaExceededError if no more may be embedded for the tenant now."""
+    def require(self, tenant: str, *, stored: bool) -> None:
+        """Raises QuotaExceededError if no more may be embedded for the tenant now, or, with `stored`, be stored."""
 
     def note(self, tenant: str, seconds: float) -> None:
         """Counts the seconds of a run."""
@@ -187,7 +187,7 @@ class EmbeddingBatcher:
             vector = self._cached(text)
             if vector is not None:
                 return vector.copy()
-            self._require_quota()
+            self._require_quota(stored=False)
             direct = self._state.direct_runs < self._embedder.parallelism
             if direct:
                 self._state.direct_runs += 1
@@ -267,7 +267,7 @@ class EmbeddingBatcher:
                 call.vectors[row] = vector
         if missing:
             if limited:
-                self._require_quota()
+                self._require_quota(stored=not urgent)
             self._require_room(len(missing), urgent=urgent)
         call.missing = len(missing)
         call.items = [
@@ -275,9 +275,9 @@ class EmbeddingBatcher:
         ]
         self._changed.notify()
 
-    def _require_quota(self) -> None:
+    def _require_quota(self, *, stored: bool) -> None:
         if self._meter is not None:
-            self._meter.require(self._tenant)
+            self._meter.require(self._tenant, stored=stored)
 
     def _require_room(self, texts: int, *, urgent: bool) -> None:
         waiting, own = self._queue.waiting(urgent=urgent, tenant=self._tenant)

@@ -125,8 +125,8 @@ class Account:
         usage = self.usage
         return not (usage.concurrent_calls or usage.open_streams or usage.bytes_in_flight) and self._calls.is_full
 
-    def begin(self, *, single: bool) -> None:
-        """Counts a call that begins; `end` must follow.
+    def begin(self, *, single: bool, stores: bool = False) -> None:
+        """Counts a call that begins, and whether it stores something; `end` must follow.
 
         Raises:
             QuotaExceededError: a quota of the caller or of the tenant is used up. Then nothing is counted as used.
@@ -136,6 +136,8 @@ class Account:
             for account in accounts:
                 if account._quotas is not UNLIMITED:
                     account._require_call(single=single)
+            if stores:
+                self.require_space()
         except QuotaExceededError:
             for account in accounts:
                 account.usage.refused_calls += 1
@@ -178,6 +180,20 @@ class Account:
     def give(self, size: int) -> None:
         """Counts bytes that are no longer held."""
         self._count_bytes(-size)
+
+    @property
+    def limits_space(self) -> bool:
+        """Whether what is stored has a quota."""
+        return self._quotas.records is not None or self._quotas.disk_mib is not None
+
+    def require_space(self) -> None:
+        """Raises QuotaExceededError if nothing more may be stored for the tenant. Any thread may call it."""
+        tenant = self.of_tenant
+        quotas, usage = tenant._quotas, tenant.usage
+        if quotas.records is not None and usage.records is not None and usage.records >= quotas.records:
+            raise tenant._exceeded("records", quotas.records, usage.records, None)
+        if quotas.disk_mib is not None and usage.disk_bytes is not None and usage.disk_bytes >= quotas.disk_mib * MIB:
+            raise tenant._exceeded("disk_mib", quotas.disk_mib, round(usage.disk_bytes / MIB, 3), None)
 
     def count_answer(self, size: int) -> None:
         """Counts memory that an answer takes, or gives back if it is negative. For one thread at a time."""
@@ -274,9 +290,12 @@ class Accounts:
         for tenant, account in self._tenants.items():
             account.quotas = self.quotas_of(tenant)
 
-    def require(self, tenant: str) -> None:
-        """For the embedder: see `Account.require_embedding`. Any thread may call it."""
-        self.of_tenant(tenant).require_embedding()
+    def require(self, tenant: str, *, stored: bool) -> None:
+        """For the embedder: see `require_embedding`, and for texts to be stored `require_space`, of Account."""
+        account = self.of_tenant(tenant)
+        account.require_embedding()
+        if stored:
+            account.require_space()
 
     def note(self, tenant: str, seconds: float) -> None:
         """For the embedder: see `Account.note_embedding`."""

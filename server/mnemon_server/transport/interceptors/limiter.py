@@ -14,6 +14,18 @@ class Limits:
     accounts: Accounts
     slots: SharedBudget
     single: bool
+    stores: bool
+    """Whether it stores records, and is refused where no more may be stored."""
+
+
+_NOT_RECORDS = ("AccessService", "TenantService", "RulesService", "BridgeService")
+_STORING = ("Create", "Bulk", "Save", "Put", "Index", "Record", "Import", "Update", "Undelete", "Merge")
+
+
+def stores_records(path: str) -> bool:
+    """Whether a method stores records, or makes them larger, by its path; what tools store is refused as they do so."""
+    *_, service, name = path.split("/")
+    return name.startswith(_STORING) and service.rpartition(".")[2] not in _NOT_RECORDS
 
 
 class Limiter:
@@ -38,4 +50,5 @@ class Limiter:
         """The limits of a method's calls; None if it is exempt."""
         if method.exempt:
             return None
-        return Limits(self._accounts, self._calls if method.single else self._streams, method.single)
+        slots = self._calls if method.single else self._streams
+        return Limits(self._accounts, slots, method.single, stores=stores_records(method.path))

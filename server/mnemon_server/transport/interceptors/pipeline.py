@@ -1,13 +1,14 @@
 """What happens around every method, in order: id, log line, guard; access; the request, a slot; deadline; messages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc import aio
 
+from mnemon_server.services.shared.accounts import Account
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit, Record
@@ -105,14 +106,17 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
     """
     if limits is None:
         return answer if receive is None else _unlimited(answer, receive)
-    accounts, slots, single = limits.accounts, limits.slots, limits.single
+    accounts, slots = limits.accounts, limits.slots
+    single, stores = limits.single, limits.stores
 
     async def call(requests: Any, context: Context) -> Any:
         record, held = current_call.get(), 0
         account = record.account = accounts.of(record.principal.tenant, record.caller)
-        account.begin(single=single)
+        account.begin(single=single, stores=stores)
         try:
             request = requests
+            if stores and receive is None:
+                request = _while_space(account, requests)
             if receive is not None:
                 request = await receive(context)
                 account.hold(len(request))
@@ -127,6 +131,13 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
             account.end(single=single, held=held)
 
     return call
+
+
+async def _while_space(account: Account, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The messages of a stream, as long as what they contain may be stored."""
+    async for message in messages:
+        account.require_space()
+        yield message
 
 
 def _unlimited(answer: Answer, receive: Receive) -> Answer:
