@@ -226,3 +226,18 @@ def test_a_caller_without_namespaces_has_no_facts(vault: Vault) -> None:
     records = BoundVault(vault, Bounds.of(["ada"], [])).collection(FACTS)
     assert records.list_documents(RecordFilter(), limit=9) == []
     assert records.distinct_texts("namespace", limit=9) == []
+
+
+def test_passages_of_others_are_nowhere_whatever_asks_for_them(vault: Vault) -> None:
+    of(vault, BOB).put_document(write("his", "window")).result()
+    of(vault, ADA).put_document(write("hers", "window")).result()
+    his = of(vault, BOB).match_passages(RecordFilter())
+    assert len(of(vault, BOB).locate_passages(his.tolist())) == len(his) == 1
+    hers = of(vault, ADA)
+    assert hers.locate_passages(his.tolist()) == []
+    assert hers.read_excerpts(his.tolist()) == {}
+    assert hers.filter_passages(his, RecordFilter()).tolist() == []
+    assert hers.scan_vectors(unit_vector(0), his).passage_ids.tolist() == []
+    assert hers.search_keywords("window", his).passage_ids.tolist() == []
+    assert hers.delete_document("his").result().outcome is WriteOutcome.MISSING
+    assert of(vault, BOB).count_documents(RecordFilter()) == 1

@@ -1,10 +1,12 @@
 """Limits on the size of one answer and on the memory of all answers together."""
 
 import asyncio
+import threading
 
 import pytest
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.domain.quotas import UNLIMITED, Quotas
+from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.accounts import Account, Accounts
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room
 from mnemon_server.services.shared.offload import Offload
@@ -131,3 +133,27 @@ async def test_stored_records_are_taken_if_they_fit() -> None:
 async def test_a_record_that_is_sent_twice_takes_twice_the_space() -> None:
     room = Room(AnswerMemory(64 * MIB), copies=2)
     assert [room.fits(name, MIB) for name in "ab"] == [True, False]
+
+
+async def test_a_read_that_goes_on_after_its_caller_has_left_takes_no_memory() -> None:
+    memory = AnswerMemory(10 * ANSWER_BYTES_MAX)
+    room, offload = Room(memory), Offload(1, "test")
+    reading, left = threading.Event(), threading.Event()
+    fitted: list[bool] = []
+
+    def read(*, fits: Fits) -> None:
+        fitted.append(fits("a", FREE_BYTES))
+        reading.set()
+        assert left.wait(10)
+        fitted.append(fits("b", FREE_BYTES))
+
+    call = asyncio.create_task(room.read(offload, read))
+    assert await asyncio.to_thread(reading.wait, 10)
+    assert memory.used > 0
+    call.cancel()
+    await asyncio.wait([call])
+    room.close()
+    left.set()
+    await asyncio.to_thread(offload.close)
+    assert fitted == [True, False]
+    assert memory.used == 0

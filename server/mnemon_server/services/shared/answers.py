@@ -158,6 +158,9 @@ class Room:
         self._weight = weight
         self._taken = 0
         self._held = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        """Guards what is held: a read that outlives its caller may ask for more while it is given back."""
         self._missing = 0
         """Bytes of memory that were not free when they were needed."""
         self.left: list[str] = []
@@ -207,6 +210,8 @@ class Room:
         if self._taken and self._taken + size > self._bytes_max:
             return False
         while not self._hold(self._taken + size):
+            if self._closed:
+                return False
             await self.wait()
         self._taken += size
         return True
@@ -216,23 +221,28 @@ class Room:
         missing = max(self._missing, self._cost(self._bytes_max) - self._held)
         self._missing = 0
         await self._memory.take(missing, self._account)
-        self._held += missing
+        with self._lock:
+            self._held += missing
 
     def close(self) -> None:
-        """Gives its memory back. Calling it again does nothing."""
-        held, self._held = self._held, 0
+        """Gives its memory back; nothing fits from then on. Calling it again does nothing."""
+        with self._lock:
+            held, self._held, self._closed = self._held, 0, True
         if held:
             self._memory.give(held, self._account)
 
     def _hold(self, size: int) -> bool:
-        missing = self._cost(size) - self._held
-        if missing <= 0 or self._cost(size) <= FREE_BYTES:
+        with self._lock:
+            missing = self._cost(size) - self._held
+            if self._closed:
+                return False
+            if missing <= 0 or self._cost(size) <= FREE_BYTES:
+                return True
+            if not self._memory.try_take(missing, self._account):
+                self._missing = missing
+                return False
+            self._held += missing
             return True
-        if not self._memory.try_take(missing, self._account):
-            self._missing = missing
-            return False
-        self._held += missing
-        return True
 
     def _cost(self, size: int) -> int:
         """The memory that records of this size take; at most all memory, which must do even for the largest answer."""
