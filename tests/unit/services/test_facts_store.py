@@ -383,7 +383,7 @@ async def test_limits_are_named(facts: OpenedFacts, change: dict[str, Any], fiel
 
 
 async def test_other_calls_are_served_while_a_large_value_is_checked(facts: OpenedFacts) -> None:
-    value = {"numbers": [0] * 100_000, "wrong": float("inf")}
+    value = {"numbers": [0] * 450_000, "wrong": float("inf")}
     async with Turns() as turns:
         with pytest.raises(InvalidArgumentError, match="finite"):
             await facts.store.put(PutFact(namespace=HERE, key="k", value=value))
