@@ -14,6 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
@@ -86,24 +87,7 @@ class BoundRecords:
 
     def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
         """See RecordEngine."""
-        owned: list[DocumentWrite | PermissionDeniedError] = []
-        for write in writes:
-            try:
-                owned.append(self._put(write))
-            except PermissionDeniedError as error:
-                owned.append(error)
-        stored = self._records.put_documents([each for each in owned if isinstance(each, DocumentWrite)])
-        result: Future[list[WriteReceipt | Exception]] = Future()
-
-        def merge(future: "Future[list[WriteReceipt | Exception]]") -> None:
-            if (failure := future.exception()) is not None:
-                result.set_exception(failure)
-                return
-            receipts = iter(future.result())
-            result.set_result([each if isinstance(each, Exception) else next(receipts) for each in owned])
-
-        stored.add_done_callback(merge)
-        return result
+        return write_own(writes, self._put, self._records.put_documents)
 
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
         """See RecordEngine."""

@@ -19,9 +19,10 @@ from mnemon_server.domain.episodic import (
     StoredEvent,
     TimelineStatus,
 )
-from mnemon_server.domain.errors import MnemonError, PermissionDeniedError
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey, Scope, SearchMode
 from mnemon_server.engines.bound.records import refused
+from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.timeline import (
     EventWrite,
     Expired,
@@ -57,24 +58,7 @@ class BoundTimeline:
 
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
         """See Timeline."""
-        owned: list[EventWrite | PermissionDeniedError] = []
-        for write in writes:
-            try:
-                owned.append(self._owned(write))
-            except PermissionDeniedError as error:
-                owned.append(error)
-        stored = self._timeline.append([each for each in owned if isinstance(each, EventWrite)])
-        result: Future[list[EventReceipt | MnemonError]] = Future()
-
-        def merge(future: "Future[list[EventReceipt | MnemonError]]") -> None:
-            if (failure := future.exception()) is not None:
-                result.set_exception(failure)
-                return
-            receipts = iter(future.result())
-            result.set_result([each if isinstance(each, MnemonError) else next(receipts) for each in owned])
-
-        stored.add_done_callback(merge)
-        return result
+        return write_own(writes, self._owned, self._timeline.append)
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
