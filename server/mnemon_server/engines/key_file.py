@@ -63,7 +63,8 @@ class KeyFile(AccessFile, KeyStore):
                 "previous_expire_time = ?3, digest = ?4 WHERE key_id = ?1 AND tenant = ?2",
                 (key_id, tenant, _microseconds(previous_expires_at), digest),
             )
-            return next((_stored(row).key for row in connection.execute(_READ, (key_id, tenant))), None)
+            rows = connection.execute(_READ, (key_id, tenant)).fetchall()
+            return _stored(rows[0]).key if rows else None
 
     def remove(self, tenant: str, key_id: str) -> bool:
         """See KeyStore."""

@@ -23,8 +23,9 @@ class TenantFile(AccessFile, TenantStore):
     def get(self, tenant: str) -> Tenant | None:
         """See TenantStore."""
         with self.working() as connection:
-            rows = connection.execute(f"{_SELECT} WHERE tenant = ?", (tenant,))
-            return next((_stored(row).tenant for row in rows), None)
+            # To the last row: a statement that has not ended would keep other processes from writing.
+            rows = connection.execute(f"{_SELECT} WHERE tenant = ?", (tenant,)).fetchall()
+            return _stored(rows[0]).tenant if rows else None
 
     def read(self, *, after: int, limit: int) -> Sequence[StoredTenant]:
         """See TenantStore."""
@@ -82,8 +83,8 @@ class TenantFile(AccessFile, TenantStore):
                 ),
             )
             found = connection.changes() > 0
-            rows = connection.execute(f"{_SELECT} WHERE tenant = ?", (tenant,))
-            return next((_stored(row).tenant for row in rows if found), None)
+            rows = connection.execute(f"{_SELECT} WHERE tenant = ?", (tenant,)).fetchall()
+            return _stored(rows[0]).tenant if found else None
 
     def mark_deleted(self, tenant: str, now: datetime) -> bool:
         """See TenantStore."""
