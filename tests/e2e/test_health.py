@@ -1,6 +1,7 @@
 """Health: what the standard service reports while the server starts, serves, fails, recovers and stops."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -158,7 +159,11 @@ async def test_the_health_command_prints_serving_or_the_reason(tmp_path: Path) -
         connection.server.health.set_ready(ready=False)
         ill = await asyncio.to_thread(run_command, "health", "--address", address)
         assert (ill.returncode, ill.stdout.strip()) == (1, "NOT_SERVING")
-    gone = await asyncio.to_thread(run_command, "health", "--address", address, "--timeout", "1")
+    # A port that is bound, so that no other program takes it, and where no one listens.
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        gone = await asyncio.to_thread(run_command, "health", "--address", address, "--timeout", "1")
     assert (gone.returncode, f"no answer from {address}" in gone.stdout) == (1, True)
 
 
