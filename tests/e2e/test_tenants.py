@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,12 +154,15 @@ def _is_marked(store: TenantFile) -> bool:
 def test_the_command_makes_shows_changes_and_lists_tenants(tmp_path: Path) -> None:
     assert "acme  Acme Ltd." in command(tmp_path, "create", "acme", "--display-name", "Acme Ltd.").stdout
     assert "exists already" in command(tmp_path, "create", "acme").stderr
+    command(tmp_path, "create", "small", "--quota", "records=0", "--quota", "disk_mib=1.5")
+    assert json.loads(command(tmp_path, "show", "small").stdout)["quotas"] == {"records": 0, "disk_mib": 1.5}
+    assert "the names are calls_per_second" in command(tmp_path, "create", "odd", "--quota", "size=1").stderr
     assert "must be 1 to 63 lower-case" in command(tmp_path, "create", "No Such Name").stderr
     assert "no tenant has the id" in command(tmp_path, "show", "nobody").stderr
     assert "acme  Acme" in command(tmp_path, "update", "acme", "--display-name", "Acme").stdout
     make_key(tmp_path, "admin", tenant="bob")
     listed = json.loads(command(tmp_path, "list", "--json").stdout)
-    assert [(each["tenant"], each["display_name"]) for each in listed] == [("acme", "Acme"), ("bob", "")]
+    assert [(each["tenant"], each["display_name"]) for each in listed] == [("acme", "Acme"), ("small", ""), ("bob", "")]
     suspended = command(tmp_path, "suspend", "acme", "--reason", "unpaid").stdout
     assert "suspended since" in suspended
     assert "unpaid" in suspended
@@ -238,6 +242,35 @@ async def test_a_tenant_has_quotas_of_its_own_at_once_and_after_a_restart(tmp_pa
         assert await calls_of(connection, ada) == [grpc.StatusCode.OK] * 2
 
 
+async def test_an_operator_limits_what_a_tenant_stores_and_embeds(tmp_path: Path) -> None:
+    operator, ada = make_key(tmp_path, "operator"), make_key(tmp_path, "admin", tenant="ada")
+    quotas = mnemon.Quotas(records=0, disk_mib=64.5, embedding_seconds_per_minute=30)
+    async with (
+        guarded_server(tmp_path, quotas_per_tenant=("open_streams=9",)) as connection,
+        client_of(connection, operator) as client,
+        client_of(connection, ada) as user,
+    ):
+        assert (await client.tenants.update("ada", quotas=quotas)).quotas == quotas
+        await user.remember("Ada sits by the window.", type="fact", user="ada")
+
+        async def is_full() -> bool:
+            try:
+                await user.remember("Ada sits by the door.", type="fact", user="ada")
+            except mnemon.QuotaExceededError:
+                return True
+            return False
+
+        await eventually(is_full)
+        with pytest.raises(mnemon.QuotaExceededError, match="records"):
+            await user.remember("Ada sits by the door.", type="fact", user="ada")
+        usage = await client.tenants.usage("ada")
+        assert usage.quotas == replace(quotas, open_streams=9)
+        assert usage.embedding_seconds > 0
+        assert usage.bytes_in_flight == 0
+        await client.tenants.update("ada", quotas=mnemon.Quotas())
+        await user.remember("Ada sits by the fire.", type="fact", user="ada")
+
+
 async def calls_of(connection: Connection, secret: str) -> list[grpc.StatusCode]:
     """How two calls of this key end, one after the other."""
     stub = access_pb2_grpc.AccessServiceStub(connection.channel)  # type: ignore[no-untyped-call]
@@ -265,7 +298,8 @@ async def test_the_clients_command_manages_tenants(tmp_path: Path, monkeypatch: 
             assert ended.returncode == 0, ended.stderr
             return ended.stdout
 
-        assert "acme  Acme" in await says("create", "acme", "--display-name", "Acme")
+        assert "acme  Acme" in await says("create", "acme", "--display-name", "Acme", "--quotas", '{"records": 9}')
+        assert json.loads(await says("show", "acme"))["quotas"]["records"] == 9
         assert "served" in await says("update", "acme", "--quotas", '{"open_streams": 7}')
         assert json.loads(await says("show", "acme"))["quotas"]["open_streams"] == 7
         assert "suspended: unpaid" in await says("suspend", "acme", "--reason", "unpaid")

@@ -13,16 +13,21 @@ import click
 from mnemon_server.commands.keys import data_dir_option, explained, text_of_time
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access.tenants import Tenant, TenantChange
-from mnemon_server.domain.quotas import NAMES, OF_TENANTS_ONLY, parse_quotas
+from mnemon_server.domain.quotas import UNLIMITED, Quotas, parse_quotas
 
 if TYPE_CHECKING:
     from mnemon_server.services.access.tenants import Tenants
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 GONE_S, GONE_POLL_S = 30.0, 0.2
 """How long `delete` waits for the server to remove the files."""
 _PAGE = 1_000
-ENFORCED = tuple(name for name in NAMES if name not in OF_TENANTS_ONLY)
+
+
+def quota_option(text: str) -> Callable[[F], F]:
+    """An option for quotas of a tenant's own; it may be repeated."""
+    return click.option("--quota", "quotas", multiple=True, metavar="NAME=NUMBER", help=text)
 
 
 @click.group()
@@ -33,10 +38,12 @@ def tenants() -> None:
 @tenants.command()
 @click.argument("tenant")
 @click.option("--display-name", default="", help="What people call it.")
+@quota_option("What it may use, such as calls_per_second=50. Without: as the settings say.")
 @data_dir_option
-def create(tenant: str, display_name: str, data_dir: Path | None) -> None:
+def create(tenant: str, display_name: str, quotas: tuple[str, ...], data_dir: Path | None) -> None:
     """Make a tenant. `mnemon-server keys create` then makes its first key."""
-    _show(_run(data_dir, lambda found: found.create(tenant, display_name)))
+    own = _own(quotas) or UNLIMITED
+    _show(_run(data_dir, lambda found: found.create(tenant, display_name, own)))
 
 
 @tenants.command("list")
@@ -77,18 +84,11 @@ def show(tenant: str, data_dir: Path | None) -> None:
 @tenants.command()
 @click.argument("tenant")
 @click.option("--display-name", help="What people call it.")
-@click.option(
-    "--quota",
-    "quotas",
-    multiple=True,
-    metavar="NAME=NUMBER",
-    help="Such as calls_per_second=50; several replace all that it has. Empty: those of the settings.",
-)
+@quota_option("Such as calls_per_second=50; several replace all that it has. Empty: those of the settings.")
 @data_dir_option
 def update(tenant: str, display_name: str | None, quotas: tuple[str, ...], data_dir: Path | None) -> None:
     """Change what a tenant is called, or what it may use."""
-    with explained():
-        own = parse_quotas([text for text in quotas if text], "quota", ENFORCED) if quotas else None
+    own = _own(quotas)
     _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(display_name=display_name, quotas=own))))
 
 
@@ -119,6 +119,12 @@ def delete(tenant: str, *, yes: bool, data_dir: Path | None) -> None:
         raise click.ClickException("that is another id; nothing was changed")
     _run(data_dir, lambda found: _delete(found, tenant, _vaults_folder(data_dir)))
     click.echo(f"the tenant {tenant} is deleted")
+
+
+def _own(quotas: tuple[str, ...]) -> Quotas | None:
+    """The quotas that are given; None if none are."""
+    with explained():
+        return parse_quotas([text for text in quotas if text], "quota") if quotas else None
 
 
 async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:

@@ -8,6 +8,8 @@ from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._values.tenants import Quotas, Tenant
 
+_QUOTAS_HELP = 'What it may use, as JSON, such as {"calls_per_second": 50}.'
+
 
 @click.group()
 def tenants() -> None:
@@ -38,24 +40,22 @@ def show(session: Session, tenant: str) -> None:
 @tenants.command()
 @click.argument("tenant")
 @click.option("--display-name", default="", help="What people call it.")
+@click.option("--quotas", help=_QUOTAS_HELP)
 @click.pass_obj
-def create(session: Session, tenant: str, display_name: str) -> None:
+def create(session: Session, tenant: str, display_name: str, quotas: str | None) -> None:
     """Make a tenant. `mnemon keys create --tenant` then makes its first key."""
-    session.console.print(_line(session.client.tenants.add(tenant, display_name=display_name)), markup=False)
+    made = session.client.tenants.add(tenant, display_name=display_name, quotas=_quotas(quotas))
+    session.console.print(_line(made), markup=False)
 
 
 @tenants.command()
 @click.argument("tenant")
 @click.option("--display-name", help="What people call it.")
-@click.option("--quotas", help='What it may use, as JSON, such as {"calls_per_second": 50}.')
+@click.option("--quotas", help=_QUOTAS_HELP)
 @click.pass_obj
 def update(session: Session, tenant: str, display_name: str | None, quotas: str | None) -> None:
     """Change what a tenant is called, or what it may use."""
-    try:
-        own = None if quotas is None else Quotas(**json.loads(quotas))
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(f"must be a JSON object with numbers of known quotas: {error}") from error
-    changed = session.client.tenants.update(tenant, display_name=display_name, quotas=own)
+    changed = session.client.tenants.update(tenant, display_name=display_name, quotas=_quotas(quotas))
     session.console.print(_line(changed), markup=False)
 
 
@@ -94,6 +94,14 @@ def delete(session: Session, tenant: str, *, yes: bool) -> None:
 def usage(session: Session, tenant: str) -> None:
     """Print what a tenant stores and uses, as JSON."""
     click.echo(json.dumps(session.client.tenants.usage(tenant).to_dict(), indent=2))
+
+
+def _quotas(text: str | None) -> Quotas | None:
+    """The quotas that a text gives; None if it is not given."""
+    try:
+        return None if text is None else Quotas(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(f"must be a JSON object with numbers of known quotas: {error}") from error
 
 
 def _line(tenant: Tenant) -> str:

@@ -42,7 +42,7 @@ def tenant_from_pb(message: pb.Tenant) -> tenants.Tenant:
     return tenants.Tenant(
         tenant=message.tenant,
         display_name=message.display_name,
-        quotas=tenants.Quotas(**{field.name: value for field, value in message.quotas.ListFields()}),
+        quotas=_quotas_from_pb(message.quotas),
         create_time=_time(message, "create_time"),
         update_time=_time(message, "update_time"),
         suspension=tenants.Suspension(reason=paused.reason, create_time=_time(paused, "create_time"))
@@ -68,7 +68,14 @@ def usage_from_pb(response: pb.GetUsageResponse) -> tenants.TenantUsage:
         concurrent_calls=response.concurrent_calls,
         calls=response.calls,
         refused_calls=response.refused_calls,
+        bytes_in_flight=response.bytes_in_flight,
+        embedding_seconds=response.embedding_seconds,
+        quotas=_quotas_from_pb(response.quotas),
     )
+
+
+def _quotas_from_pb(message: pb.Quotas) -> tenants.Quotas:
+    return tenants.Quotas(**{field.name: value for field, value in message.ListFields()})
 
 
 def _time(message: Any, field: str) -> datetime:

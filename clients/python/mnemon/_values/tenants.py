@@ -21,6 +21,12 @@ class Quotas(JsonValue):
     """Streams that are open at once."""
     mib_in_flight: float | None = None
     """MiB of memory for requests that are being answered, and for answers on their way."""
+    records: int | None = None
+    """Records of all kinds that are stored, events included."""
+    disk_mib: float | None = None
+    """MiB of the vault's files."""
+    embedding_seconds_per_minute: float | None = None
+    """Seconds for which the embedding model runs, in a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +77,9 @@ class TenantUsage(JsonValue):
     """Calls that began, single ones and streams."""
     refused_calls: int
     """Calls that a quota refused."""
+    bytes_in_flight: int
+    """Memory for requests that are being answered, and for answers on their way."""
+    embedding_seconds: float
+    """For how long the embedding model ran."""
+    quotas: Quotas
+    """Those in force; what is None is not limited."""

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/tenant.proto\x12\tmnemon.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\"\x8f\x02\n\x06Tenant\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12!\n\x06quotas\x18\x03 \x01(\x0b\x32\x11.mnemon.v1.Quotas\x12)\n\nsuspension\x18\x04 \x01(\x0b\x32\x15.mnemon.v1.Suspension\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65lete_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\nSuspension\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf4\x01\n\x06Quotas\x12\x1d\n\x10\x63\x61lls_per_second\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0b\x63\x61lls_burst\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1d\n\x10\x63oncurrent_calls\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0copen_streams\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1a\n\rmib_in_flight\x18\x05 \x01(\x01H\x04\x88\x01\x01\x42\x13\n\x11_calls_per_secondB\x0e\n\x0c_calls_burstB\x13\n\x11_concurrent_callsB\x0f\n\r_open_streamsB\x10\n\x0e_mib_in_flight\"^\n\x13\x43reateTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12!\n\x06quotas\x18\x03 \x01(\x0b\x32\x11.mnemon.v1.Quotas\"9\n\x14\x43reateTenantResponse\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\"\"\n\x10GetTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"6\n\x11GetTenantResponse\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\";\n\x12ListTenantsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"R\n\x13ListTenantsResponse\x12\"\n\x07tenants\x18\x01 \x03(\x0b\x32\x11.mnemon.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"i\n\x13UpdateTenantRequest\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"9\n\x14UpdateTenantResponse\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\"<\n\x13\x44\x65leteTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x16\n\x14\x44\x65leteTenantResponse\"!\n\x0fGetUsageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\xe7\x01\n\x10GetUsageResponse\x12\x39\n\x07records\x18\x01 \x03(\x0b\x32(.mnemon.v1.GetUsageResponse.RecordsEntry\x12\x12\n\ndisk_bytes\x18\x02 \x01(\x03\x12\x14\n\x0copen_streams\x18\x03 \x01(\x03\x12\x18\n\x10\x63oncurrent_calls\x18\x04 \x01(\x03\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x15\n\rrefused_calls\x18\x06 \x01(\x03\x1a.\n\x0cRecordsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\xa2\x04\n\rTenantService\x12Y\n\x0c\x43reateTenant\x12\x1e.mnemon.v1.CreateTenantRequest\x1a\x1f.mnemon.v1.CreateTenantResponse\"\x08\xc8\xda\x18\x04\xd8\xda\x18\x01\x12S\n\tGetTenant\x12\x1b.mnemon.v1.GetTenantRequest\x1a\x1c.mnemon.v1.GetTenantResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x04\xd8\xda\x18\x01\x12Y\n\x0bListTenants\x12\x1d.mnemon.v1.ListTenantsRequest\x1a\x1e.mnemon.v1.ListTenantsResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x04\xd8\xda\x18\x01\x12Y\n\x0cUpdateTenant\x12\x1e.mnemon.v1.UpdateTenantRequest\x1a\x1f.mnemon.v1.UpdateTenantResponse\"\x08\xc8\xda\x18\x04\xd8\xda\x18\x01\x12Y\n\x0c\x44\x65leteTenant\x12\x1e.mnemon.v1.DeleteTenantRequest\x1a\x1f.mnemon.v1.DeleteTenantResponse\"\x08\xc8\xda\x18\x04\xd8\xda\x18\x01\x12P\n\x08GetUsage\x12\x1a.mnemon.v1.GetUsageRequest\x1a\x1b.mnemon.v1.GetUsageResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x04\xd8\xda\x18\x01\x42\x9d\x01\n\rdev.mnemon.v1B\x0bTenantProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/tenant.proto\x12\tmnemon.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\"\x8f\x02\n\x06Tenant\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12!\n\x06quotas\x18\x03 \x01(\x0b\x32\x11.mnemon.v1.Quotas\x12)\n\nsuspension\x18\x04 \x01(\x0b\x32\x15.mnemon.v1.Suspension\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65lete_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\nSuspension\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x86\x03\n\x06Quotas\x12\x1d\n\x10\x63\x61lls_per_second\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0b\x63\x61lls_burst\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1d\n\x10\x63oncurrent_calls\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0copen_streams\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1a\n\rmib_in_flight\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x14\n\x07records\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x15\n\x08\x64isk_mib\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12)\n\x1c\x65mbedding_seconds_per_minute\x18\x08 \x01(\x01H\x07\x88\x01\x01\x42\x13\n\x11_calls_per_secondB\x0e\n\x0c_calls_burstB\x13\n\x11_concurrent_callsB\x0f\n\r_open_streamsB\x10\n\x0e_mib_in_flightB\n\n\x08_recordsB\x0b\n\t_disk_mibB\x1f\n\x1d_embedding_seconds_per_minute\"^\n\x13\x43reateTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12!\n\x06quotas\x18\x03 \x01(\x0b\x32\x11.mnemon.v1.Quotas\"9\n\x14\x43reateTenantResponse\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\"\"\n\x10GetTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"6\n\x11GetTenantResponse\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\";\n\x12ListTenantsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"R\n\x13ListTenantsResponse\x12\"\n\x07tenants\x18\x01 \x03(\x0b\x32\x11.mnemon.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"i\n\x13UpdateTenantRequest\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"9\n\x14UpdateTenantResponse\x12!\n\x06tenant\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.Tenant\"<\n\x13\x44\x65leteTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x16\n\x14\x44\x65leteTenantResponse\"!\n\x0fGetUsageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\xbe\x02\n\x10GetUsageResponse\x12\x39\n\x07records\x18\x01 \x03(\x0b\x32(.mnemon.v1.GetUsageResponse.RecordsEntry\x12\x12\n\ndisk_bytes\x18\x02 \x01(\x03\x12\x14\n\x0copen_streams\x18\x03 \x01(\x03\x12\x18\n\x10\x63oncurrent_calls\x18\x04 \x01(\x03\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x15\n\rrefused_calls\x18\x06 \x01(\x03\x12\x17\n\x0f\x62ytes_in_flight\x18\x07 \x01(\x03\x12\x19\n\x11\x65mbedding_seconds\x18\x08 \x01(\x01\x12!\n\x06quotas\x18\t \x01(\x0b\x32\x11.mnemon.v1.Quotas\x1a.\n\x0cRecordsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\xa2\x04\n\rTenantService\x12Y\n\x0c\x43reateTenant\x12\x1e.mnemon.v1.CreateTenantRequest\x1a\x1f.mnemon.v1.CreateTenantResponse\"\x08\xc8\xda\x18\x04\xd8\xda\x18\x01\x12S\n\tGetTenant\x12\x1b.mnemon.v1.GetTenantRequest\x1a\x1c.mnemon.v1.GetTenantResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x04\xd8\xda\x18\x01\x12Y\n\x0bListTenants\x12\x1d.mnemon.v1.ListTenantsRequest\x1a\x1e.mnemon.v1.ListTenantsResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x04\xd8\xda\x18\x01\x12Y\n\x0cUpdateTenant\x12\x1e.mnemon.v1.UpdateTenantRequest\x1a\x1f.mnemon.v1.UpdateTenantResponse\"\x08\xc8\xda\x18\x04\xd8\xda\x18\x01\x12Y\n\x0c\x44\x65leteTenant\x12\x1e.mnemon.v1.DeleteTenantRequest\x1a\x1f.mnemon.v1.DeleteTenantResponse\"\x08\xc8\xda\x18\x04\xd8\xda\x18\x01\x12P\n\x08GetUsage\x12\x1a.mnemon.v1.GetUsageRequest\x1a\x1b.mnemon.v1.GetUsageResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x04\xd8\xda\x18\x01\x42\x9d\x01\n\rdev.mnemon.v1B\x0bTenantProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,33 +54,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUSPENSION']._serialized_start=402
   _globals['_SUSPENSION']._serialized_end=479
   _globals['_QUOTAS']._serialized_start=482
-  _globals['_QUOTAS']._serialized_end=726
-  _globals['_CREATETENANTREQUEST']._serialized_start=728
-  _globals['_CREATETENANTREQUEST']._serialized_end=822
-  _globals['_CREATETENANTRESPONSE']._serialized_start=824
-  _globals['_CREATETENANTRESPONSE']._serialized_end=881
-  _globals['_GETTENANTREQUEST']._serialized_start=883
-  _globals['_GETTENANTREQUEST']._serialized_end=917
-  _globals['_GETTENANTRESPONSE']._serialized_start=919
-  _globals['_GETTENANTRESPONSE']._serialized_end=973
-  _globals['_LISTTENANTSREQUEST']._serialized_start=975
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1034
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1036
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1118
-  _globals['_UPDATETENANTREQUEST']._serialized_start=1120
-  _globals['_UPDATETENANTREQUEST']._serialized_end=1225
-  _globals['_UPDATETENANTRESPONSE']._serialized_start=1227
-  _globals['_UPDATETENANTRESPONSE']._serialized_end=1284
-  _globals['_DELETETENANTREQUEST']._serialized_start=1286
-  _globals['_DELETETENANTREQUEST']._serialized_end=1346
-  _globals['_DELETETENANTRESPONSE']._serialized_start=1348
-  _globals['_DELETETENANTRESPONSE']._serialized_end=1370
-  _globals['_GETUSAGEREQUEST']._serialized_start=1372
-  _globals['_GETUSAGEREQUEST']._serialized_end=1405
-  _globals['_GETUSAGERESPONSE']._serialized_start=1408
-  _globals['_GETUSAGERESPONSE']._serialized_end=1639
-  _globals['_GETUSAGERESPONSE_RECORDSENTRY']._serialized_start=1593
-  _globals['_GETUSAGERESPONSE_RECORDSENTRY']._serialized_end=1639
-  _globals['_TENANTSERVICE']._serialized_start=1642
-  _globals['_TENANTSERVICE']._serialized_end=2188
+  _globals['_QUOTAS']._serialized_end=872
+  _globals['_CREATETENANTREQUEST']._serialized_start=874
+  _globals['_CREATETENANTREQUEST']._serialized_end=968
+  _globals['_CREATETENANTRESPONSE']._serialized_start=970
+  _globals['_CREATETENANTRESPONSE']._serialized_end=1027
+  _globals['_GETTENANTREQUEST']._serialized_start=1029
+  _globals['_GETTENANTREQUEST']._serialized_end=1063
+  _globals['_GETTENANTRESPONSE']._serialized_start=1065
+  _globals['_GETTENANTRESPONSE']._serialized_end=1119
+  _globals['_LISTTENANTSREQUEST']._serialized_start=1121
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1180
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1182
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1264
+  _globals['_UPDATETENANTREQUEST']._serialized_start=1266
+  _globals['_UPDATETENANTREQUEST']._serialized_end=1371
+  _globals['_UPDATETENANTRESPONSE']._serialized_start=1373
+  _globals['_UPDATETENANTRESPONSE']._serialized_end=1430
+  _globals['_DELETETENANTREQUEST']._serialized_start=1432
+  _globals['_DELETETENANTREQUEST']._serialized_end=1492
+  _globals['_DELETETENANTRESPONSE']._serialized_start=1494
+  _globals['_DELETETENANTRESPONSE']._serialized_end=1516
+  _globals['_GETUSAGEREQUEST']._serialized_start=1518
+  _globals['_GETUSAGEREQUEST']._serialized_end=1551
+  _globals['_GETUSAGERESPONSE']._serialized_start=1554
+  _globals['_GETUSAGERESPONSE']._serialized_end=1872
+  _globals['_GETUSAGERESPONSE_RECORDSENTRY']._serialized_start=1826
+  _globals['_GETUSAGERESPONSE_RECORDSENTRY']._serialized_end=1872
+  _globals['_TENANTSERVICE']._serialized_start=1875
+  _globals['_TENANTSERVICE']._serialized_end=2421
 # @@protoc_insertion_point(module_scope)

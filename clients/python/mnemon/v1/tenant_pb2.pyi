@@ -115,6 +115,9 @@ class Quotas(_message.Message):
     CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     OPEN_STREAMS_FIELD_NUMBER: _builtins.int
     MIB_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    DISK_MIB_FIELD_NUMBER: _builtins.int
+    EMBEDDING_SECONDS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     calls_per_second: _builtins.float
     """Calls that begin in a second, on average: single ones and streams."""
     calls_burst: _builtins.int
@@ -125,6 +128,12 @@ class Quotas(_message.Message):
     """Streams that are open at once."""
     mib_in_flight: _builtins.float
     """MiB of memory for requests that are being answered, and for answers on their way."""
+    records: _builtins.int
+    """Records of all kinds that are stored, events included. 0 allows none."""
+    disk_mib: _builtins.float
+    """MiB of the vault's files."""
+    embedding_seconds_per_minute: _builtins.float
+    """Seconds for which the embedding model runs, in a minute."""
     def __init__(
         self,
         *,
@@ -133,10 +142,13 @@ class Quotas(_message.Message):
         concurrent_calls: _builtins.int | None = ...,
         open_streams: _builtins.int | None = ...,
         mib_in_flight: _builtins.float | None = ...,
+        records: _builtins.int | None = ...,
+        disk_mib: _builtins.float | None = ...,
+        embedding_seconds_per_minute: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_calls_burst", b"_calls_burst", "_calls_per_second", b"_calls_per_second", "_concurrent_calls", b"_concurrent_calls", "_mib_in_flight", b"_mib_in_flight", "_open_streams", b"_open_streams", "calls_burst", b"calls_burst", "calls_per_second", b"calls_per_second", "concurrent_calls", b"concurrent_calls", "mib_in_flight", b"mib_in_flight", "open_streams", b"open_streams"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calls_burst", b"_calls_burst", "_calls_per_second", b"_calls_per_second", "_concurrent_calls", b"_concurrent_calls", "_disk_mib", b"_disk_mib", "_embedding_seconds_per_minute", b"_embedding_seconds_per_minute", "_mib_in_flight", b"_mib_in_flight", "_open_streams", b"_open_streams", "_records", b"_records", "calls_burst", b"calls_burst", "calls_per_second", b"calls_per_second", "concurrent_calls", b"concurrent_calls", "disk_mib", b"disk_mib", "embedding_seconds_per_minute", b"embedding_seconds_per_minute", "mib_in_flight", b"mib_in_flight", "open_streams", b"open_streams", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls_burst", b"_calls_burst", "_calls_per_second", b"_calls_per_second", "_concurrent_calls", b"_concurrent_calls", "_mib_in_flight", b"_mib_in_flight", "_open_streams", b"_open_streams", "calls_burst", b"calls_burst", "calls_per_second", b"calls_per_second", "concurrent_calls", b"concurrent_calls", "mib_in_flight", b"mib_in_flight", "open_streams", b"open_streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls_burst", b"_calls_burst", "_calls_per_second", b"_calls_per_second", "_concurrent_calls", b"_concurrent_calls", "_disk_mib", b"_disk_mib", "_embedding_seconds_per_minute", b"_embedding_seconds_per_minute", "_mib_in_flight", b"_mib_in_flight", "_open_streams", b"_open_streams", "_records", b"_records", "calls_burst", b"calls_burst", "calls_per_second", b"calls_per_second", "concurrent_calls", b"concurrent_calls", "disk_mib", b"disk_mib", "embedding_seconds_per_minute", b"embedding_seconds_per_minute", "mib_in_flight", b"mib_in_flight", "open_streams", b"open_streams", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calls_burst: _TypeAlias = _typing.Literal["calls_burst"]  # noqa: Y015
     _WhichOneofArgType__calls_burst: _TypeAlias = _typing.Literal["_calls_burst", b"_calls_burst"]  # noqa: Y015
@@ -144,10 +156,16 @@ class Quotas(_message.Message):
     _WhichOneofArgType__calls_per_second: _TypeAlias = _typing.Literal["_calls_per_second", b"_calls_per_second"]  # noqa: Y015
     _WhichOneofReturnType__concurrent_calls: _TypeAlias = _typing.Literal["concurrent_calls"]  # noqa: Y015
     _WhichOneofArgType__concurrent_calls: _TypeAlias = _typing.Literal["_concurrent_calls", b"_concurrent_calls"]  # noqa: Y015
+    _WhichOneofReturnType__disk_mib: _TypeAlias = _typing.Literal["disk_mib"]  # noqa: Y015
+    _WhichOneofArgType__disk_mib: _TypeAlias = _typing.Literal["_disk_mib", b"_disk_mib"]  # noqa: Y015
+    _WhichOneofReturnType__embedding_seconds_per_minute: _TypeAlias = _typing.Literal["embedding_seconds_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__embedding_seconds_per_minute: _TypeAlias = _typing.Literal["_embedding_seconds_per_minute", b"_embedding_seconds_per_minute"]  # noqa: Y015
     _WhichOneofReturnType__mib_in_flight: _TypeAlias = _typing.Literal["mib_in_flight"]  # noqa: Y015
     _WhichOneofArgType__mib_in_flight: _TypeAlias = _typing.Literal["_mib_in_flight", b"_mib_in_flight"]  # noqa: Y015
     _WhichOneofReturnType__open_streams: _TypeAlias = _typing.Literal["open_streams"]  # noqa: Y015
     _WhichOneofArgType__open_streams: _TypeAlias = _typing.Literal["_open_streams", b"_open_streams"]  # noqa: Y015
+    _WhichOneofReturnType__records: _TypeAlias = _typing.Literal["records"]  # noqa: Y015
+    _WhichOneofArgType__records: _TypeAlias = _typing.Literal["_records", b"_records"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__calls_burst) -> _WhichOneofReturnType__calls_burst | None: ...
     @_typing.overload
@@ -155,9 +173,15 @@ class Quotas(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrent_calls) -> _WhichOneofReturnType__concurrent_calls | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_mib) -> _WhichOneofReturnType__disk_mib | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__embedding_seconds_per_minute) -> _WhichOneofReturnType__embedding_seconds_per_minute | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mib_in_flight) -> _WhichOneofReturnType__mib_in_flight | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__open_streams) -> _WhichOneofReturnType__open_streams | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__records) -> _WhichOneofReturnType__records | None: ...
 
 Global___Quotas: _TypeAlias = Quotas  # noqa: Y015
 
@@ -470,6 +494,9 @@ class GetUsageResponse(_message.Message):
     CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     REFUSED_CALLS_FIELD_NUMBER: _builtins.int
+    BYTES_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    EMBEDDING_SECONDS_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
     disk_bytes: _builtins.int
     """Bytes of all files of its vault."""
     open_streams: _builtins.int
@@ -480,9 +507,17 @@ class GetUsageResponse(_message.Message):
     """Calls that began since the start, single ones and streams."""
     refused_calls: _builtins.int
     """Calls that a quota refused since the start."""
+    bytes_in_flight: _builtins.int
+    """Bytes of memory for requests that are being answered, and for answers on their way."""
+    embedding_seconds: _builtins.float
+    """Seconds for which the embedding model ran since the start."""
     @_builtins.property
     def records(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Records by kind, such as "document" or "memory"; without those that are deleted or have expired."""
+
+    @_builtins.property
+    def quotas(self) -> Global___Quotas:
+        """The quotas in force: the tenant's own, and those of the settings where it has none. What is unset is not limited."""
 
     def __init__(
         self,
@@ -493,10 +528,13 @@ class GetUsageResponse(_message.Message):
         concurrent_calls: _builtins.int = ...,
         calls: _builtins.int = ...,
         refused_calls: _builtins.int = ...,
+        bytes_in_flight: _builtins.int = ...,
+        embedding_seconds: _builtins.float = ...,
+        quotas: Global___Quotas | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["quotas", b"quotas"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "concurrent_calls", b"concurrent_calls", "disk_bytes", b"disk_bytes", "open_streams", b"open_streams", "records", b"records", "refused_calls", b"refused_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_in_flight", b"bytes_in_flight", "calls", b"calls", "concurrent_calls", b"concurrent_calls", "disk_bytes", b"disk_bytes", "embedding_seconds", b"embedding_seconds", "open_streams", b"open_streams", "quotas", b"quotas", "records", b"records", "refused_calls", b"refused_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

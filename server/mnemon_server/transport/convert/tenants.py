@@ -15,12 +15,17 @@ from mnemon_server.wire.values import fill_time
 
 FIELDS = ("display_name", "quotas", "suspension")
 """What of a tenant can be changed."""
-_QUOTAS = tuple(pb.Quotas.DESCRIPTOR.fields_by_name)
 
 
 def read_quotas(message: pb.Quotas) -> Quotas:
     """The quotas that are set."""
     return Quotas(**{field.name: value for field, value in message.ListFields()})
+
+
+def quotas_to_pb(quotas: Quotas) -> pb.Quotas:
+    """The quotas that are limited."""
+    values: dict[str, Any] = dict(quotas.as_dict())
+    return pb.Quotas(**values)
 
 
 def read_list(request: pb.ListTenantsRequest) -> int:
@@ -51,9 +56,7 @@ def read_update(request: pb.UpdateTenantRequest) -> TenantChange:
 
 def tenant_to_pb(tenant: Tenant) -> pb.Tenant:
     """A tenant."""
-    message = pb.Tenant(
-        tenant=tenant.tenant, display_name=tenant.display_name, quotas=pb.Quotas(**_quotas_of(tenant.quotas))
-    )
+    message = pb.Tenant(tenant=tenant.tenant, display_name=tenant.display_name, quotas=quotas_to_pb(tenant.quotas))
     fill_time(message.create_time, tenant.created_at)
     fill_time(message.update_time, tenant.updated_at)
     if tenant.suspension is not None:
@@ -64,8 +67,10 @@ def tenant_to_pb(tenant: Tenant) -> pb.Tenant:
     return message
 
 
-def usage_to_pb(usage: Usage, records: Mapping[RecordKind, int], disk_bytes: int) -> pb.GetUsageResponse:
-    """What a tenant uses."""
+def usage_to_pb(
+    usage: Usage, quotas: Quotas, records: Mapping[RecordKind, int], disk_bytes: int
+) -> pb.GetUsageResponse:
+    """What a tenant uses, and the quotas in force."""
     return pb.GetUsageResponse(
         records={kind.value: count for kind, count in records.items()},
         disk_bytes=disk_bytes,
@@ -73,11 +78,10 @@ def usage_to_pb(usage: Usage, records: Mapping[RecordKind, int], disk_bytes: int
         concurrent_calls=usage.concurrent_calls,
         calls=usage.calls,
         refused_calls=usage.refused_calls,
+        bytes_in_flight=usage.bytes_in_flight,
+        embedding_seconds=usage.embedding_seconds,
+        quotas=quotas_to_pb(quotas),
     )
-
-
-def _quotas_of(quotas: Quotas) -> dict[str, Any]:
-    return {name: value for name, value in quotas.as_dict().items() if name in _QUOTAS}
 
 
 def _in_request(violation: FieldViolation) -> FieldViolation:

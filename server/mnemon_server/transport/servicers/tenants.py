@@ -70,4 +70,5 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
         async with self.vault_of(tenant.tenant) as vault:
             records = await stored_records(vault)
         disk_bytes = await asyncio.to_thread(size_of, self._folder / tenant.tenant)
-        return convert.usage_to_pb(self._accounts.usage_of(tenant.tenant), records, disk_bytes)
+        usage, quotas = self._accounts.usage_of(tenant.tenant), self._accounts.quotas_of(tenant.tenant)
+        return convert.usage_to_pb(usage, quotas, records, disk_bytes)
