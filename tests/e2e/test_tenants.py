@@ -19,6 +19,7 @@ from mnemon_server.engines.tenant_file import TenantFile
 
 from tests.support.access import bearer, guarded_server, make_key
 from tests.support.command import run
+from tests.support.issuers import SigningKey, trusting_server
 from tests.support.server import Connection, eventually, reason, run_command, stream_end, until, whole_server
 
 
@@ -109,6 +110,35 @@ async def test_a_deleted_tenant_leaves_no_key_and_no_file_and_its_id_is_free_aga
 
             await eventually(is_empty)
         assert b"Ada sits" not in _bytes(tmp_path)
+
+
+async def test_a_token_does_not_bring_a_deleted_tenant_back(tmp_path: Path) -> None:
+    key = SigningKey("theirs")
+    operator = make_key(tmp_path / "data", "operator")
+    token = key.sign(org="acme")
+    trusting = partial(
+        trusting_server, tmp_path, key, authentication=("api_key", "jwt"), tenant="", tenant_claim='"org"'
+    )
+    vaults = tmp_path / "data" / "tenants"
+    async with trusting() as connection, token_client(connection, token) as acme:
+        await acme.documents.put("note", "Ada sits by the window.")
+    async with trusting() as connection, client_of(connection, operator) as client:
+        await client.tenants.suspend("acme", "moved away")
+        await client.tenants.delete("acme")
+        await until(lambda: not (vaults / "acme").exists())
+    for _ in range(2):
+        async with trusting() as connection, token_client(connection, token) as acme:
+            with pytest.raises(mnemon.TenantSuspendedError, match="was deleted"):
+                await acme.documents.put("note", "Ada is back.")
+        assert not (vaults / "acme").exists()
+    async with trusting() as connection, client_of(connection, operator) as client:
+        await client.tenants.add("acme")
+        async with token_client(connection, token) as acme:
+            assert await acme.documents.count() == 0
+
+
+def token_client(connection: Connection, token: str) -> mnemon.AsyncClient:
+    return mnemon.AsyncClient(str(connection.server.address), token=token)
 
 
 def _bytes(folder: Path) -> bytes:

@@ -13,7 +13,7 @@ from mnemon_server.engines.private import create_file, create_folder, tighten_da
 
 FILE_NAME = "access.db"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
-FORMAT = 5
+FORMAT = 6
 BUSY_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,17 @@ INSERT INTO tenant (tenant, create_time, update_time)
   GROUP BY tenant ORDER BY min(position);
 """
 _QUOTAS = "ALTER TABLE tenant ADD COLUMN quotas TEXT"
-_MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS)
+_ENDED = """
+-- Tenants that were deleted, and not created again: tokens and certificates may still name them.
+CREATE TABLE ended_tenant (tenant TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TRIGGER tenant_ends AFTER DELETE ON tenant BEGIN
+  INSERT OR IGNORE INTO ended_tenant VALUES (OLD.tenant);
+END;
+CREATE TRIGGER tenant_begins AFTER INSERT ON tenant BEGIN
+  DELETE FROM ended_tenant WHERE tenant = NEW.tenant;
+END;
+"""
+_MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS, _ENDED)
 """What makes each format from the one before."""
 
 

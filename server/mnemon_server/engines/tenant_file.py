@@ -39,6 +39,11 @@ class TenantFile(AccessFile, TenantStore):
             rows = connection.execute(f"{_SELECT} WHERE coalesce(suspend_time, delete_time, quotas) IS NOT NULL")
             return [_stored(row).tenant for row in rows]
 
+    def ended(self) -> frozenset[str]:
+        """See TenantStore."""
+        with self.working() as connection:
+            return frozenset(name for (name,) in connection.execute("SELECT tenant FROM ended_tenant"))
+
     def add(self, tenant: Tenant) -> bool:
         """See TenantStore."""
         with self.writing() as connection:

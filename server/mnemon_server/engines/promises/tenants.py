@@ -38,6 +38,9 @@ class TenantStore(Protocol):
     def special(self) -> Sequence[Tenant]:
         """The tenants that are suspended or being deleted, or have quotas of their own."""
 
+    def ended(self) -> frozenset[str]:
+        """The tenants that were forgotten, and do not exist again."""
+
     def add(self, tenant: Tenant) -> bool:
         """Adds a tenant; returns False if it exists."""
 

@@ -29,7 +29,8 @@ REFRESH_S = 1.0
 class Tenants(Periodic):
     """All tenants of a server. Follows changes that other processes make. Belongs to one event loop.
 
-    Only those that are not served or have quotas of their own are in memory, since every call asks for them.
+    Only those that are not served or have quotas of their own are in memory, since every call asks for them, and the
+    ids of those that were deleted.
     """
 
     def __init__(self, store: TenantStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
@@ -40,6 +41,7 @@ class Tenants(Periodic):
         self._version = -1
         self._page_key = b""
         self._special: Mapping[str, Tenant] = {}
+        self._ended: frozenset[str] = frozenset()
         self._refreshing = asyncio.Lock()
         self.listeners: list[Callable[[], None]] = []
         """Called after each change."""
@@ -60,12 +62,11 @@ class Tenants(Periodic):
         return {name: tenant.quotas for name, tenant in self._special.items() if tenant.quotas != UNLIMITED}
 
     def require_served(self, tenant: str) -> None:
-        """Raises TenantSuspendedError if the tenant is suspended or is being deleted."""
-        if (found := self._special.get(tenant)) is None:
-            return
-        if found.deleted_at is not None:
+        """Raises TenantSuspendedError if the tenant is suspended, or was deleted and not created again."""
+        found = self._special.get(tenant)
+        if tenant in self._ended or (found is not None and found.deleted_at is not None):
             raise TenantSuspendedError(f"the tenant {tenant!r} was deleted")
-        if found.suspension is not None:
+        if found is not None and found.suspension is not None:
             raise TenantSuspendedError(f"the tenant {tenant!r} is suspended: {found.suspension.reason}")
 
     async def adopt(self, tenants: Iterable[str]) -> None:
@@ -156,7 +157,9 @@ class Tenants(Periodic):
         async with self._refreshing:
             version = await asyncio.to_thread(self._store.version)
             if version != self._version:
-                special = await asyncio.to_thread(self._store.special)
+                # In this order: a tenant that another process forgets in between is in both.
+                special, ended = await asyncio.to_thread(lambda: (self._store.special(), self._store.ended()))
+                self._ended = ended
                 self._special = {each.tenant: each for each in special}
                 self._version = version
                 for listener in self.listeners:
