@@ -26,6 +26,7 @@ START = "0" * 64
 """In the place of the hash before the first line."""
 _KEY, _HEAD = "key", "head"
 _ID_CHARACTERS = 32
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +69,10 @@ class AuditFile:
         for entry in entries:
             sequence += 1
             body = {"sequence": sequence, **(self._fields(entry) if isinstance(entry, AuditEntry) else entry)}
-            chain = _chain(self._key, chain, body)
-            lines.append(_line({**body, "chain": chain}))
+            line = _line(body)
+            chain = _chain(self._key, chain, line)
+            # The same object with its hash, without encoding it once more.
+            lines.append(b'{"chain":"%b",%b' % (chain.encode(), line[1:]))
         size = path.stat().st_size if path.exists() else 0
         try:
             create_file(path)
@@ -149,7 +152,7 @@ def verify_audit(data_dir: Path) -> AuditReport:
         for line in read_audit(data_dir):
             sequence += 1
             body = {name: value for name, value in line.items() if name != "chain"}
-            expected = _chain(key, chain, body)
+            expected = _chain(key, chain, _line(body))
             if line.get("sequence") != sequence or not hmac.compare_digest(str(line.get("chain")), expected):
                 problems.append(f"entry {sequence} was changed, or an entry before it is missing")
                 break
@@ -196,8 +199,9 @@ def _read_key(folder: Path) -> bytes:
     return key
 
 
-def _chain(key: bytes, before: str, body: Mapping[str, Any]) -> str:
-    return hmac.digest(key, before.encode() + _line(body), "sha256").hex()
+def _chain(key: bytes, before: str, line: bytes) -> str:
+    """The hash of a line that does not have it yet, and of all before it."""
+    return hmac.digest(key, before.encode() + line, "sha256").hex()
 
 
 def _hash_of(key: bytes, tenant: str, record_id: str) -> str:
@@ -210,4 +214,4 @@ def audit_hash(data_dir: Path, tenant: str, record_id: str) -> str:
 
 
 def _line(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+    return _JSON.encode(body).encode() + b"\n"
