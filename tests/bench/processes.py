@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from time import monotonic, sleep
+from time import clock_gettime, monotonic, sleep
 
 from mnemon import Client
 
@@ -54,8 +54,8 @@ class Process:
 
     def processor_s(self) -> float:
         """The processor time that it has used so far, in seconds."""
-        times = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+        # Linux's clock of another process, as clock_getcpuclockid(3) makes it. /proc counts in ticks of 10 ms.
+        return clock_gettime(~self._process.pid << 3 | 2)
 
     def stop(self) -> None:
         """Stops it cleanly."""
