@@ -14,6 +14,7 @@ import click
 
 from mnemon_server import __version__
 from mnemon_server.commands.audit import audit
+from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
 from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
@@ -77,6 +78,7 @@ cli.add_command(keys)
 cli.add_command(tenants)
 cli.add_command(timeline)
 cli.add_command(verify)
+cli.add_command(verify_isolation)
 
 
 @cli.command()

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 from mnemon_server.logs import configure_logging
-from mnemon_server.transport.server import _DESCRIPTORS as SERVICES
+from mnemon_server.transport.server import DESCRIPTORS as SERVICES
 
 from tests.support.server import Connection, run_command, whole_server
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,12 +148,16 @@ async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **sett
 class ServerProcess:
     """A process of `mnemon-server serve`. Its output is recorded."""
 
-    def __init__(self, data_dir: Path, *flags: str) -> None:
+    def __init__(self, data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "mnemon_server", "serve", "--data-dir", str(data_dir)]
         command += ["--listen", "127.0.0.1:0", "--embedding-model", "hashing", *flags]
         self._lines: list[str] = []
         self.process = subprocess.Popen(
-            command, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            env={**clean_environment(), **(environment or {})},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -194,9 +198,11 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
-    """A server process, stopped afterwards."""
-    server = ServerProcess(data_dir, *flags)
+def server_process(
+    data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """A server process, stopped afterwards. `environment` is added to that of the test."""
+    server = ServerProcess(data_dir, *flags, environment=environment)
     try:
         yield server
     finally:

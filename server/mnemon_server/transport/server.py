@@ -86,7 +86,7 @@ from mnemon_server.transport.unknown_methods import UnknownMethods
 if TYPE_CHECKING:
     from mnemon_server.services.vaults import VaultPool
 
-_DESCRIPTORS = tuple(
+DESCRIPTORS = tuple(
     service
     for file in (
         access_pb2,
@@ -106,7 +106,7 @@ _DESCRIPTORS = tuple(
     )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
-SERVICES = tuple(service.full_name for service in _DESCRIPTORS)
+SERVICES = tuple(service.full_name for service in DESCRIPTORS)
 INDEXED_SERVICES = tuple(
     service.full_name for file in (semantic_pb2, episodic_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 )
@@ -141,8 +141,8 @@ class GrpcServer:
         """
         self._settings = settings
         reads = settings.audit_log == "all"
-        self._audit = Audit(audit, permissions(_DESCRIPTORS), reads=reads) if audit else None
-        self._access = Access(identities, permissions(_DESCRIPTORS))
+        self._audit = Audit(audit, permissions(DESCRIPTORS), reads=reads) if audit else None
+        self._access = Access(identities, permissions(DESCRIPTORS))
         self._access_servicer = AccessServicer(identities.keys if identities else None)
         self._extra_handlers = tuple(extra_handlers)
         self._address = Address.parse(settings.listen)

@@ -1,0 +1,1 @@
+"""The command `mnemon-server verify-isolation`."""

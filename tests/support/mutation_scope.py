@@ -1,0 +1,38 @@
+"""What the mutation tests change, and which tests must notice."""
+
+from collections.abc import Mapping, Sequence
+
+_ACCESS, _BOUNDS = "tests/e2e/test_access.py", "tests/e2e/test_bounds.py"
+_BOUND_VAULTS = "tests/contract/test_bound_vaults.py"
+_TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
+_KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
+_CERTIFICATES, _CERTIFICATE_UNITS = "tests/e2e/test_certificates.py", "tests/unit/services/test_certificates.py"
+_IDENTITY_FILE = "tests/unit/services/test_identity_file.py"
+_ACCOUNTS, _QUOTAS = "tests/unit/services/test_accounts.py", "tests/e2e/test_quotas.py"
+
+TESTS: Mapping[str, Sequence[str]] = {
+    "domain/access/bounds.py": (_BOUND_VAULTS, _BOUNDS, _IDENTITY_FILE, _ACCESS, _TOKENS),
+    "domain/access/callers.py": (_KEYS, _ACCESS, _TENANTS),
+    "domain/access/tenants.py": (_TENANTS,),
+    "engines/bound/records.py": (_BOUND_VAULTS, _BOUNDS),
+    "engines/bound/timeline.py": (_BOUND_VAULTS, _BOUNDS),
+    "engines/bound/vault.py": (_BOUND_VAULTS, _BOUNDS),
+    "engines/bound/writing.py": (_BOUND_VAULTS, _BOUNDS),
+    "assembly/bound.py": (_BOUND_VAULTS, _BOUNDS),
+    "services/access/certificates.py": (_CERTIFICATE_UNITS, _CERTIFICATES),
+    "services/access/identities.py": (_ACCESS, _TOKENS, _TENANTS, _CERTIFICATES),
+    "services/access/issuers.py": (_IDENTITY_FILE, _TOKENS),
+    "services/access/key_sets.py": (_KEY_SETS, _TOKENS),
+    "services/access/keys.py": (_KEYS, _ACCESS),
+    "services/access/secrets.py": (_KEYS, _ACCESS),
+    "services/access/tenants.py": (_TENANTS,),
+    "services/access/tokens.py": (_TOKENS,),
+    "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
+    "transport/interceptors/access.py": (_ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
+    "transport/roles.py": (_ACCESS,),
+    "transport/tenancy.py": (_TENANTS, _ACCESS, _BOUNDS),
+}
+"""The tests of each module below `mnemon_server`, the quickest first."""
+
+EQUIVALENT: Mapping[str, str] = {}
+"""Mutants that no test can notice, by name, and why."""
