@@ -80,6 +80,7 @@ async def test_the_secret_before_a_rotation_is_valid_until_the_overlap_ends_and_
         third = await ring.rotate("ada", first.key.key_id)
         with pytest.raises(UnauthenticatedError):
             ring.authenticate(first.secret)
+        assert ring.authenticate(second.secret) == ring.authenticate(third.secret)
         clock.advance(timedelta(days=1))
         with pytest.raises(UnauthenticatedError):
             ring.authenticate(second.secret)

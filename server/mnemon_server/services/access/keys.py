@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from mnemon_server.domain.access import (
     KEYS_MAX,
@@ -25,6 +25,7 @@ from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import InvalidOperationError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
+from mnemon_server.services.access.remembered import Remembered
 from mnemon_server.services.access.secrets import PREFIX, digest_of, is_secret_of, key_id_of, new_key_id, new_secret
 from mnemon_server.services.shared.periodic import Periodic
 
@@ -34,6 +35,14 @@ USES = timedelta(minutes=1)
 """How often the times of last use are stored."""
 _NO_KEY = "send a valid API key as the header `authorization: Bearer KEY`"
 _LIKE_A_KEY = f"{PREFIX}_"
+
+
+class _Opened(NamedTuple):
+    """What a secret opens, until its key or another secret takes its place."""
+
+    principal: Principal
+    key_id: str
+    ends_at: datetime | None
 
 
 class KeyRing(Periodic):
@@ -52,10 +61,10 @@ class KeyRing(Periodic):
         self._version = -1
         self._page_key = b""
         self._keys: Mapping[str, StoredKey] = {}
+        self._opened: Remembered[_Opened] = Remembered()
+        """What secrets of `_keys` open."""
         self._used: dict[str, datetime] = {}
-        """When keys were last used since the start, to the minute."""
-        self._unstored: set[str] = set()
-        """The keys whose last use is not stored yet."""
+        """When keys were last used since the start."""
         self._stored_at = clock()
         self._refreshing = asyncio.Lock()
 
@@ -87,14 +96,11 @@ class KeyRing(Periodic):
             UnauthenticatedError: it is not a secret of a key, or no longer.
         """
         now = self._clock()
-        key_id = key_id_of(secret)
-        stored = self._keys.get(key_id) if key_id else None
-        if stored is None or not _opens(secret, stored, now):
-            raise UnauthenticatedError(_NO_KEY)
-        self._require_valid(stored.key, now)
-        self._used[stored.key.key_id] = now.replace(second=0, microsecond=0)
-        self._unstored.add(stored.key.key_id)
-        return stored.key.principal
+        opened = self._opened.get(secret)
+        if opened is None or (opened.ends_at is not None and now >= opened.ends_at):
+            opened = self._opened.keep(secret, self._open(secret, now))
+        self._used[opened.key_id] = now
+        return opened.principal
 
     def identify(self, shown: Credentials) -> Principal | None:
         """As `authenticate`; None if the caller shows no API key."""
@@ -155,12 +161,25 @@ class KeyRing(Periodic):
         keys = tuple(self._with_last_use(each.key) for each in page)
         return KeyPage(keys, page[-1].position if has_more else None)
 
-    def _with_last_use(self, key: ApiKey) -> ApiKey:
-        return replace(key, last_used_at=self._used.get(key.key_id, key.last_used_at))
-
-    def _require_valid(self, key: ApiKey, now: datetime) -> None:
+    def _open(self, secret: str, now: datetime) -> _Opened:
+        key_id = key_id_of(secret)
+        stored = self._keys.get(key_id) if key_id else None
+        if stored is None:
+            raise UnauthenticatedError(_NO_KEY)
+        key, digest = stored.key, digest_of(secret)
+        ends = [] if key.expires_at is None else [key.expires_at]
+        if not is_secret_of(digest, stored.digest):
+            until = key.previous_expires_at
+            if not is_secret_of(digest, stored.previous_digest) or until is None or now >= until:
+                raise UnauthenticatedError(_NO_KEY)
+            ends.append(until)
         if key.expires_at is not None and now >= key.expires_at:
             raise UnauthenticatedError(f"the key {key.key_id} has expired; {_NO_KEY}")
+        return _Opened(key.principal, key.key_id, min(ends, default=None))
+
+    def _with_last_use(self, key: ApiKey) -> ApiKey:
+        used_at = self._used.get(key.key_id)
+        return key if used_at is None else replace(key, last_used_at=_to_the_minute(used_at))
 
     async def _turn(self) -> float | None:
         await self._refresh()
@@ -174,18 +193,15 @@ class KeyRing(Periodic):
             if version != self._version:
                 stored = await asyncio.to_thread(self._store.read)
                 self._keys = {each.key.key_id: each for each in stored}
+                self._opened.clear()
                 self._version = version
 
     async def _store_uses(self) -> None:
-        unstored, self._unstored = self._unstored, set()
-        self._stored_at = self._clock()
+        since, self._stored_at = self._stored_at, self._clock()
+        unstored = {key_id: _to_the_minute(time) for key_id, time in self._used.items() if time >= since}
         if unstored:
-            await asyncio.to_thread(self._store.note_uses, {key_id: self._used[key_id] for key_id in unstored})
+            await asyncio.to_thread(self._store.note_uses, unstored)
 
 
-def _opens(secret: str, stored: StoredKey, now: datetime) -> bool:
-    digest = digest_of(secret)
-    if is_secret_of(digest, stored.digest):
-        return True
-    until = stored.key.previous_expires_at
-    return is_secret_of(digest, stored.previous_digest) and until is not None and now < until
+def _to_the_minute(time: datetime) -> datetime:
+    return time.replace(second=0, microsecond=0)

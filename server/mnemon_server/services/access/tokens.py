@@ -1,7 +1,5 @@
 """Verifies tokens of identity providers (JWT)."""
 
-import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -13,10 +11,9 @@ from mnemon_server.domain.access import Credentials, Principal
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.services.access.issuers import Issuer, refusal
 from mnemon_server.services.access.key_sets import KeySet
+from mnemon_server.services.access.remembered import Remembered
 
 TOKEN_BYTES_MAX = 8 << 10
-VERIFIED_MAX = 10_000
-"""Tokens that are remembered as valid, so that only their first call pays for the signature."""
 _REQUIRED = ["iss", "sub", "aud", "exp"]
 # What parsing may raise about a token that somebody has invented.
 _MALFORMED = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
@@ -50,7 +47,7 @@ class Tokens:
         """Trusts nobody yet."""
         self._clock = clock
         self._issuers: Mapping[str, TrustedIssuer] = {}
-        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._verified: Remembered[_Verified] = Remembered()
 
     def trust(self, issuers: Mapping[str, TrustedIssuer]) -> None:
         """Trusts these issuers, by their claim `iss`, and no others."""
@@ -68,15 +65,10 @@ class Tokens:
         token = shown.bearer
         if token.count(".") != 2:
             return None
-        digest = hashlib.sha256(token.encode()).digest()
-        known = self._verified.get(digest)
+        known = self._verified.get(token)
         if known is None or not known.holds:
-            self._verified.pop(digest, None)
-            known = self._verified[digest] = self._verify(token)
-            if len(self._verified) > VERIFIED_MAX:
-                self._verified.popitem(last=False)
+            known = self._verified.keep(token, self._verify(token))
         if self._clock() >= known.ends_at:
-            del self._verified[digest]
             raise refusal("it has expired")
         return known.principal
 

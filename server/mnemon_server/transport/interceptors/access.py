@@ -30,7 +30,7 @@ class Access:
         """Checks the caller first."""
         if self._identities is None or method.exempt:
             return inner
-        identities = self._identities
+        identities, single = self._identities, method.single
         # Any caller may learn that a method does not exist.
         permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
 
@@ -38,10 +38,11 @@ class Access:
             record = current_call.get()
             if identities.certificates and not record.credentials.bearer:
                 record.credentials = Credentials(certificate=_certificate(context))
-            record.principal = await identities.authenticate(record.credentials)
-            record.is_known = True
-            _require(record.principal, permission)
-            return await (inner(request, context) if method.single else self._stream(inner, request, context, record))
+            shown = record.credentials
+            principal = identities.authenticate_at_once(shown) or await identities.authenticate(shown)
+            record.principal, record.is_known = principal, True
+            _require(principal, permission)
+            return await (inner(request, context) if single else self._stream(inner, request, context, record))
 
         return call
 
