@@ -46,7 +46,7 @@ def main(tenants: int, open_max: int, rounds: int) -> None:
 
 
 async def _measure(folder: Path, tenants: int, open_max: int, rounds: int) -> None:
-    secrets = await _keys(folder / "data", tenants)
+    secrets = await create_keys(folder / "data", tenants)
     server = MnemonServer(folder, *FLAGS, "--vaults-open-max", str(open_max))
     try:
         created = await _turns(server.address, secrets, 1, write=True)
@@ -107,10 +107,11 @@ async def _turns(address: str, secrets: Sequence[str], rounds: int, *, write: bo
     return time.perf_counter() - began
 
 
-async def _keys(folder: Path, tenants: int) -> list[str]:
+async def create_keys(folder: Path, tenants: int, role: Role = Role.WRITER) -> list[str]:
+    """As many tenants in a data folder, and the secret of a key of each."""
     store = KeyFile(folder)
     async with KeyRing(store) as ring:
-        made = [await ring.create(f"tenant-{number}", "a bench", Role.WRITER) for number in range(tenants)]
+        made = [await ring.create(f"tenant-{number}", "a bench", role) for number in range(tenants)]
     store.close()
     return [each.secret for each in made]
 

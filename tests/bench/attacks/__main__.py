@@ -1,13 +1,16 @@
 """A bystander beside each attack, and what the server's memory does meanwhile, as a table.
 
-python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD]
+python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD] [--tenants]
 
 Each attack has a server of its own. In turns, a bystander calls alone, beside the same attack on another server of this
-machine, and beside the attack on its own, each for as long. Told are the medians over the rounds, and the server's
-memory before, at its peak, and ten seconds after the last.
+machine, beside a process that only computes, for as much processor time as the attacker took, and beside the attack on
+its own, each for as long. Told are the medians over the rounds, the server's memory before, at its peak, and ten
+seconds after the last, and how many processors the attacker used.
 The attacker has a process of its own, at the lowest priority: on a machine of its own it would take no time of others.
+With --tenants, attacker and bystander are the administrators of two tenants.
 """
 
+import asyncio
 import multiprocessing
 import os
 import sys
@@ -18,16 +21,19 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NamedTuple
 
 import click
+from mnemon_server.domain.access import Role
 from rich.console import Console
 from rich.progress import Progress
 
 from tests.bench.attacks import calls, frames
-from tests.bench.attacks.calls import Target
+from tests.bench.attacks.calls import Caller, Target
 from tests.bench.attacks.measuring import HEAD, Attack, measure
 from tests.bench.machine import describe
 from tests.bench.processes import MnemonServer
+from tests.bench.tenants import create_keys
 
 SLOW_S = 20.0
 TOOLS = """
@@ -94,17 +100,30 @@ def slow_endpoint() -> Iterator[int]:
             server.shutdown()
 
 
+class Serving(NamedTuple):
+    """A server with its callers."""
+
+    target: Target
+    caller: Caller
+    """The bystander."""
+
+
 @contextmanager
-def serving() -> Iterator[Target]:
-    """A server with default settings, and with two tools of an operator's."""
+def serving(*, tenants: bool = False) -> Iterator[Serving]:
+    """A server with default settings, two tools of an operator's, and, if wanted, a tenant for each of the callers."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as name, slow_endpoint() as port:
         folder = Path(name)
         tools = folder / "tools.toml"
         tools.write_text(TOOLS.format(port=port), encoding="utf-8")
-        flags = ("--embedding-model", "hashing", "--tools-file", str(tools))
-        server = MnemonServer(folder, *flags, "--tool-endpoints-allowed", f"127.0.0.1:{port}")
+        flags = ["--embedding-model", "hashing", "--tools-file", str(tools)]
+        flags += ["--tool-endpoints-allowed", f"127.0.0.1:{port}"]
+        attacker = bystander = ""
+        if tenants:
+            attacker, bystander = asyncio.run(create_keys(folder / "data", 2, Role.ADMIN))
+            flags += ["--authentication", "api_key"]
+        server = MnemonServer(folder, *flags)
         try:
-            yield Target(server.address, server.pid)
+            yield Serving(Target(server.address, attacker, server.pid), Caller(server.address, bystander))
         finally:
             server.kill()
 
@@ -113,7 +132,8 @@ def serving() -> Iterator[Target]:
 @click.option("--rounds", default=3, show_default=True, help="Turns of each attack.")
 @click.option("--seconds", default=5.0, show_default=True, help="How long a turn is.")
 @click.option("--only", default="", help="Attacks whose name has this in it.")
-def main(rounds: int, seconds: float, only: str) -> None:
+@click.option("--tenants", is_flag=True, help="Attacker and bystander are tenants with keys of their own.")
+def main(rounds: int, seconds: float, only: str, *, tenants: bool) -> None:
     """Prints the table."""
     chosen = [attack for attack in ATTACKS if only in attack.name]
     print(f"{describe()}\n\n{HEAD}")
@@ -125,11 +145,12 @@ def main(rounds: int, seconds: float, only: str) -> None:
         task = progress.add_task("attacks", total=len(chosen) * rounds)
         for attack in chosen:
             progress.update(task, description=attack.name)
-            with serving() as target, serving() as other:
+            with serving(tenants=tenants) as (target, caller), serving(tenants=tenants) as (other, _):
                 measured = measure(
                     attack,
                     target,
                     other,
+                    caller,
                     attacker,
                     rounds=rounds,
                     seconds=seconds,

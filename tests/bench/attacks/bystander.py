@@ -1,6 +1,6 @@
 """A caller who asks for one small fact every ten milliseconds, in a process and on a connection of its own.
 
-python -m tests.bench.attacks.bystander ADDRESS
+python -m tests.bench.attacks.bystander ADDRESS [API_KEY]
 
 It writes a line once it runs, goes on until its input ends, and then writes the milliseconds of its calls, as JSON.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-import grpc
 import numpy as np
-from google.protobuf.struct_pb2 import Struct
 from mnemon.v1 import facts_pb2, facts_pb2_grpc
+
+from tests.bench.attacks.calls import Caller, calling, ending, struct
 
 PAUSE_S = 0.01
 TIMEOUT_S = 20.0
@@ -38,9 +38,9 @@ class Waits:
 
 
 @contextmanager
-def bystander(address: str) -> Iterator[Waits]:
+def bystander(caller: Caller) -> Iterator[Waits]:
     """Calls for as long as the block lasts; what it yields is filled at the end of it."""
-    command = [sys.executable, "-m", __name__, address]
+    command = [sys.executable, "-m", __name__, caller.address, caller.api_key]
     waits = Waits()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -52,27 +52,22 @@ def bystander(address: str) -> Iterator[Waits]:
             waits.milliseconds, waits.failed = told["milliseconds"], told["failed"]
 
 
-def _call_until_told(address: str) -> Waits:
+def _call_until_told(caller: Caller) -> Waits:
     waits, ended = Waits(), threading.Event()
-    with grpc.insecure_channel(address) as channel:
+    with calling(caller) as channel:
         facts: Any = facts_pb2_grpc.FactServiceStub(channel)
-        value = Struct()
-        value.update({"content": "hello"})
-        fact = facts_pb2.Fact(namespace=NAMESPACE, key=KEY, value=value)
+        fact = facts_pb2.Fact(namespace=NAMESPACE, key=KEY, value=struct(content="hello"))
         facts.PutFact(facts_pb2.PutFactRequest(fact=fact), timeout=TIMEOUT_S)
         request = facts_pb2.GetFactRequest(namespace=NAMESPACE, key=KEY)
         threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
         print("calling", flush=True)
         while not ended.is_set():
             began = perf_counter()
-            try:
-                facts.GetFact(request, timeout=TIMEOUT_S)
-            except grpc.RpcError:
-                waits.failed += 1
+            waits.failed += ending(lambda: facts.GetFact(request, timeout=TIMEOUT_S)) != "OK"
             waits.milliseconds.append((perf_counter() - began) * 1000)
             ended.wait(PAUSE_S)
     return waits
 
 
 if __name__ == "__main__":
-    print(json.dumps(vars(_call_until_told(sys.argv[1]))))
+    print(json.dumps(vars(_call_until_told(Caller(*sys.argv[1:])))))

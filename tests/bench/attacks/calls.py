@@ -41,19 +41,59 @@ Outcomes = Counter[str]
 
 
 @dataclass(frozen=True)
-class Target:
-    """The server that is attacked."""
+class Caller:
+    """A server, and as whom to call it."""
 
     address: str
-    pid: int
+    api_key: str = ""
+    """None if the server serves everybody."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What a call sends to say who calls."""
+        return (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
+
+
+@dataclass(frozen=True)
+class Target(Caller):
+    """The server that is attacked, and by whom."""
+
+    pid: int = 0
 
 
 Strike = Callable[[Target], Outcomes]
 
 
-def calling(target: Target) -> Any:
-    """A connection of its own."""
-    return grpc.insecure_channel(target.address, OPTIONS)
+def calling(caller: Caller) -> Any:
+    """A connection of its own, whose calls say who calls."""
+    channel = grpc.insecure_channel(caller.address, OPTIONS)
+    return grpc.intercept_channel(channel, _Authorized(caller)) if caller.headers else channel
+
+
+class _Authorized(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Adds the headers of a caller. Call credentials would need TLS."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._headers = caller.headers
+
+    def _intercept(self, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
+        return continuation(_Details(details, self._headers), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _intercept
+
+
+class _Details(grpc.ClientCallDetails):
+    """Those of a call, with further headers."""
+
+    def __init__(self, details: Any, headers: tuple[tuple[str, str], ...]) -> None:
+        self.method, self.timeout, self.credentials = details.method, details.timeout, details.credentials
+        self.metadata = (*(details.metadata or ()), *headers)
+        self.wait_for_ready, self.compression = details.wait_for_ready, details.compression
 
 
 def ending(call: Callable[[], Any]) -> str:

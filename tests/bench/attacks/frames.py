@@ -24,6 +24,7 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)), timeout=5.0)
         self._state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self._state.initiate_connection()
+        self._headers = target.headers
         self.flush()
 
     def begin_call(self) -> int:
@@ -31,6 +32,7 @@ class Connection:
         number: int = self._state.get_next_available_stream_id()
         path = "/mnemon.v1.FactService/PutFact"
         headers = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")]
+        headers += self._headers
         self._state.send_headers(number, [*headers, ("te", "trailers"), ("content-type", "application/grpc")])
         return number
 
