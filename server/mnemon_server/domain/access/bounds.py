@@ -138,11 +138,9 @@ def _namespace_violations(namespaces: Sequence[str]) -> Iterator[FieldViolation]
     if len(namespaces) > ENTRIES_MAX:
         yield FieldViolation("namespaces", f"must have at most {ENTRIES_MAX} entries")
     for i, text in enumerate(namespaces):
-        if text != ALL:
-            try:
-                Namespace(text.split("."))
-            except InvalidArgumentError as error:
-                reasons = "; ".join(violation.description for violation in error.violations)
-                yield FieldViolation(
-                    f"namespaces[{i}]", f'must be labels joined by dots, or "{ALL}" for all: {reasons}'
-                )
+        try:
+            # ALL is a label, too.
+            Namespace(text.split("."))
+        except InvalidArgumentError as error:
+            reasons = "; ".join(violation.description for violation in error.violations)
+            yield FieldViolation(f"namespaces[{i}]", f'must be labels joined by dots, or "{ALL}" for all: {reasons}')

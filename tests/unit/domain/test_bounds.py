@@ -1,0 +1,130 @@
+"""Bounds of callers: which records exist for whom, for every kind of bounds."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from mnemon_server.domain.access import Role, check_key
+from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, USER_BYTES_MAX, Bounds
+from mnemon_server.domain.access.callers import NAME_BYTES_MAX
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, Collection
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
+from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.namespaces import Namespace, encode_namespace
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.in_memory import InMemoryVault
+
+from tests.contract.vault_suite import write
+
+USERS: Sequence[list[str]] = ([], ["*"], ["ada"], ["bob", "ada"], ["carl", "*"])
+NAMESPACES: Sequence[list[str]] = ([], ["*"], ["users.ada"], ["users.bob", "users.ada"], ["users"])
+BOUNDS = list(itertools.product(USERS, NAMESPACES))
+OWNERS = ("", "ada", "bob", "eve")
+PLACES = (("users",), ("users", "ada"), ("users", "ada", "trips"), ("users", "adam"), ("users", "bob"), ("common",))
+
+
+def exists(users: list[str], namespaces: list[str], collection: Collection, name: str) -> bool:
+    """What bounds mean, written down plainly. `name` is the user of a document, or the namespace of a fact."""
+    if not users and not namespaces:
+        return True
+    if collection == DOCUMENTS:
+        return "*" in users or name in users
+    return "*" in namespaces or any(name == each or name.startswith(f"{each}.") for each in namespaces)
+
+
+def records() -> tuple[InMemoryVault, dict[Collection, dict[str, str]]]:
+    """A vault with documents of several users and facts in several namespaces, and whose each one is, by its id."""
+    vault = InMemoryVault()
+    names: dict[Collection, dict[str, str]] = {DOCUMENTS: {}, FACTS: {}}
+    for user in OWNERS:
+        names[DOCUMENTS][f"of {user}"] = user
+        vault.collection(DOCUMENTS).put_document(write(f"of {user}", "text", scope=Scope(user=user))).result()
+    for labels in PLACES:
+        doc_id = "/".join(labels)
+        names[FACTS][doc_id] = ".".join(labels)
+        fields = {"namespace": encode_namespace(Namespace(labels))}
+        vault.collection(FACTS).put_document(write(doc_id, "text", fields=fields)).result()
+    return vault, names
+
+
+@pytest.mark.parametrize(("users", "namespaces"), BOUNDS, ids=str)
+def test_a_record_is_found_if_and_only_if_it_exists_for_the_caller(users: list[str], namespaces: list[str]) -> None:
+    bounds = Bounds.of(users, namespaces)
+    vault, names = records()
+    for collection, name_of in names.items():
+        own = {doc_id for doc_id, name in name_of.items() if exists(users, namespaces, collection, name)}
+        engine = vault.collection(collection)
+        stored: list[Document] = [each for _, each in engine.list_documents(RecordFilter(), limit=100)]
+        assert {each.doc_id for each in stored if bounds.admits(collection, each)} == own
+        text = Condition("id", Operator.IN, (*list(name_of)[1:],))
+        for where, matching in (
+            (RecordFilter(), set(name_of)),
+            (RecordFilter(expression=text), set(list(name_of)[1:])),
+            *((RecordFilter(scope=Scope(user=user)), {f"of {user}"}) for user in OWNERS[1:] if collection == DOCUMENTS),
+        ):
+            found = engine.list_documents(bounds.restricted(collection, where), limit=100)
+            assert {each.doc_id for _, each in found} == own & matching, where
+
+
+@pytest.mark.parametrize(("users", "namespaces"), BOUNDS, ids=str)
+def test_a_new_record_must_exist_for_the_caller(users: list[str], namespaces: list[str]) -> None:
+    bounds = Bounds.of(users, namespaces)
+    for user in OWNERS:
+        only = users if users == ["ada"] and not user else [user]
+        if exists(users, namespaces, DOCUMENTS, only[0]):
+            assert bounds.owned(Scope(user=user, project="p")) == Scope(user=only[0], project="p")
+        else:
+            with pytest.raises(PermissionDeniedError, match=r"scope\.user must be ('ada'|one of a credential)"):
+                bounds.owned(Scope(user=user))
+    for labels in PLACES:
+        text = encode_namespace(Namespace(labels))
+        if exists(users, namespaces, FACTS, ".".join(labels)):
+            bounds.check_namespace(text)
+        else:
+            with pytest.raises(PermissionDeniedError, match=r"namespace must be within ('users|one of a credential)"):
+                bounds.check_namespace(text)
+
+
+@pytest.mark.parametrize(("users", "namespaces"), BOUNDS, ids=str)
+def test_bounds_are_read_as_they_are_written(users: list[str], namespaces: list[str]) -> None:
+    bounds = Bounds.of(users, namespaces)
+    assert Bounds.of(bounds.user_texts, bounds.namespace_texts) == bounds
+    assert bool(bounds) is any(
+        not exists(users, namespaces, *each) for each in ((DOCUMENTS, "nobody"), (FACTS, "nowhere"))
+    )
+    assert bool(UNBOUNDED) is False
+
+
+def test_bounds_that_cannot_be_are_refused_with_the_name_of_the_field() -> None:
+    many = [f"u{number}" for number in range(ENTRIES_MAX)]
+    assert Bounds.of(many, many).users == tuple(sorted(many))
+    for users, namespaces, field in (
+        ([*many, "one more"], [], "users"),
+        ([], [*many, "more"], "namespaces"),
+        (["ada", ""], [], "users[1]"),
+        (["x" * (USER_BYTES_MAX + 1)], [], "users[0]"),
+        (["a\0b"], [], "users[0]"),
+        ([], ["users", "a..b"], "namespaces[1]"),
+        ([], [""], "namespaces[0]"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            Bounds.of(users, namespaces)
+        assert [violation.field for violation in caught.value.violations] == [field]
+
+
+def test_a_key_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:
+    bound = Bounds.of(["ada"], [])
+    check_key("acme", "x" * NAME_BYTES_MAX, Role.WRITER, None, bound)
+    check_key("", "x", Role.OPERATOR, None, UNBOUNDED)
+    for tenant, name, role, bounds, field in (
+        ("acme", "x" * (NAME_BYTES_MAX + 1), Role.WRITER, UNBOUNDED, "name"),
+        ("acme", " ", Role.WRITER, UNBOUNDED, "name"),
+        ("acme", "x", Role.OPERATOR, UNBOUNDED, "tenant"),
+        ("", "x", Role.ADMIN, UNBOUNDED, "tenant"),
+        ("acme", "x", Role.ADMIN, bound, "role"),
+        ("", "x", Role.OPERATOR, bound, "role"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            check_key(tenant, name, role, None, bounds)
+        assert [violation.field for violation in caught.value.violations] == [field]
