@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 _ACCESS, _BOUNDS = "tests/e2e/test_access.py", "tests/e2e/test_bounds.py"
-_PLAIN_BOUNDS = "tests/unit/domain/test_bounds.py"
+_PLAIN_BOUNDS, _PLAIN_ACCESS = "tests/unit/domain/test_bounds.py", "tests/unit/domain/test_access.py"
 _BOUND_VAULTS = "tests/contract/test_bound_vaults.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
@@ -13,8 +13,8 @@ _ACCOUNTS, _QUOTAS = "tests/unit/services/test_accounts.py", "tests/e2e/test_quo
 
 TESTS: Mapping[str, Sequence[str]] = {
     "domain/access/bounds.py": (_PLAIN_BOUNDS, _BOUND_VAULTS, _BOUNDS, _IDENTITY_FILE, _ACCESS, _TOKENS),
-    "domain/access/callers.py": (_PLAIN_BOUNDS, _KEYS, _ACCESS, _TENANTS),
-    "domain/access/tenants.py": (_TENANTS,),
+    "domain/access/callers.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
+    "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),
     "engines/bound/records.py": (_BOUND_VAULTS, _BOUNDS),
     "engines/bound/timeline.py": (_BOUND_VAULTS, _BOUNDS),
     "engines/bound/vault.py": (_BOUND_VAULTS, _BOUNDS),

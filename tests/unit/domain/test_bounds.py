@@ -4,9 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from mnemon_server.domain.access import Role, check_key
 from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, USER_BYTES_MAX, Bounds
-from mnemon_server.domain.access.callers import NAME_BYTES_MAX
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
@@ -110,21 +108,4 @@ def test_bounds_that_cannot_be_are_refused_with_the_name_of_the_field() -> None:
     ):
         with pytest.raises(InvalidArgumentError) as caught:
             Bounds.of(users, namespaces)
-        assert [violation.field for violation in caught.value.violations] == [field]
-
-
-def test_a_key_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:
-    bound = Bounds.of(["ada"], [])
-    check_key("acme", "x" * NAME_BYTES_MAX, Role.WRITER, None, bound)
-    check_key("", "x", Role.OPERATOR, None, UNBOUNDED)
-    for tenant, name, role, bounds, field in (
-        ("acme", "x" * (NAME_BYTES_MAX + 1), Role.WRITER, UNBOUNDED, "name"),
-        ("acme", " ", Role.WRITER, UNBOUNDED, "name"),
-        ("acme", "x", Role.OPERATOR, UNBOUNDED, "tenant"),
-        ("", "x", Role.ADMIN, UNBOUNDED, "tenant"),
-        ("acme", "x", Role.ADMIN, bound, "role"),
-        ("", "x", Role.OPERATOR, bound, "role"),
-    ):
-        with pytest.raises(InvalidArgumentError) as caught:
-            check_key(tenant, name, role, None, bounds)
         assert [violation.field for violation in caught.value.violations] == [field]

@@ -1,0 +1,75 @@
+"""Keys and tenants that cannot be: refused with the field that is wrong."""
+
+from datetime import timedelta
+
+import pytest
+from mnemon_server.domain.access import Role, check_key
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
+from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX, TTL_MAX, TTL_MIN, check_overlap
+from mnemon_server.domain.access.tenants import (
+    DISPLAY_NAME_BYTES_MAX,
+    REASON_BYTES_MAX,
+    TenantChange,
+    change_violations,
+    tenant_violations,
+)
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.quotas import UNLIMITED, Quotas
+
+MOMENT = timedelta(microseconds=1)
+
+
+def test_a_key_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:
+    bound = Bounds.of(["ada"], [])
+    check_key("acme", "x" * NAME_BYTES_MAX, Role.WRITER, None, bound)
+    check_key("", "x", Role.OPERATOR, None, UNBOUNDED)
+    for tenant, name, role, bounds, field in (
+        ("acme", "x" * (NAME_BYTES_MAX + 1), Role.WRITER, UNBOUNDED, "name"),
+        ("acme", " ", Role.WRITER, UNBOUNDED, "name"),
+        ("acme", "x", Role.OPERATOR, UNBOUNDED, "tenant"),
+        ("", "x", Role.ADMIN, UNBOUNDED, "tenant"),
+        ("acme", "x", Role.ADMIN, bound, "role"),
+        ("", "x", Role.OPERATOR, bound, "role"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            check_key(tenant, name, role, None, bounds)
+        assert [violation.field for violation in caught.value.violations] == [field]
+
+
+@pytest.mark.parametrize("ttl", [TTL_MIN - MOMENT, TTL_MAX + MOMENT, timedelta(0), timedelta(seconds=-1)], ids=str)
+def test_a_key_is_valid_for_a_second_to_a_century(ttl: timedelta) -> None:
+    for valid in (TTL_MIN, TTL_MAX, None):
+        check_key("acme", "x", Role.READER, valid, UNBOUNDED)
+    with pytest.raises(InvalidArgumentError, match="ttl"):
+        check_key("acme", "x", Role.READER, ttl, UNBOUNDED)
+
+
+def test_a_former_secret_is_valid_for_a_month_at_most() -> None:
+    for valid in (timedelta(0), OVERLAP_MAX):
+        check_overlap(valid)
+    for invalid in (-MOMENT, OVERLAP_MAX + MOMENT):
+        with pytest.raises(InvalidArgumentError, match="overlap"):
+            check_overlap(invalid)
+
+
+def test_a_tenant_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:
+    wide, none = "é" * (DISPLAY_NAME_BYTES_MAX // 2), Quotas(calls_per_second=-1)
+    for tenant, name, quotas, fields in (
+        ("a" * 63, wide, UNLIMITED, []),
+        ("a" * 64, "", UNLIMITED, ["tenant"]),
+        ("", "", UNLIMITED, ["tenant"]),
+        ("Acme", "", UNLIMITED, ["tenant"]),
+        ("_acme", "", UNLIMITED, ["tenant"]),
+        ("acme", wide + "x", UNLIMITED, ["display_name"]),
+        ("acme", "", none, ["quotas.calls_per_second"]),
+    ):
+        assert [each.field for each in tenant_violations(tenant, name, quotas)] == fields
+
+
+def test_a_suspension_says_why() -> None:
+    for reason in ("unpaid", "x" * REASON_BYTES_MAX):
+        assert list(change_violations(TenantChange(is_suspended=True, reason=reason))) == []
+    for reason in ("", " ", "x" * (REASON_BYTES_MAX + 1)):
+        violations = change_violations(TenantChange(is_suspended=True, reason=reason))
+        assert [each.field for each in violations] == ["reason"]
+    assert list(change_violations(TenantChange(is_suspended=False))) == []
