@@ -181,6 +181,31 @@ def test_a_record_cannot_be_moved_out_of_the_bounds(vault: Vault) -> None:
     assert records.count_documents(RecordFilter()) == 1
 
 
+@pytest.mark.parametrize("kind", ["put", "update", "delete", "delete all", "transact"])
+def test_the_same_request_id_of_two_users_is_that_of_two_requests(vault: Vault, kind: str) -> None:
+    replayed = []
+    for bounds, doc_id in ((ADA, "hers"), (BOB, "his")):
+        of(vault, bounds).put_document(write(doc_id, "window")).result()
+        replayed += [ask(BoundVault(vault, bounds), doc_id, kind).result().replayed for _ in range(2)]
+    assert replayed == [False, True, False, True]
+
+
+def ask(vault: BoundVault, doc_id: str, kind: str) -> Any:
+    records, request = vault.collection(DOCUMENTS), key("the same")
+    match kind:
+        case "put":
+            return records.put_document(write(doc_id, "train", request=request))
+        case "update":
+            update = DocumentUpdate(doc_id=doc_id, update=lambda stored: stored, change=None, request=request)
+            return records.update_document(update)
+        case "delete":
+            return records.delete_document(doc_id, request=request)
+        case "delete all":
+            return records.delete_documents(RecordFilter(), request=request)
+        case _:
+            return vault.transact(lambda tx: "done", request=request)
+
+
 def test_several_writes_are_refused_one_by_one(vault: Vault) -> None:
     writes = [write("a", scope=Scope(user="ada")), write("b", scope=Scope(user="bob")), write("c")]
     first, refused, last = of(vault, ADA).put_documents(writes).result()
