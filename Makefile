@@ -130,6 +130,10 @@ fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool 
 	mkdir -p build/fuzz
 	cd build/fuzz && PYTHONPATH="$(CURDIR)/server:$(CURDIR)" "$(CURDIR)/$(FUZZ)/bin/python" -m tests.support.tool_call_atheris --texts $(TEXTS)
 
+.PHONY: test-mutation
+test-mutation: $(DEV)/.stamp ## Leave out each check of access control in turn: a test must fail each time; takes an hour or two.
+	$(BIN)/python -m tests.support.mutation $(ARGS)
+
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
 	$(BIN)/python -m pytest -m slow $(ARGS)

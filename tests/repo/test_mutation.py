@@ -1,0 +1,22 @@
+"""Checks of access control that are left out are noticed: a sample of what `make test-mutation` tries."""
+
+import random
+from pathlib import Path
+
+from tests.support.mutation import mutants_of, outcome
+from tests.support.mutation_scope import EQUIVALENT, TESTS
+from tests.support.repository import ROOT
+
+SAMPLE, SEED = 3, 20261124
+QUICK = ("domain/access/bounds.py", "domain/access/callers.py", "domain/access/tenants.py")
+
+
+def test_what_is_left_out_exists_and_the_tests_of_each_module_do() -> None:
+    assert set(EQUIVALENT) <= {mutant.name for module in TESTS for mutant in mutants_of(module)}
+    assert [test for tests in TESTS.values() for test in tests if not (ROOT / test).is_file()] == []
+
+
+def test_checks_that_are_left_out_are_noticed(tmp_path: Path) -> None:
+    mutants = [each for module in QUICK for each in mutants_of(module) if each.name not in EQUIVALENT]
+    for mutant in random.Random(SEED).sample(mutants, SAMPLE):
+        assert outcome(mutant, TESTS[mutant.module][:1], tmp_path / "build") == "caught", mutant.name
