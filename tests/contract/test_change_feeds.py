@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.feed import Cursor, Edge, ListQuery
+from mnemon_server.domain.feed import Batch, Cursor, Edge, ListQuery
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite import change_log as sqlite_events
@@ -23,6 +27,31 @@ from tests.support.watching import watching
 class TestInMemoryFeed(ChangeFeedContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return InMemoryVault(clock=clock)
+
+
+async def test_a_caller_with_bounds_is_told_neither_that_others_write_nor_when() -> None:
+    vault, offload = InMemoryVault(), Offload(4, "feed")
+    put(vault, "before", scope=Scope(user="bob"))
+    whole = make_feed(vault, offload, system_clock)
+    hers_alone = Bounds.of(["ada"], [])
+    read = BoundVault(vault, hers_alone).collection(DOCUMENTS).get_documents
+    part = whole.within(hers_alone, dict.fromkeys(RecordKind, read))
+    async with watching(whole, Edge.EARLIEST) as everybody, watching(part, Edge.EARLIEST) as hers:
+        assert (await everybody.changes(1))[0].record_id == "before"
+        assert hers.started.retained_since is None
+        progress = await hers.progress()
+        assert (progress.head_time, progress.caught_up) == (None, True)
+        async with watching(whole, where=ChangeFilter(record_ids=frozenset({"hers"}))) as later:
+            put(vault, "his", scope=Scope(user="bob"))
+            # Told at once, to a watcher without bounds, that the cursor moves.
+            assert (await later.progress()).cursor != later.started.cursor
+        put(vault, "hers", scope=Scope(user="ada"))
+        message = await hers.message()
+        assert isinstance(message, Batch)
+        assert ids(message.changes) == ["hers"]
+    whole.close()
+    offload.close()
+    vault.close()
 
 
 class TestSQLiteFeed(ChangeFeedContract):

@@ -1,19 +1,28 @@
 """What every vault must do: collections that share one order of changes, and the log of changes."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import Change, ChangeFilter, ChangeLogState, ChangeType
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.changes import (
+    CHANGES_OF_FACTS,
+    CHANGES_OF_USERS,
+    Change,
+    ChangeFilter,
+    ChangeLogState,
+    ChangeType,
+)
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.values import IndexPosition
-from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 
 from tests.contract.record_changes import FIELDS, apply, update
 from tests.contract.vault_suite import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
@@ -203,6 +212,43 @@ class VaultContract(VaultSuite):
         )
         two = vault.changes.read(0, limit=2, where=ChangeFilter(scope=Scope(user="odd")))
         assert (two.position, two.caught_up) == (two.changes[-1].sequence, False)
+
+    @pytest.mark.parametrize(
+        ("users", "namespaces", "expected"),
+        [
+            (["ada"], ["users.ada"], {"hers", "deleted", "f.ada", "f.ada.seats"}),
+            (["ada"], [], {"hers", "deleted"}),
+            ([], ["users", "a1"], {"f.ada", "f.ada.seats", "f.adam", "f.users", "f.a1"}),
+            ([], ["*"], {"f.ada", "f.ada.seats", "f.adam", "f.users", "f.a1", "damaged", "old"}),
+            (["*"], ["users.adam"], {"hers", "his", "no one's", "deleted", "f.adam"}),
+            (["ada", "bob"], [], {"hers", "his", "deleted"}),
+            (["carl"], ["users.ad"], set()),
+        ],
+    )
+    def test_reading_within_bounds_finds_only_the_changes_of_these_users_and_namespaces(
+        self, vault: Vault, users: list[str], namespaces: list[str], expected: set[str]
+    ) -> None:
+        for doc_id, user in (("hers", "ada"), ("his", "bob"), ("no one's", ""), ("deleted", "ada")):
+            put(vault, doc_id, scope=Scope(user=user))
+        vault.collection(DOCUMENTS).delete_document("deleted").result()
+
+        def program(tx: VaultTransaction) -> str:
+            for name in ("users.ada", "users.ada.seats", "users.adam", "users", "a1"):
+                details = json.dumps({"namespace": name.split("."), "key": "k"})
+                tx.note_change(ChangeType.FACT_DELETED, f"f.{name.removeprefix('users.')}", details=details)
+            tx.note_change(ChangeType.FACT_DELETED, "damaged", details="{")
+            tx.note_change(ChangeType.FACT_DELETED, "old")
+            for kind in ChangeType:
+                if kind not in CHANGES_OF_USERS | CHANGES_OF_FACTS:
+                    tx.note_change(kind, "of the tenant", scope=Scope(user="ada"))
+            return ""
+
+        vault.transact(program).result()
+        where = ChangeFilter(bounds=Bounds.of(users, namespaces))
+        assert {change.record_id for change in changes(vault, where=where)} == expected
+        assert [change for change in changes(vault) if where.matches(change)] == list(changes(vault, where=where))
+        deleted = replace(where, types=frozenset({ChangeType.KNOWLEDGE_DELETED}))
+        assert {change.record_id for change in changes(vault, where=deleted)} == expected & {"deleted"}
 
     def test_a_time_names_the_position_before_the_changes_at_it_or_later(
         self, vault: Vault, clock: ManualClock

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,19 @@ async def everything(client: mnemon.AsyncClient) -> list[Any]:
         [each.event_id async for each in client.timeline.list()],
         *[counted(await client.timeline.search(text, last_days=30)) for text in (None, "early window")],
         (await client.timeline.summarize()).to_dict(),
+        [told(each) async for each in client.changes.list(full=True)],
         await client.documents.count(),
         await client.documents.count(filters={"of": "ada"}, strict=False),
         await client.memories.count(),
         await client.memories.count(user="ada"),
         [each.memory.memory_id async for each in client.memories.forecast(by=timedelta(days=400))],
     ]
+
+
+def told(change: mnemon.Change) -> Any:
+    """What a change says; a memory loses confidence from one call to the next."""
+    record = replace(change.record, confidence=1.0) if isinstance(change.record, mnemon.Memory) else change.record
+    return replace(change, record=record)
 
 
 def counted(answer: mnemon.WindowAnswer) -> tuple[list[str], dict[str, int]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from mnemon_server.assembly.stores import feed_readers
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.engines.bound import BoundVault
@@ -41,15 +42,15 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
-    others: dict[str, Any] = dict.fromkeys(
-        ("semantic", "conflicts", "rules", "bridge", "tools", "archive", "feed"), refusing
-    )
+    others: dict[str, Any] = dict.fromkeys(("semantic", "conflicts", "rules", "bridge", "tools", "archive"), refusing)
+    memories = whole.memories.over(part.collection(MEMORIES), bounds)
     return replace(
         whole,
         documents=whole.documents.over(part.collection(DOCUMENTS)),
-        memories=whole.memories.over(part.collection(MEMORIES), bounds),
+        memories=memories,
         facts=whole.facts.over(part),
         episodic=whole.episodic.over(part.timeline),
+        feed=whole.feed.within(bounds, feed_readers(part, memories)),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )

@@ -1,6 +1,6 @@
 """Opens the services over the collections and the change log of a vault."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mnemon_server.assembly.records import is_in_memory, vault_folder
 from mnemon_server.assembly.settings import (
@@ -103,16 +103,21 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
     return ChangeFeed(
         vault.changes,
         vault.subscribe,
-        readers={
-            RecordKind.DOCUMENT: vault.collection(DOCUMENTS).get_documents,
-            RecordKind.MEMORY: memories.read_many,
-            RecordKind.SEMANTIC: _reader_of_semantic(vault),
-            RecordKind.EVENT: vault.timeline.get,
-            RecordKind.FACT: _reader_of_facts(vault),
-        },
+        readers=feed_readers(vault, memories),
         offload=offload,
         heartbeat_default_s=settings.watch_heartbeat_s,
     )
+
+
+def feed_readers(vault: Vault, memories: MemoryStore) -> Mapping[RecordKind, ReadRecords]:
+    """Functions that read the records of a vault, or of a part of it, for its feed."""
+    return {
+        RecordKind.DOCUMENT: vault.collection(DOCUMENTS).get_documents,
+        RecordKind.MEMORY: memories.read_many,
+        RecordKind.SEMANTIC: _reader_of_semantic(vault),
+        RecordKind.EVENT: vault.timeline.get,
+        RecordKind.FACT: _reader_of_facts(vault),
+    }
 
 
 def open_change_retention(

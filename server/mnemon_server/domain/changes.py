@@ -1,10 +1,13 @@
 """Changes: the entries of a vault's change log, one for each committed change."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
+from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.records import Scope
 
 RECORD_IDS_MAX = 256
@@ -48,6 +51,25 @@ class ChangeType(StrEnum):
     FACT_DELETED = "memory:fact:deleted"
 
 
+CHANGES_OF_FACTS = frozenset({ChangeType.FACT_CREATED, ChangeType.FACT_UPDATED, ChangeType.FACT_DELETED})
+"""Their details name the namespace, which they belong to."""
+CHANGES_OF_USERS = frozenset(
+    {
+        ChangeType.KNOWLEDGE_INDEXED,
+        ChangeType.KNOWLEDGE_DELETED,
+        ChangeType.MEMORY_CREATED,
+        ChangeType.MEMORY_UPDATED,
+        ChangeType.MEMORY_REINFORCED,
+        ChangeType.MEMORY_DELETED,
+        ChangeType.MEMORY_UNDELETED,
+        ChangeType.MEMORY_PURGED,
+        ChangeType.EPISODIC_SAVED,
+        ChangeType.EPISODIC_PRUNED,
+    }
+)
+"""They belong to the user in their scope. Only these and those of facts exist for callers with bounds."""
+
+
 class Change(NamedTuple):
     """One committed change of one record. It holds no text of the record, so a purge leaves no content in the log.
 
@@ -79,10 +101,12 @@ class ChangeFilter:
     types: frozenset[ChangeType] = frozenset()
     scope: Scope = Scope()
     record_ids: frozenset[str] = frozenset()
+    bounds: Bounds = UNBOUNDED
+    """Selects the changes that exist for a caller."""
 
     def __bool__(self) -> bool:
         """False if it selects everything."""
-        return bool(self.types or self.record_ids) or self.scope != Scope()
+        return bool(self.types or self.record_ids or self.bounds) or self.scope != Scope()
 
     def matches(self, change: Change) -> bool:
         """Whether the filter selects the change."""
@@ -90,6 +114,7 @@ class ChangeFilter:
             (not self.types or change.type in self.types)
             and (not self.record_ids or change.record_id in self.record_ids)
             and (self.scope == change.scope or self._scope_matches(change.scope))
+            and (not self.bounds or self._admits(change))
         )
 
     def _scope_matches(self, scope: Scope) -> bool:
@@ -101,6 +126,18 @@ class ChangeFilter:
             and wanted.agent in ("", scope.agent)
             and wanted.project in ("", scope.project)
         )
+
+    def _admits(self, change: Change) -> bool:
+        users, namespaces = self.bounds.users, self.bounds.namespaces
+        if change.type not in CHANGES_OF_FACTS:
+            return change.type in CHANGES_OF_USERS and (users is None or change.scope.user in users)
+        if namespaces is None:
+            return True
+        try:
+            labels = json.loads(change.details)["namespace"]
+        except UNREADABLE:
+            return False
+        return any(labels[: len(one)] == list(one) for one in namespaces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -481,7 +481,7 @@ class EpisodicSaved(_message.Message):
     segment_id: _builtins.int
     """The segment that it belongs to."""
     segment_count: _builtins.int
-    """The number of segments in the timeline at that time."""
+    """The number of segments in the timeline at that time; 0 for callers with bounds."""
     content_hash: _builtins.str
     """SHA-256 of the content, in lower-case hexadecimal."""
     @_builtins.property
@@ -785,7 +785,7 @@ class WatchStarted(_message.Message):
 
     @_builtins.property
     def retained_since(self) -> _timestamp_pb2.Timestamp:
-        """Commit time of the oldest kept change; unset if the log is empty."""
+        """Commit time of the oldest kept change; unset if the log is empty, and for callers with bounds."""
 
     def __init__(
         self,
@@ -841,7 +841,7 @@ class WatchProgress(_message.Message):
     """True if the cursor is at the end of the log."""
     @_builtins.property
     def head_time(self) -> _timestamp_pb2.Timestamp:
-        """Commit time of the newest change; unset if the log is empty."""
+        """Commit time of the newest change; unset if the log is empty, and for callers with bounds."""
 
     def __init__(
         self,

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import TypeVar
 
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeLogState, ChangeSlice, ChangeType
-from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.promises.change_log import TRIM_MAX
@@ -88,7 +87,7 @@ class InMemoryChangeLog:
         """See ChangeLog."""
         with self._commits.lock:
             start = bisect_right(self._changes, after, key=lambda change: change.sequence)
-            found = [change for change in self._changes[start:] if _matches(change, where)][:limit]
+            found = [change for change in self._changes[start:] if where.matches(change)][:limit]
             position = found[-1].sequence if len(found) == limit else max(after, self._head)
             return ChangeSlice(tuple(found), position, caught_up=position >= self._head, floor=self._floor)
 
@@ -117,13 +116,3 @@ class InMemoryChangeLog:
             self._floor = self._changes[dropped - 1].sequence
             del self._changes[:dropped]
         return dropped
-
-
-def _matches(change: Change, where: ChangeFilter) -> bool:
-    return (
-        (not where.types or change.type in where.types)
-        and (not where.record_ids or change.record_id in where.record_ids)
-        and all(
-            getattr(change.scope, name) == wanted for name in SCOPE_FIELDS if (wanted := getattr(where.scope, name))
-        )
-    )

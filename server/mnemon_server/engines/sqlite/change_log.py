@@ -10,7 +10,17 @@ from typing import Any
 
 import apsw
 
-from mnemon_server.domain.changes import LOG_TABLE, Change, ChangeFilter, ChangeLogState, ChangeSlice, ChangeType
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.changes import (
+    CHANGES_OF_FACTS,
+    CHANGES_OF_USERS,
+    LOG_TABLE,
+    Change,
+    ChangeFilter,
+    ChangeLogState,
+    ChangeSlice,
+    ChangeType,
+)
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
@@ -113,7 +123,34 @@ def _conditions(where: ChangeFilter) -> tuple[str, list[Any]]:
         if value:
             conditions += f" AND {name} = ?"
             parameters.append(value)
+    if where.bounds:
+        condition, values = _within(where.bounds)
+        conditions += f" AND {condition}"
+        parameters += values
     return conditions, parameters
+
+
+def _within(bounds: Bounds) -> tuple[str, list[Any]]:
+    """Selects what `ChangeFilter.matches` does. Each branch of a CASE is evaluated only for rows that it applies to."""
+    users = "1" if bounds.users is None else "user IN (SELECT value FROM carray(?))" if bounds.users else "0"
+    namespaces = "1"
+    if bounds.namespaces is not None:
+        each = (
+            " AND ".join(f"json_extract(details, '$.namespace[{i}]') = ?" for i in range(len(one)))
+            for one in bounds.namespaces
+        )
+        namespaces = f"CASE WHEN json_valid(details) THEN {' OR '.join(each) or '0'} ELSE 0 END"
+    condition = (
+        f"CASE WHEN type IN (SELECT value FROM carray(?)) THEN {namespaces}"
+        f" WHEN type IN (SELECT value FROM carray(?)) THEN {users} ELSE 0 END"
+    )
+    labels = [label for one in bounds.namespaces or () for label in one]
+    owned = [apsw.carray(bounds.users)] if bounds.users else []
+    return condition, [_carray(CHANGES_OF_FACTS), *labels, _carray(CHANGES_OF_USERS), *owned]
+
+
+def _carray(types: frozenset[ChangeType]) -> Any:
+    return apsw.carray(tuple(sorted(kind.value for kind in types)))
 
 
 def _time_from(connection: apsw.Connection, sequence: int) -> int:

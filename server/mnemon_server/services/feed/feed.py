@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeLogState, ChangeSlice
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError
@@ -30,6 +32,7 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.cursors import Cursors
+from mnemon_server.services.feed.identity import without_totals
 from mnemon_server.services.feed.records import ChangeRecords, ReadRecords
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
@@ -127,6 +130,16 @@ class ChangeFeed:
         self._tail = ChangeTail(change_log, subscribe, offload)
         self._shared: WeakValueDictionary[Hashable, _Step] = WeakValueDictionary()
         self._reading: dict[Hashable, asyncio.Task[_Step]] = {}
+        self._bounds = UNBOUNDED
+
+    def within(self, bounds: Bounds, readers: Mapping[RecordKind, ReadRecords]) -> "ChangeFeed":
+        """The same feed for a caller with bounds, with readers that read within them. Close the whole one alone.
+
+        It tells nothing about other changes, except that positions have gaps. It shares the reads of the log.
+        """
+        part = copy(self)
+        part._bounds, part._records = bounds, ChangeRecords(readers)
+        return part
 
     def watch(self, query: WatchQuery) -> AsyncGenerator[FeedMessage, None]:
         """Yields Started, and then every matching change after the start, once and in order. Does not end by itself.
@@ -145,10 +158,11 @@ class ChangeFeed:
     async def watch_rendered(self, query: WatchQuery, render: Render) -> AsyncGenerator[Any, None]:
         """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same."""
         loop = asyncio.get_running_loop()
+        query = replace(query, where=replace(query.where, bounds=self._bounds))
         heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
         with self._tail.followed(), _Ahead() as ahead:
             position, state = await self._offload(self._open, query.start)
-            yield Started(self._cursors.write(position), heartbeat_s, state.first_time)
+            yield Started(self._cursors.write(position), heartbeat_s, None if self._bounds else state.first_time)
             last = _LastSent(position, loop.time(), query.start is Edge.NOW)
             while True:
                 if ahead.reading is None:
@@ -165,11 +179,12 @@ class ChangeFeed:
                 if step.rendered is not None:
                     yield step.rendered
                     last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
-                elif loop.time() >= _progress_time(last, step, heartbeat_s):
-                    yield Progress(self._cursors.write(position), step.head_time, step.caught_up)
+                elif loop.time() >= self._progress_time(last, step, heartbeat_s):
+                    head_time = None if self._bounds else step.head_time
+                    yield Progress(self._cursors.write(position), head_time, step.caught_up)
                     last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
                 if step.caught_up:
-                    await _wait(news, _progress_time(last, step, heartbeat_s))
+                    await _wait(news, self._progress_time(last, step, heartbeat_s))
 
     async def list(self, query: ListQuery) -> ChangePage:
         """One page of the log; `caught_up` if the log had no newer changes. A page may be empty and not the last.
@@ -178,9 +193,11 @@ class ChangeFeed:
             InvalidCursorError, CursorExpiredError, InvalidArgumentError: as in `watch`.
         """
 
+        where = replace(query.where, bounds=self._bounds)
+
         def read() -> _Step:
             position, _ = self._open(query.start)
-            return self._read_log(position, query.where, query.limit, PAGE_BYTES_MAX, full=query.full)
+            return self._read_log(position, where, query.limit, PAGE_BYTES_MAX, full=query.full)
 
         step = await self._offload(read)
         return ChangePage(self._cursors.write(step.position), step.changes, step.records, step.caught_up)
@@ -217,6 +234,15 @@ class ChangeFeed:
         # `exception()` also marks the error as retrieved: the watchers that waited for the step may all have left.
         if not task.cancelled() and task.exception() is None:
             self._shared[key] = task.result()
+
+    def _progress_time(self, last: _LastSent, step: _Step, heartbeat_s: float) -> float:
+        """When to send Progress: at once after a backlog, soon if the cursor moved, or else after the heartbeat."""
+        if step.caught_up and not last.caught_up:
+            return last.time
+        # A caller with bounds is not told when others write.
+        if step.position != last.position and not self._bounds:
+            return last.time + min(PROGRESS_S, heartbeat_s)
+        return last.time + heartbeat_s
 
     # On the event loop, from the tail
 
@@ -275,6 +301,8 @@ class ChangeFeed:
     def _completed(self, step: _Step, bytes_max: int, *, full: bool = False) -> _Step:
         """As much of the step as fits, with a cursor. With `full`, reads the records, and blocks."""
         step = _shortened(step, step.changes, _count_within(step.changes, bytes_max))
+        if self._bounds:
+            step = replace(step, changes=tuple(map(without_totals, step.changes)))
         if full and step.changes:
             records = self._records.read(step.changes, bytes_max)
             step = replace(_shortened(step, step.changes, len(records)), records=records)
@@ -326,15 +354,6 @@ def _length(scope: Scope) -> int:
 def _check_kept(position: int, floor: int) -> None:
     if position < floor:
         raise CursorExpiredError("changes after the cursor are no longer kept; read the current state and start again")
-
-
-def _progress_time(last: _LastSent, step: _Step, heartbeat_s: float) -> float:
-    """When to send Progress: at once after a backlog, soon if the cursor moved, or else after the heartbeat time."""
-    if step.caught_up and not last.caught_up:
-        return last.time
-    if step.position != last.position:
-        return last.time + min(PROGRESS_S, heartbeat_s)
-    return last.time + heartbeat_s
 
 
 async def _wait(news: asyncio.Event, until: float) -> None:

@@ -1,9 +1,9 @@
-"""Tells whether the log and the timeline mean the same event: after an event is pruned, its id may be used again."""
+"""What the details of a change tell about its event: after an event is pruned, its id may be used again."""
 
 import json
 from typing import Any
 
-from mnemon_server.domain.changes import Change
+from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, content_digest
 
@@ -23,3 +23,10 @@ def is_told_of(change: Change, said: dict[str, Any], stored: EpisodicEvent) -> b
         and said["importance"] == stored.importance
         and said["content_hash"] == content_digest(stored.content).hex()
     )
+
+
+def without_totals(change: Change) -> Change:
+    """The change without how many segments all events have."""
+    if change.type is not ChangeType.EPISODIC_SAVED:
+        return change
+    return change._replace(details=json.dumps(details_of(change) | {"segment_count": 0}))
