@@ -14,8 +14,10 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import PruneReason
 from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.engines.bound import BoundVault
+from mnemon_server.engines.bound import records as bound_records
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate
@@ -251,6 +253,48 @@ def test_a_caller_without_namespaces_has_no_facts(vault: Vault) -> None:
     records = BoundVault(vault, Bounds.of(["ada"], [])).collection(FACTS)
     assert records.list_documents(RecordFilter(), limit=9) == []
     assert records.distinct_texts("namespace", limit=9) == []
+
+
+def test_a_caller_is_told_of_its_own_namespaces_page_by_page(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound_records, "_STEP", 4)
+    names = [encode_namespace(Namespace(("users", user, f"{i:02}"))) for i in range(11) for user in ("ada", "bob")]
+    for i, name in enumerate(names):
+        fact = write(f"fact {i}", "window", fields={"namespace": name})
+        last = vault.collection(FACTS).put_document(fact)
+    last.result()
+    hers = BoundVault(vault, ADA).collection(FACTS)
+    own = sorted(name for name in names if "ada" in name)
+    assert hers.distinct_texts("namespace", limit=1_000) == own
+    assert hers.distinct_texts("namespace", limit=2) == own[:2]
+    assert hers.distinct_texts("namespace", after=own[1], limit=2) == own[2:4]
+
+
+def test_a_record_that_does_not_fit_is_left_out_and_one_of_others_takes_no_room(vault: Vault) -> None:
+    of(vault, ADA).put_document(write("hers", "window")).result()
+    of(vault, BOB).put_document(write("his", "window")).result()
+    asked: list[str] = []
+
+    def fits(doc_id: str, size: int) -> bool:
+        asked.append(doc_id)
+        return False
+
+    assert of(vault, ADA).get_documents(["his", "hers", "missing"], fits=fits) == [None, None, None]
+    assert asked == ["hers"]
+    assert of(vault, ADA).get_documents([]) == []
+
+
+def test_a_key_of_metadata_exists_only_where_a_record_of_the_caller_has_it(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bound_records, "_STEP", 4)
+    for number in range(9):
+        last = of(vault, ADA).put_document(write(f"hers {number}", "window", metadata={"seat": number}))
+    of(vault, ADA).put_document(write("hers at last", "window", metadata={"seat": "twelve", "row": 1})).result()
+    of(vault, BOB).put_document(write("his", "window", metadata={"age": 7})).result()
+    last.result()
+    hers = of(vault, ADA)
+    assert [hers.has_metadata_key(name) for name in ("seat", "row", "age", "none")] == [True, True, False, False]
+    assert [hers.has_metadata_key("seat", like=value) for value in (0, "text", True)] == [True, True, False]
 
 
 def test_passages_of_others_are_nowhere_whatever_asks_for_them(vault: Vault) -> None:
