@@ -27,9 +27,9 @@ class Probe:
     """Such as "MemoryService/GetMemory"."""
     messages: tuple[Json, ...]
     """The request; several for a stream of requests."""
-    takes_id: bool = False
-    """Whether it stores a record with an id that the victim has. Ids are unique within a tenant, so that within one
-    such a call may fail."""
+    shares: bool = False
+    """Whether it shows what all callers of a tenant share: that an id is taken, or a position in the change feed.
+    Between callers of one tenant, such a call is left out."""
     keeps: str = ""
     """The placeholder that stands for the id of the stored statement from then on."""
     until: str = ""
@@ -41,8 +41,8 @@ class Probe:
         return any(f"{{{token}}}" in str(self.messages) for token in TOKENS)
 
 
-def _probe(method: str, *messages: Json, takes_id: bool = False, keeps: str = "", until: str = "") -> Probe:
-    return Probe(method, messages or ({},), takes_id, keeps, until)
+def _probe(method: str, *messages: Json, shares: bool = False, keeps: str = "", until: str = "") -> Probe:
+    return Probe(method, messages or ({},), shares, keeps, until)
 
 
 def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests: str) -> tuple[Probe, ...]:
@@ -174,7 +174,7 @@ READS: Final = (
     _probe("ArchiveService/ExportRecords", {"selection": {"scope": _SCOPE}}),
     _probe("ChangeService/ListChanges", {"view": "CHANGE_VIEW_FULL"}),
     _probe("ChangeService/ListChanges", {"filter": {"recordIds": ["{memory}", "{document}"]}}),
-    _probe("ChangeService/ListChanges", {"cursor": "{change_cursor}"}),
+    _probe("ChangeService/ListChanges", {"cursor": "{change_cursor}"}, shares=True),
     _probe("ServerService/GetServerInfo"),
     _probe("AccessService/WhoAmI"),
     _probe("AccessService/ListKeys"),
@@ -188,20 +188,20 @@ READS: Final = (
 WRITES: Final = (
     _probe("KnowledgeStoreService/UpdateDocument", {"document": _DOCUMENT, "updateMask": "content"}),
     _probe("KnowledgeStoreService/DeleteDocument", {"docId": "{document}"}),
-    _probe("KnowledgeStoreService/IndexDocument", {"document": _DOCUMENT, "expectedRevision": 1}, takes_id=True),
+    _probe("KnowledgeStoreService/IndexDocument", {"document": _DOCUMENT, "expectedRevision": 1}, shares=True),
     _probe(
         "KnowledgeStoreService/IndexDocument",
         {"document": {**_DOCUMENT, "docId": "{own_last}"}, "requestId": "{request}-document"},
     ),
-    _probe("KnowledgeStoreService/IndexDocument", {"document": {**_DOCUMENT, "scope": _SCOPE}}, takes_id=True),
-    _probe("KnowledgeStoreService/BulkIndexDocuments", {"requests": [{"document": _DOCUMENT}]}, takes_id=True),
+    _probe("KnowledgeStoreService/IndexDocument", {"document": {**_DOCUMENT, "scope": _SCOPE}}, shares=True),
+    _probe("KnowledgeStoreService/BulkIndexDocuments", {"requests": [{"document": _DOCUMENT}]}, shares=True),
     _probe("MemoryService/UpdateMemory", {"memory": _MEMORY, "updateMask": "content"}),
     _probe("MemoryService/ReinforceMemory", {"memoryId": "{memory}"}),
     _probe("MemoryService/DeleteMemory", {"memoryId": "{memory}"}),
     _probe("MemoryService/UndeleteMemory", {"memoryId": "{memory}"}),
-    _probe("MemoryService/CreateMemory", {"memory": _MEMORY}, takes_id=True),
+    _probe("MemoryService/CreateMemory", {"memory": _MEMORY}, shares=True),
     _probe("MemoryService/CreateMemory", {"memory": {**_MEMORY, "memoryId": ""}, "requestId": "{request}-memory"}),
-    _probe("MemoryService/BulkCreateMemories", {"requests": [{"memory": _MEMORY}]}, takes_id=True),
+    _probe("MemoryService/BulkCreateMemories", {"requests": [{"memory": _MEMORY}]}, shares=True),
     _probe("MemoryService/PurgeMemories", {"filter": {"scope": _SCOPE}}),
     _probe("SemanticMemoryService/SaveSemanticMemory", {"memory": _STATEMENT}),
     _probe("SemanticMemoryService/BulkSaveSemanticMemories", {"requests": [{"memory": _STATEMENT}]}),
@@ -215,12 +215,12 @@ WRITES: Final = (
     _probe("ConflictService/UnmergeMemory", {"memoryId": "{merged}"}),
     _probe("RulesService/UpdateRule", {"rule": {"name": "{rule}", "priority": 9}, "updateMask": "priority"}),
     _probe("RulesService/DeleteRule", {"name": "{rule}"}),
-    _probe("RulesService/RegisterRule", {"rule": {"name": "{rule}", "priority": 3}}, takes_id=True),
-    _probe("RulesService/LoadRules", {"rules": [{"name": "{rule}", "priority": 4}]}, takes_id=True),
+    _probe("RulesService/RegisterRule", {"rule": {"name": "{rule}", "priority": 3}}, shares=True),
+    _probe("RulesService/LoadRules", {"rules": [{"name": "{rule}", "priority": 4}]}, shares=True),
     _probe("RulesService/ResetRules"),
-    _probe("EpisodicMemoryService/RecordEvent", {"event": _EVENT}, takes_id=True),
+    _probe("EpisodicMemoryService/RecordEvent", {"event": _EVENT}, shares=True),
     _probe("EpisodicMemoryService/RecordEvent", {"event": {**_EVENT, "eventId": ""}, "requestId": "{request}-event"}),
-    _probe("EpisodicMemoryService/BulkRecordEvents", {"requests": [{"event": _EVENT}]}, takes_id=True),
+    _probe("EpisodicMemoryService/BulkRecordEvents", {"requests": [{"event": _EVENT}]}, shares=True),
     _probe("EpisodicMemoryService/PruneEvents", {"eventIds": ["{event}"]}),
     _probe("EpisodicMemoryService/PruneEvents", {"before": "2100-01-01T00:00:00Z", "filter": {"scope": _SCOPE}}),
     _probe("EpisodicMemoryService/CompactTimeline"),
@@ -240,7 +240,7 @@ WRITES: Final = (
         "ArchiveService/ImportRecords",
         {"start": {"header": {"formatVersion": 1}}},
         {"records": [{"kind": "RECORD_KIND_DOCUMENT", "id": "{document}", "content": "overwritten", **_IMPORTED}]},
-        takes_id=True,
+        shares=True,
     ),
     _probe("KnowledgeStoreService/DeleteDocuments", {"filter": {"scope": _SCOPE}}),
     _probe("KnowledgeStoreService/RebuildIndex"),

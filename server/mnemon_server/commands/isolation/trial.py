@@ -183,7 +183,7 @@ class Trial:
         nothing = {**self._names(), "tenant": f"isolation-{self._run}-none", "key": secrets.token_hex(8)}
         nothing |= {token: _invented_token(target[token]) for token in TOKENS}
         for probe in PROBES:
-            if within and probe.takes_id:
+            if within and probe.shares:
                 continue
             aims = raider.aiming_at(target), twin.aiming_at(nothing)
             answer, expected = self._probe(raider, probe, aims[0]), self._probe(twin, probe, aims[1])
