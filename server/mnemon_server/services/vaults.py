@@ -163,6 +163,20 @@ class VaultPool:
         closings = [self._begin_closing(tenant, entry) for tenant, entry in list(self._entries.items())]
         await asyncio.gather(*closings)
 
+    def acquire_open(self, tenant: str) -> _Entry | None:
+        """As `acquire`, without its cost; None if that one would wait or refuse."""
+        entry = self._entries.get(tenant)
+        if (
+            self._closed
+            or entry is None
+            or entry.closing is not None
+            or not entry.opening.done()
+            or tenant in self._retired
+        ):
+            return None
+        entry.users += 1
+        return entry
+
     async def acquire(self, tenant: str) -> _Entry:
         """For VaultLease: the tenant's entry, open and counted as used."""
         while True:
@@ -258,9 +272,9 @@ class VaultLease:
         self._entry: _Entry | None = None
 
     async def __aenter__(self) -> OpenVault:
-        self._entry = await self._pool.acquire(self._tenant)
-        assert self._entry.vault is not None  # noqa: S101 - an acquired entry is open
-        return self._entry.vault.within(self._bounds) if self._bounds else self._entry.vault
+        entry = self._entry = self._pool.acquire_open(self._tenant) or await self._pool.acquire(self._tenant)
+        vault = entry.opening.result()
+        return vault.within(self._bounds) if self._bounds else vault
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -72,16 +72,16 @@ class ReadBatcher(Generic[T]):
 
         TooManyRequestsError if no memory for the answer becomes free in time.
         """
-        result = await self._get(record_id, room.fits if room else _everything)
+        fits = room.fits if room else _everything
+        if (result := self._at_once(record_id, fits)) is None:
+            result = await self._with_others(record_id, fits)
         while room and room.is_short:
             await room.wait()
             room.left.clear()
-            result = await self._get(record_id, room.fits)
+            result = await self._with_others(record_id, fits)
         return result
 
-    async def _get(self, record_id: str, fits: Fits) -> T:
-        if (result := self._at_once(record_id, fits)) is not None:
-            return result
+    async def _with_others(self, record_id: str, fits: Fits) -> T:
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Wanted(record_id, fits, waiter))
         if self._reading is None:

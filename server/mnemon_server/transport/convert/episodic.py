@@ -6,7 +6,7 @@ them: parsed into a message, they would only be written again.
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
-from itertools import zip_longest
+from functools import lru_cache
 from typing import Any
 
 from mnemon.v1 import common_pb2
@@ -69,13 +69,13 @@ def window_to_bytes(page: WindowPage, next_page_token: str, view: View = View.ST
     """A QueryWindowResponse: the events of a window, and how they were found."""
     message = pb.QueryWindowResponse(next_page_token=next_page_token, truncated=page.truncated)
     _fill_diagnostics(message.diagnostics, page.diagnostics)
-    pieces: list[bytes] = []
-    for event, score in zip_longest(page.events, page.scores):
-        body = event.body if view is not View.IDS else _id_alone(event)
-        start = field_start(pb.EventMatch.EVENT_FIELD_NUMBER, len(body))
-        fit = b"" if score is None else _score_to_bytes(score)
-        length = len(start) + len(body) + len(fit)
-        pieces += (field_start(pb.QueryWindowResponse.RESULTS_FIELD_NUMBER, length), start, body, fit)
+    bodies = [event.body if view is not View.IDS else _id_alone(event) for event in page.events]
+    fits = [_score_to_bytes(score) for score in page.scores] or [b""] * len(bodies)
+    pieces = [
+        piece
+        for body, fit in zip(bodies, fits, strict=True)
+        for piece in (_match_start(len(body), len(fit)), body, fit)
+    ]
     pieces.append(message.SerializeToString())
     return b"".join(pieces)
 
@@ -185,6 +185,13 @@ def _with_events(events: Iterable[StoredEvent], rest: Any, field: int) -> bytes:
         pieces += (field_start(field, len(body)), body)
     pieces.append(rest.SerializeToString())
     return b"".join(pieces)
+
+
+@lru_cache(maxsize=4_096)
+def _match_start(body_size: int, fit_size: int) -> bytes:
+    """The bytes before the body of a result, whose score follows it."""
+    start = field_start(pb.EventMatch.EVENT_FIELD_NUMBER, body_size)
+    return field_start(pb.QueryWindowResponse.RESULTS_FIELD_NUMBER, len(start) + body_size + fit_size) + start
 
 
 def _id_alone(event: StoredEvent) -> bytes:
