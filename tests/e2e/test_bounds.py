@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ import grpc
 import mnemon
 import pytest
 from mnemon.v1 import memory_pb2
+from mnemon_server.domain.access import Role
 from mnemon_server.transport.roles import permissions
 
 from tests.support.access import bearer, guarded_server, key_id, make_key, methods, open_call, path_of
@@ -33,10 +34,10 @@ class People:
 
 
 @asynccontextmanager
-async def people(folder: Path) -> AsyncIterator[People]:
+async def people(folder: Path, **settings: Any) -> AsyncIterator[People]:
     admin = make_key(folder, "admin")
     ada, bob = (make_key(folder, "writer", "--user", name, "--namespace", f"users.{name}") for name in ("ada", "bob"))
-    async with guarded_server(folder) as connection:
+    async with guarded_server(folder, **settings) as connection:
         address = str(connection.server.address)
         async with (
             mnemon.AsyncClient(address, api_key=admin) as of_admin,
@@ -253,6 +254,20 @@ async def test_methods_that_concern_the_whole_tenant_refuse_a_bound_key_before_t
             call = open_call(each.connection.channel, method, each.bobs_secret)
             code = await asyncio.wait_for(call.code(), WAIT_S)
             assert code is grpc.StatusCode.PERMISSION_DENIED, method.full_name
+
+
+async def test_every_other_method_of_a_tenant_serves_a_bound_key(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        for method in METHODS:
+            permission = PERMISSIONS[path_of(method)]
+            if not permission.whole_tenant and permission.role <= Role.WRITER:
+                call = open_call(each.connection.channel, method, each.bobs_secret)
+                await call.write(b"")
+                await call.done_writing()
+                with suppress(grpc.aio.AioRpcError):
+                    await asyncio.wait_for(call.read(), WAIT_S)
+                call.cancel()
+                assert await call.code() is not grpc.StatusCode.PERMISSION_DENIED, method.full_name
 
 
 async def test_a_bound_key_says_what_it_is_bound_to(tmp_path: Path) -> None:

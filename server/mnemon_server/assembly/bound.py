@@ -42,15 +42,17 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
-    others: dict[str, Any] = dict.fromkeys(("semantic", "conflicts", "rules", "bridge", "tools", "archive"), refusing)
+    others: dict[str, Any] = dict.fromkeys(("semantic", "conflicts", "rules", "bridge", "archive"), refusing)
     memories = whole.memories.over(part.collection(MEMORIES), bounds)
+    facts = whole.facts.over(part)
     return replace(
         whole,
         documents=whole.documents.over(part.collection(DOCUMENTS)),
         memories=memories,
-        facts=whole.facts.over(part),
+        facts=facts,
         episodic=whole.episodic.over(part.timeline),
         feed=whole.feed.within(bounds, feed_readers(part, memories)),
+        tools=whole.tools.over(facts, bounds, bounds.digest(vault.changes.epoch, b"requests").hex()),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )

@@ -85,7 +85,9 @@ class ToolServiceServicer(object):
 
     def CallTool(self, request, context):
         """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
+        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
+        the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
+        write to another namespace, or forward it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,7 +43,9 @@ class ToolServiceStub:
     """ListTools returns the tools as they are described to a model."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]
     """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
+    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
+    the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
+    write to another namespace, or forward it.
     """
     ParseToolCalls: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -69,7 +71,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """ListTools returns the tools as they are described to a model."""
     CallTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]  # type: ignore[assignment]
     """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
+    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
+    the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
+    write to another namespace, or forward it.
     """
     ParseToolCalls: _aio.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]  # type: ignore[assignment]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -104,7 +108,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.CallToolResponse, _abc.Awaitable[_tools_pb2.CallToolResponse]]:
         """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
+        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
+        the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
+        write to another namespace, or forward it.
         """
 
     @_abc_1.abstractmethod

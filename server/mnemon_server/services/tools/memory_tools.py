@@ -1,6 +1,7 @@
 """Runs the two memory tools on the facts of one vault."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +63,12 @@ class MemoryTools:
         self._offload = offload
         self._permitted = _configured_actions(actions_permitted)
         self._template = NamespaceTemplate(tuple(namespace)) if namespace else None
+
+    def over(self, facts: FactStore) -> "MemoryTools":
+        """The same tools on a part of the facts."""
+        part = copy(self)
+        part._facts = facts
+        return part
 
     def listed(
         self, actions: Sequence[str], manage_instructions: str | None, search_instructions: str | None

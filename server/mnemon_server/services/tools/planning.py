@@ -42,9 +42,9 @@ def planned_calls(calls: Iterable[ToolCall], schema_of: SchemaOf) -> Iterator[Pl
             yield _planned(call, schema, _of_call(call, schema))
 
 
-def derived_request_id(request_id: str, number: int) -> str:
-    """The request id of call `number` of a text; "" if the text has none."""
-    return text_digest(json.dumps([request_id, number])).hex() if request_id else ""
+def derived_request_id(request_id: str, of: int | str) -> str:
+    """The request id of a call with this number in a text, or of this caller; "" if there is none to derive it from."""
+    return text_digest(json.dumps([request_id, of])).hex() if request_id else ""
 
 
 def _planned(

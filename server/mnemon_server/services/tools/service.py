@@ -1,8 +1,11 @@
 """Runs tools for language models: by name, or from the text that a model wrote."""
 
 from collections.abc import Sequence
+from copy import copy
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.errors import AnswerFullError, InvalidArgumentError
+from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.tool_calls import ParseOptions, ParseResult, ProtocolStatistics
 from mnemon_server.domain.tools import (
     CALLS_MAX,
@@ -58,6 +61,17 @@ class ToolRunner:
         self._registry = registry
         self._offload = offload
         self._counters = ProtocolCounters()
+        self._bounds, self._owner = UNBOUNDED, ""
+
+    def over(self, facts: FactStore, bounds: Bounds, owner: str) -> "ToolRunner":
+        """The same tools for callers with bounds, on the facts within them.
+
+        `owner` marks the request ids of these callers, so that an endpoint does not take them for those of others.
+        """
+        part = copy(self)
+        part._memory = self._memory.over(facts)
+        part._bounds, part._owner = bounds, owner
+        return part
 
     def list_tools(
         self,
@@ -86,6 +100,7 @@ class ToolRunner:
             ToolNotFoundError: there is no such tool.
             InvalidArgumentError: the arguments do not satisfy its schema, or the context permits more than the server.
             ConfigurationError: the context gives no namespace.
+            PermissionDeniedError: the namespace of the context is outside of the caller's bounds.
             FactNotFoundError: the memory to update does not exist in this namespace.
             ToolUnreachableError, ToolFailedError: the operator's endpoint does not answer, or answers with an error.
             TooManyRequestsError: too many calls of the operator's tool are in flight.
@@ -154,7 +169,10 @@ class ToolRunner:
         with tool.slots:
             await self._offload(tool.schema.check, request.arguments)
             namespace = self._memory.namespace_if_given(request.context)
-            content = await tool.endpoint.call(request.tool, request.arguments, namespace, request.request_id)
+            if namespace:
+                self._bounds.check_namespace(encode_namespace(Namespace(namespace)))
+            request_id = derived_request_id(request.request_id, self._owner) if self._owner else request.request_id
+            content = await tool.endpoint.call(request.tool, request.arguments, namespace, request_id)
         if room is not None and not await room.take(len(content.encode())):
             size = f"{len(content.encode()):,} bytes"
             raise AnswerFullError(f"the tool was run, but its result of {size} does not fit beside the other results")
