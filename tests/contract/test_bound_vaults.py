@@ -159,6 +159,40 @@ def test_a_record_of_another_user_counts_as_missing_inside_the_transaction_too(v
     assert kept.content == "window"
 
 
+def test_a_transaction_sees_the_callers_own_records(vault: Vault) -> None:
+    of(vault, ADA).put_document(write("hers", "window")).result()
+
+    def program(tx: VaultTransaction) -> str:
+        records = tx.collection(DOCUMENTS)
+        assert [each.content for each in records.get_documents(["hers"]) if each] == ["window"]
+        assert [each.doc_id for _, each in records.list_documents(RecordFilter(), limit=9)] == ["hers"]
+        assert records.count_documents(RecordFilter()) == 1
+        return "done"
+
+    assert BoundVault(vault, ADA).transact(program).result().answer == "done"
+
+
+@pytest.mark.parametrize("where", ["alone", "in a transaction"])
+def test_a_deletion_spares_what_its_caller_does_not_see_for_reasons_of_its_own(vault: Vault, where: str) -> None:
+    for bounds, doc_id in ((ADA, "hers"), (BOB, "his")):
+        of(vault, bounds).put_document(write(doc_id, "window")).result()
+
+    def delete(doc_id: str, *, visible: bool) -> WriteOutcome:
+        def seen(document: Document) -> bool:
+            return visible
+
+        def program(tx: VaultTransaction) -> str:
+            return tx.collection(DOCUMENTS).delete_document(doc_id, change=None, visible=seen).outcome.value
+
+        if where == "in a transaction":
+            return WriteOutcome(BoundVault(vault, ADA).transact(program).result().answer)
+        return of(vault, ADA).delete_document(doc_id, visible=seen).result().outcome
+
+    assert delete("his", visible=True) is WriteOutcome.MISSING
+    assert delete("hers", visible=False) is WriteOutcome.MISSING
+    assert delete("hers", visible=True) is WriteOutcome.DELETED
+
+
 def test_an_id_that_is_taken_tells_no_revision(vault: Vault) -> None:
     of(vault, ADA).put_document(write("hers", "window")).result()
     of(vault, ADA).put_document(write("hers", "train")).result()
@@ -303,6 +337,11 @@ def test_passages_of_others_are_nowhere_whatever_asks_for_them(vault: Vault) -> 
     his = of(vault, BOB).match_passages(RecordFilter())
     assert len(of(vault, BOB).locate_passages(his.tolist())) == len(his) == 1
     hers = of(vault, ADA)
+    own = hers.match_passages(RecordFilter()).tolist()
+    assert set(own).isdisjoint(his.tolist())
+    few = hers.match_few_passages(RecordFilter(), limit=9)
+    assert few is not None
+    assert few.tolist() == own
     assert hers.locate_passages(his.tolist()) == []
     assert hers.read_excerpts(his.tolist()) == {}
     assert hers.filter_passages(his, RecordFilter()).tolist() == []

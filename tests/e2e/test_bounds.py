@@ -154,6 +154,18 @@ def calls_of_memory(client: mnemon.AsyncClient, memory_id: str) -> list[Any]:
     ]
 
 
+async def test_a_bound_key_reads_its_own_records_by_their_ids(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        memory_id = await fill(each.ada, "ada")
+        assert (await each.ada.documents.get("note-ada")).content == "ada sits by the window."
+        assert (await each.ada.memories.get(memory_id)).content == "ada dislikes early flights."
+        assert (await each.ada.timeline.get("trip-ada")).content == "ada took the early train"
+        assert (await each.ada.facts.get(("users", "ada", "travel"), "seat")).value["row"] == 12
+        assert [one async for one in each.ada.facts.list_namespaces()] == [("users", "ada", "travel")]
+        assert (await each.ada.timeline.summarize()).event_count == 2
+        assert (await each.ada.memories.reinforce(memory_id)).revision > 1
+
+
 async def test_a_missing_record_and_one_of_another_user_get_the_same_answer(tmp_path: Path) -> None:
     missing = "00000000-0000-4000-8000-000000000000"
     async with people(tmp_path) as each:

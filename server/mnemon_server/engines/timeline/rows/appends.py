@@ -81,8 +81,8 @@ class _Call:
     def take(self, event: PreparedEvent, stored: KnownEvent | None) -> EventReceipt | MnemonError:
         """Examines one event; returns its result."""
         request = event.request
-        if request is not None and request.request_id in self.answers:
-            return _replay(request, self.answers[request.request_id])
+        if request is not None and request.stored_id in self.answers:
+            return _replay(request, self.answers[request.stored_id])
         known = stored if event.id_is_new else self._with_id(event) or stored
         if known is None:
             known = self._by_key.get(event.key) or self._staged_keys.get(event.key)
@@ -92,7 +92,7 @@ class _Call:
             receipt = EventReceipt(known.event_id, known.sequence, known.segment_id, self._time, duplicate=True)
         if request is not None:
             answer = _answer(receipt, self._operation.now)
-            self.answers[request.request_id] = request.digest, answer
+            self.answers[request.stored_id] = request.digest, answer
             self._new_answers.append((request, answer))
         return receipt
 

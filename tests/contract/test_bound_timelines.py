@@ -1,0 +1,85 @@
+"""The timeline as a caller with bounds sees it: the events of other users do not exist."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.errors import PermissionDeniedError, RequestIdReusedError
+from mnemon_server.engines.bound import BoundVault
+from mnemon_server.engines.bound.timeline import BoundTimeline
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
+
+from tests.contract.sqlite_vaults import open_sqlite
+from tests.contract.timeline_suite import ALL, append, happening, try_append
+from tests.contract.vault_suite import ManualClock, key
+from tests.support.server import WAIT_S
+
+USERS = ("ada", "bob", "")
+
+
+def in_memory(folder: Path, clock: ManualClock) -> Vault:
+    return InMemoryVault(clock=clock)
+
+
+@pytest.fixture(params=[in_memory, open_sqlite])
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    opened = request.param(tmp_path, ManualClock())
+    assert opened.timeline.wait_until_warm(WAIT_S)
+    append(opened.timeline, *(happening(f"of {user}", user=user) for user in USERS))
+    yield opened
+    opened.close()
+
+
+def of(vault: Vault, *users: str) -> BoundTimeline:
+    return BoundVault(vault, Bounds.of(users, ["shared"])).timeline
+
+
+@pytest.mark.parametrize("users", [("ada",), ("bob",), ("ada", "bob"), ("*",), ("eve",)], ids=str)
+def test_the_events_of_other_users_are_nowhere(vault: Vault, users: tuple[str, ...]) -> None:
+    timeline, own = of(vault, *users), [user for user in USERS if user in users or "*" in users]
+    ids = [f"of {user}" for user in own]
+    found = timeline.get(["missing", *(f"of {user}" for user in USERS)])
+    assert [event.position.event_id for event in found if event] == ids
+    everything = vault.timeline.sequences(ALL)
+    assert [event.position.event_id for event in timeline.read(everything)] == ids
+    if len(users) == 1:
+        assert (timeline.count(ALL), timeline.summarize(ALL).event_count) == (len(own), len(own))
+        window = timeline.window(ALL, limit=9)
+        assert sorted(event.position.event_id for event in window.events) == sorted(ids)
+        assert window.total == len(own)
+        assert len(timeline.sequences(ALL)) == len(own)
+    else:
+        for call in (timeline.count, timeline.summarize, timeline.sequences):
+            with pytest.raises(PermissionDeniedError, match=r"scope\.user must be 'ada' or 'bob'"):
+                call(ALL)
+
+
+def test_an_event_that_does_not_fit_is_left_out_and_one_of_others_takes_no_room(vault: Vault) -> None:
+    asked: list[str] = []
+
+    def fits(event_id: str, size: int) -> bool:
+        asked.append(event_id)
+        return False
+
+    assert of(vault, "ada").get(["of bob", "of ada", "missing"], fits=fits) == [None, None, None]
+    assert asked == ["of ada"]
+
+
+def test_new_events_belong_to_the_user_and_request_ids_of_two_users_do_not_meet(vault: Vault) -> None:
+    ada, bob = of(vault, "ada"), of(vault, "bob")
+    [hers] = append(ada, happening("first", user=""), request=key("the same"))
+    [his] = append(bob, happening("second", user="bob"), request=key("the same"))
+    assert (hers.replayed, his.replayed, his.event_id) == (False, False, "second")
+    [again] = append(ada, happening("first", user=""), request=key("the same"))
+    assert again.replayed
+    [event] = ada.get(["first"])
+    assert event is not None
+    assert bob.get(["first"]) == [None]
+    [other] = try_append(ada, [happening("another", user="")], [key("the same", b"other")])
+    assert isinstance(other, RequestIdReusedError)
+    refused, done = try_append(ada, [happening("third", user="bob"), happening("fourth", user="ada")])
+    assert isinstance(refused, PermissionDeniedError)
+    assert not isinstance(done, Exception)
+    assert bob.get(["third"]) == [None]
