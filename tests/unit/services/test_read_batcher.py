@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.answers import AnswerMemory, Room
+from mnemon_server.services.shared.at_once import QUICK_S, THREADS_S, THREADS_SHARE, AtOnce
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.read_batcher import QUICK_S, THREADS_S, TOGETHER_MAX, ReadBatcher
+from mnemon_server.services.shared.read_batcher import TOGETHER_MAX, ReadBatcher
 
 TIMEOUT_S = 60.0
 
@@ -190,3 +191,19 @@ async def test_after_a_slow_read_of_a_small_record_threads_read_for_a_while(shel
     assert [await reads.get("quick"), await reads.get("slow"), await reads.get("next")] == ["small", "small", "NEXT"]
     now += THREADS_S
     assert await reads.get("later") == "small"
+
+
+def test_the_slower_work_was_the_longer_it_is_left_to_threads() -> None:
+    now = 0.0
+
+    def work(took: float) -> str:
+        nonlocal now
+        now += took
+        return "done"
+
+    at_once = AtOnce(monotonic=lambda: now)
+    assert [at_once(work, 2.0), at_once(work, 0.0)] == ["done", None]
+    now += 0.99 * THREADS_SHARE * 2.0
+    assert at_once(work, 0.0) is None
+    now += 0.02 * THREADS_SHARE * 2.0
+    assert at_once(work, 0.0) == "done"

@@ -63,8 +63,15 @@ class BoundTimeline:
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
         own = self._restricted(where)
-        found = self._timeline.window(own, after=after, limit=limit)
-        return replace(found, total=max(self._timeline.count(EventSelection(scope=_user(own))), found.in_context))
+        return self._counted(own, self._timeline.window(own, after=after, limit=limit))
+
+    def window_at_once(
+        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
+    ) -> WindowSlice | None:
+        """See Timeline."""
+        own = self._restricted(where)
+        found = self._timeline.window_at_once(own, after=after, limit=limit)
+        return None if found is None else self._counted(own, found)
 
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
@@ -113,6 +120,10 @@ class BoundTimeline:
 
     def _restricted(self, where: EventSelection) -> EventSelection:
         return replace(where, scope=self._bounds.owned(where.scope))
+
+    def _counted(self, own: EventSelection, found: WindowSlice) -> WindowSlice:
+        """The slice, counted among the events of its user alone."""
+        return replace(found, total=max(self._timeline.count(EventSelection(scope=_user(own))), found.in_context))
 
     def _sees(self, event: StoredEvent) -> bool:
         """Whether one of the users has the event. The index tells; its body does not have to be parsed."""

@@ -120,6 +120,12 @@ class InMemoryTimeline:
                 truncated=truncated,
             )
 
+    def window_at_once(
+        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
+    ) -> WindowSlice | None:
+        """See Timeline. None, since every read waits for the commit in progress."""
+        return None
+
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
         return len(self._matching(where))

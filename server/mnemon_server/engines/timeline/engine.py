@@ -169,6 +169,12 @@ class SQLiteTimeline:
         """See Timeline."""
         return self._warm_reads().window(where, after, limit)
 
+    def window_at_once(
+        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
+    ) -> WindowSlice | None:
+        """See Timeline."""
+        return self._warm_reads().window_at_once(where, after, limit)
+
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
         return self._warm_reads().count(where)

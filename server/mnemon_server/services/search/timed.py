@@ -14,11 +14,15 @@ from mnemon_server.domain.memories import MemorySearchAnswer
 from mnemon_server.domain.semantic import SimilarAnswer
 
 P = ParamSpec("P")
-Answer = TypeVar("Answer", SearchAnswer, MemorySearchAnswer, FactSearchAnswer, SimilarAnswer, WindowPage)
+Answer = TypeVar(
+    "Answer", SearchAnswer, MemorySearchAnswer, FactSearchAnswer, SimilarAnswer, WindowPage, WindowPage | None
+)
 
 
 def timed_search(search: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Wraps a search: its answer has the duration, checks included; an unexpected error becomes a SearchError."""
+    """Wraps a search: its answer, if there is one, has the duration, checks included; an unexpected error becomes a
+    SearchError.
+    """
 
     @wraps(search)
     def timed(*args: P.args, **kwargs: P.kwargs) -> Answer:
@@ -29,6 +33,8 @@ def timed_search(search: Callable[P, Answer]) -> Callable[P, Answer]:
             raise
         except Exception as error:
             raise SearchError("the search failed") from error
+        if answer is None:
+            return answer  # type: ignore[unreachable] # for the kinds of answer that are never None
         return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
 
     return timed

@@ -1,7 +1,6 @@
 """Batches reads by id: requests that come while a read is under way are read together, in one hop to a thread."""
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from time import monotonic
@@ -9,14 +8,13 @@ from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.answers import Room
+from mnemon_server.services.shared.at_once import AtOnce
 from mnemon_server.services.shared.offload import Offload
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 TOGETHER_MAX = 64
-QUICK_S, THREADS_S = 0.01, 1.0
-"""A small read that takes longer has waited for the disk. For a second after it, threads read instead."""
 
 
 class ReadMany(Protocol[T_co]):
@@ -38,9 +36,8 @@ class _Wanted(NamedTuple, Generic[T]):
 class ReadBatcher(Generic[T]):
     """Batches reads by id. Belongs to one event loop.
 
-    A hop to a thread and back costs several times as much as a small read. So small records are read on the event loop,
-    as long as that is quick: if the disk is slow, threads read for a while. Their batches begin at once if no other is
-    being read; the more requests come during a read, the larger the next batch.
+    Small records are read on the event loop, as long as that is quick, and others on threads. The batches of threads
+    begin at once if no other is being read; the more requests come during a read, the larger the next batch.
     """
 
     def __init__(
@@ -61,8 +58,7 @@ class ReadBatcher(Generic[T]):
         """
         self._read_many = read_many
         self._read_small = read_small
-        self._monotonic = monotonic
-        self._threads_until = -math.inf
+        self._at_once = AtOnce(monotonic=monotonic)
         self._offload = offload
         self._waiting: list[_Wanted[T]] = []
         self._reading: asyncio.Task[None] | None = None
@@ -73,7 +69,8 @@ class ReadBatcher(Generic[T]):
         TooManyRequestsError if no memory for the answer becomes free in time.
         """
         fits = room.fits if room else _everything
-        if (result := self._at_once(record_id, fits)) is None:
+        result = self._at_once(self._read_small, record_id, fits) if self._read_small else None
+        if result is None:
             result = await self._with_others(record_id, fits)
         while room and room.is_short:
             await room.wait()
@@ -88,15 +85,6 @@ class ReadBatcher(Generic[T]):
             # In a context of its own, since the read belongs to all callers, and not only to the first.
             self._reading = asyncio.create_task(self._read_all(), context=Context())
         return await waiter
-
-    def _at_once(self, record_id: str, fits: Fits) -> T | None:
-        """The result, if the record is small and the disk is quick."""
-        if self._read_small is None or (began := self._monotonic()) < self._threads_until:
-            return None
-        result = self._read_small(record_id, fits)
-        if (end := self._monotonic()) - began > QUICK_S:
-            self._threads_until = end + THREADS_S
-        return result
 
     async def _read_all(self) -> None:
         together: list[_Wanted[T]] = []

@@ -20,7 +20,7 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.promises.timeline import TextScores, Timeline
+from mnemon_server.engines.promises.timeline import TextScores, Timeline, WindowSlice
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.shared.pages import PAGE_BYTES_MAX
@@ -67,6 +67,12 @@ class TimelineQueries:
         return _if_fits(self._fitting(where, query.text, query), fits)
 
     @timed_search
+    def window_at_once(self, query: WindowQuery) -> WindowPage | None:
+        """As `window` without a text, if its events are in memory; None otherwise. Does not block."""
+        refuse(window_violations(query))
+        return self._newest_at_once(window_selection(query, self._clock()), query.after, query.limit)
+
+    @timed_search
     def recent(
         self, where: EventSelection, after: EventPosition | None, limit: int, *, fits: Fits | None = None
     ) -> WindowPage:
@@ -74,16 +80,23 @@ class TimelineQueries:
         refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
         return _if_fits(self._newest(selection(where), after, limit), fits)
 
+    @timed_search
+    def recent_at_once(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage | None:
+        """As `recent`, if the events are in memory; None otherwise. Does not block."""
+        refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
+        return self._newest_at_once(selection(where), after, limit)
+
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match. Blocks."""
         refuse(selection_violations(where))
         return self._timeline.summarize(selection(where))
 
     def _newest(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage:
-        found = self._timeline.window(where, after=after, limit=limit)
-        counts = _Counts(found.total, found.in_context, found.in_window, found.rejected)
-        diagnostics = _diagnostics(counts, len(found.events))
-        return WindowPage(found.events, found.next_position, diagnostics, truncated=found.truncated)
+        return _page_of(self._timeline.window(where, after=after, limit=limit))
+
+    def _newest_at_once(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage | None:
+        found = self._timeline.window_at_once(where, after=after, limit=limit)
+        return None if found is None else _page_of(found)
 
     # By a text
 
@@ -133,6 +146,12 @@ class TimelineQueries:
                 places = list(rows)
                 last = places.index(read[-1].sequence) if read else len(places)
                 rows = {sequence: rows[sequence] for sequence in places[last + 1 :]}
+
+
+def _page_of(found: WindowSlice) -> WindowPage:
+    counts = _Counts(found.total, found.in_context, found.in_window, found.rejected)
+    diagnostics = _diagnostics(counts, len(found.events))
+    return WindowPage(found.events, found.next_position, diagnostics, truncated=found.truncated)
 
 
 def _if_fits(page: WindowPage, fits: Fits | None) -> WindowPage:

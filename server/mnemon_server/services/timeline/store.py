@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.episodic import (
@@ -31,6 +32,7 @@ from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.shared.answers import Room, read_within
+from mnemon_server.services.shared.at_once import AtOnce
 from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, WriteBatcher
@@ -96,6 +98,7 @@ class EpisodicStore:
         self._clock = clock
         self._offload = Offload(READER_THREADS, "timeline-reader")
         self._pages = OneByOne(READER_THREADS, "timeline-pages")
+        self._at_once = AtOnce()
         self.bulk_slots = asyncio.Semaphore(BULK_PARTS)
         """To be held by each part of a bulk stream while it is stored."""
         self._embedder = embedder
@@ -180,8 +183,10 @@ class EpisodicStore:
         self._check_warm()
         if self._timeline.has_embeddings:
             await fetch_vector(self._embedder, query.text, mode=query.mode)
-        is_page = query.text is None and query.where.expression is None
-        return await read_within(room, self._pages if is_page else self._offload, self._queries.window, query)
+        queries = self._queries
+        if query.text is None and query.where.expression is None:
+            return await self._page(room, queries.window_at_once, queries.window, query)
+        return await read_within(room, self._offload, queries.window, query)
 
     async def recent(
         self,
@@ -193,8 +198,19 @@ class EpisodicStore:
     ) -> WindowPage:
         """The newest events of all times."""
         self._check_warm()
-        offload = self._pages if where.expression is None else self._offload
-        return await read_within(room, offload, self._queries.recent, where, after, limit)
+        queries = self._queries
+        if where.expression is None:
+            return await self._page(room, queries.recent_at_once, queries.recent, where, after, limit)
+        return await read_within(room, self._offload, queries.recent, where, after, limit)
+
+    async def _page(
+        self, room: Room | None, at_once: Callable[..., WindowPage | None], read: Callable[..., WindowPage], *args: Any
+    ) -> WindowPage:
+        """A page of events without a text or an expression: at once if they are in memory, otherwise from a thread."""
+        page = self._at_once(at_once, *args)
+        if page is not None and (room is None or await room.take(sum(len(event.body) for event in page.events))):
+            return page
+        return await read_within(room, self._pages, read, *args)
 
     async def summarize(self, where: EventSelection = EVERYTHING) -> RangeSummary:
         """Counts of the events that match."""

@@ -67,6 +67,11 @@ class BodyReader:
             wanted = self._find_again(missing)
         raise StorageFailedError("a segment of the timeline cannot be read; the log says why")
 
+    def in_memory(self, refs: Sequence[EventRef]) -> Bodies | None:
+        """The bodies of these events, if all were committed a moment ago; None otherwise. Does not block."""
+        bodies = self._ledger.recent.get([ref.sequence for ref in refs]) if refs else {}
+        return bodies if len(bodies) == len(refs) else None
+
     def read_if_sound(self, connection: apsw.Connection, refs: Sequence[EventRef]) -> tuple[Bodies, set[int]]:
         """The bodies that can be read, and the segments in which one cannot be read.
 

@@ -62,6 +62,27 @@ class Reads:
             truncated=found.truncated,
         )
 
+    def window_at_once(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowSlice | None:
+        """See Timeline."""
+        if where.expression is not None or limit > REFS_AT_ONCE:
+            return None
+        # One more, to find out whether there are further events.
+        counts, refs = self._index.counted_page(selection_of(where), before=after, limit=limit + 1)
+        bodies = self._bodies.in_memory(refs)
+        if bodies is None or sum(map(len, bodies.values())) > SLICE_BYTES_MAX:
+            return None
+        found = sorted(_events(refs, bodies), key=_position, reverse=True)
+        if after is not None:
+            found = [one for one in found if one.position < after]
+        return WindowSlice(
+            tuple(found[:limit]),
+            found[limit - 1].position if len(found) > limit else None,
+            total=counts.total,
+            in_context=counts.in_context,
+            in_window=counts.in_window,
+            rejected=0,
+        )
+
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
         if where.expression is None:
@@ -206,11 +227,7 @@ class Reads:
                 if read[0].sequence not in bodies:
                     bodies = self._bodies.read(read)
             some = some[len(read) :]
-            yield [
-                _new_stored((_new_position((time_us, event_id_of(body))), sequence, segment_id, body))
-                for time_us, sequence, segment_id, _ in read
-                if (body := bodies.get(sequence)) is not None
-            ]
+            yield _events(read, bodies)
 
 
 class _Slice:
@@ -269,6 +286,15 @@ class _Slice:
     def _is_full(self) -> bool:
         too_many = self._where.expression is not None and self.read == self._reads_max
         return len(self.events) == self._limit or too_many
+
+
+def _events(refs: Sequence[EventRef], bodies: Bodies) -> list[StoredEvent]:
+    """The events whose bodies were read, in the order of the references."""
+    return [
+        _new_stored((_new_position((time_us, event_id_of(body))), sequence, segment_id, body))
+        for time_us, sequence, segment_id, _ in refs
+        if (body := bodies.get(sequence)) is not None
+    ]
 
 
 def _is_in(bodies: Bodies) -> Callable[[EventRef], bool]:
