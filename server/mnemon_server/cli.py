@@ -18,6 +18,7 @@ from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
 from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
+from mnemon_server.commands.tool_jwks import tool_jwks
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
 from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, load_settings
@@ -77,6 +78,7 @@ cli.add_command(audit)
 cli.add_command(keys)
 cli.add_command(tenants)
 cli.add_command(timeline)
+cli.add_command(tool_jwks)
 cli.add_command(verify)
 cli.add_command(verify_isolation)
 

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.tools import OperatorTool
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.endpoints import ToolEndpoint
-from mnemon_server.services.tools.registry import ToolRegistry
+from mnemon_server.services.tools.registry import SignCaller, ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner
 from mnemon_server.transport.tool_provider import GrpcEndpoint
 
@@ -19,7 +21,7 @@ async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
     """Opens the operator's tools, with the connections to their endpoints.
 
     Raises:
-        ConfigurationError: the file cannot be read, or a tool in it is not valid.
+        ConfigurationError: the file cannot be read, a tool in it is not valid, or the key that signs cannot be opened.
     """
     tools: tuple[OperatorTool, ...] = ()
     if settings.tools_file is not None:
@@ -27,7 +29,9 @@ async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
         from mnemon_server.services.tools.tools_file import read_tools_file
 
         tools = await asyncio.to_thread(read_tools_file, settings.tools_file, settings.tool_endpoints_allowed)
-    registry = ToolRegistry(((tool, _endpoint(tool)) for tool in tools), calls_max=settings.tool_calls_max)
+    identified = [tool for tool in tools if tool.identity]
+    more = {"sign": await asyncio.to_thread(_signer, settings)} if identified else {}
+    registry = ToolRegistry(((tool, _endpoint(tool)) for tool in tools), calls_max=settings.tool_calls_max, **more)
     try:
         yield registry
     finally:
@@ -43,6 +47,17 @@ def make_tools(settings: Settings, facts: FactStore, registry: ToolRegistry, off
         actions_permitted=settings.tool_actions_permitted,
         namespace=settings.tool_namespace,
     )
+
+
+def _signer(settings: Settings) -> SignCaller:
+    if is_in_memory(settings):
+        raise ConfigurationError("a tool with identity = true needs a data folder, where the key is that signs")
+    # Imports cryptography, which other servers do not wait for.
+    from mnemon_server.engines.tool_key import open_tool_key
+    from mnemon_server.services.tools.identity import CallerTokens
+
+    key = open_tool_key(settings.data_dir)
+    return CallerTokens(key.private, key.public["kid"]).sign
 
 
 def _endpoint(tool: OperatorTool) -> ToolEndpoint:

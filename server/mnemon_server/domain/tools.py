@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from mnemon_server.domain.access import EVERYBODY, Principal
 from mnemon_server.domain.facts import FactMatch
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.domain.tool_calls import ParseOptions, ParseResult
@@ -40,7 +41,7 @@ class OperatorTool:
     """A tool that an operator adds. Exactly one of `http` (a URL) and `grpc` ("host:port") is set and names its
     endpoint.
 
-    `tls` applies to `grpc` only. `timeout_s` covers the whole call.
+    `tls` applies to `grpc` only. `timeout_s` covers the whole call. With `identity`, the endpoint is told who calls.
     """
 
     name: str
@@ -50,6 +51,12 @@ class OperatorTool:
     grpc: str = ""
     tls: bool = False
     timeout_s: float = TIMEOUT_DEFAULT_S
+    identity: bool = False
+
+    @property
+    def endpoint(self) -> str:
+        """What names its endpoint."""
+        return self.http or self.grpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,8 @@ class CallTool:
     context: ToolContext = ToolContext()
     artifact: bool = False
     request_id: str = ""
+    caller: Principal = EVERYBODY
+    """As whom an operator's tool is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +108,7 @@ class ExecuteText:
     context: ToolContext = ToolContext()
     artifact: bool = False
     request_id: str = ""
+    caller: Principal = EVERYBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,15 @@ class GrpcEndpoint:
         )
         self._provider = tool_provider_pb2_grpc.ToolProviderServiceStub(self._channel)
 
-    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str, token: str = ""
+    ) -> str:
         """See `ToolEndpoint` of services/tools/endpoints.py."""
         request = pb.ProvideToolRequest(tool=name, namespace=namespace, request_id=request_id)
         fill_object(request.arguments, arguments)
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
         try:
-            answer = await self._provider.ProvideTool(request, timeout=self._timeout_s)
+            answer = await self._provider.ProvideTool(request, timeout=self._timeout_s, metadata=metadata)
         except aio.AioRpcError as error:
             raise _failure(name, error.code(), self._timeout_s) from error
         content: str = answer.content

@@ -47,7 +47,8 @@ class ToolProviderServiceServicer(object):
     """
 
     def ProvideTool(self, request, context):
-        """ProvideTool runs the tool. A status other than OK becomes the error of the call.
+        """ProvideTool runs the tool. With `identity = true` in the tools file, the metadata has `authorization: Bearer TOKEN`: a JWT
+        that says who calls, signed with EdDSA, valid for this endpoint and for a minute at most; see server/ACCESS.md. A status other than OK becomes the error of the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

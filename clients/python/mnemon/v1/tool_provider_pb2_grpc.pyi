@@ -34,7 +34,9 @@ class ToolProviderServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ToolProviderServiceAsyncStub: ...
     ProvideTool: _grpc.UnaryUnaryMultiCallable[_tool_provider_pb2.ProvideToolRequest, _tool_provider_pb2.ProvideToolResponse]
-    """ProvideTool runs the tool. A status other than OK becomes the error of the call."""
+    """ProvideTool runs the tool. With `identity = true` in the tools file, the metadata has `authorization: Bearer TOKEN`: a JWT
+    that says who calls, signed with EdDSA, valid for this endpoint and for a minute at most; see server/ACCESS.md. A status other than OK becomes the error of the call.
+    """
 
 @_typing.type_check_only
 class ToolProviderServiceAsyncStub(ToolProviderServiceStub):
@@ -42,7 +44,9 @@ class ToolProviderServiceAsyncStub(ToolProviderServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ProvideTool: _aio.UnaryUnaryMultiCallable[_tool_provider_pb2.ProvideToolRequest, _tool_provider_pb2.ProvideToolResponse]  # type: ignore[assignment]
-    """ProvideTool runs the tool. A status other than OK becomes the error of the call."""
+    """ProvideTool runs the tool. With `identity = true` in the tools file, the metadata has `authorization: Bearer TOKEN`: a JWT
+    that says who calls, signed with EdDSA, valid for this endpoint and for a minute at most; see server/ACCESS.md. A status other than OK becomes the error of the call.
+    """
 
 class ToolProviderServiceServicer(metaclass=_abc_1.ABCMeta):
     """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC."""
@@ -53,6 +57,8 @@ class ToolProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_provider_pb2.ProvideToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_provider_pb2.ProvideToolResponse, _abc.Awaitable[_tool_provider_pb2.ProvideToolResponse]]:
-        """ProvideTool runs the tool. A status other than OK becomes the error of the call."""
+        """ProvideTool runs the tool. With `identity = true` in the tools file, the metadata has `authorization: Bearer TOKEN`: a JWT
+        that says who calls, signed with EdDSA, valid for this endpoint and for a minute at most; see server/ACCESS.md. A status other than OK becomes the error of the call.
+        """
 
 def add_ToolProviderServiceServicer_to_server(servicer: ToolProviderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

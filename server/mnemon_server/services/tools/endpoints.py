@@ -7,7 +7,9 @@ from typing import Any, Protocol
 class ToolEndpoint(Protocol):
     """The endpoint that runs an operator's tool; calls may run concurrently."""
 
-    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str, token: str = ""
+    ) -> str:
         """Calls a tool, and returns its answer: at most 1 MiB of UTF-8.
 
         Args:
@@ -15,6 +17,7 @@ class ToolEndpoint(Protocol):
             arguments: JSON values that satisfy the tool's schema.
             namespace: the namespace of the context; empty if it has none.
             request_id: the id of the request; empty if it has none.
+            token: says who calls; empty if the endpoint is not told.
 
         Raises:
             ToolUnreachableError: the endpoint cannot be reached, or does not answer within its timeout.

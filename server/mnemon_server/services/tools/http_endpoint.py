@@ -20,7 +20,8 @@ class HttpEndpoint:
     """Posts the arguments as JSON to one URL.
 
     It sends the request id as `Idempotency-Key`, percent-encoded, and the namespace as `Mnemon-Namespace`, a JSON list
-    in ASCII. It does not follow redirects, use proxies of the environment, or keep cookies.
+    in ASCII; a token is in `Authorization`. It does not follow redirects, use proxies of the environment, or keep
+    cookies.
     """
 
     def __init__(self, tool: OperatorTool) -> None:
@@ -38,10 +39,12 @@ class HttpEndpoint:
             trust_env=False,
         )
 
-    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str, token: str = ""
+    ) -> str:
         """See `ToolEndpoint` of endpoints.py."""
         body = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
-        headers = _headers(namespace, request_id)
+        headers = _headers(namespace, request_id, token)
         try:
             # The client's own timeout applies to each read: an answer in tiny pieces could take for ever.
             async with (
@@ -60,12 +63,14 @@ class HttpEndpoint:
         await self._client.aclose()
 
 
-def _headers(namespace: tuple[str, ...], request_id: str) -> dict[str, str]:
+def _headers(namespace: tuple[str, ...], request_id: str, token: str) -> dict[str, str]:
     headers = {"content-type": "application/json"}
     if request_id:
         headers[REQUEST_ID_HEADER] = quote(request_id, safe="")
     if namespace:
         headers[NAMESPACE_HEADER] = json.dumps(namespace)
+    if token:
+        headers["authorization"] = f"Bearer {token}"
     return headers
 
 

@@ -1,10 +1,11 @@
 """The tools of a server by name: the memory tools, and those that are forwarded to the operator's endpoints."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
 
+from mnemon_server.domain.access import Principal
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, ToolNotFoundError
 from mnemon_server.domain.tools import ListedTool, OperatorTool, ToolKind, UnofferedTool
 from mnemon_server.services.shared.budget import Budget
@@ -14,6 +15,9 @@ from mnemon_server.services.tools.endpoints import ToolEndpoint
 
 MEMORY_TOOLS = (MANAGE_MEMORY, SEARCH_MEMORY)
 CALLS_IN_FLIGHT_MAX = 64
+
+SignCaller = Callable[[Principal, OperatorTool], str]
+"""A token that says to a tool who calls."""
 
 _log = structlog.get_logger()
 
@@ -27,15 +31,21 @@ class ForwardedTool:
     endpoint: ToolEndpoint
     slots: Budget
     """Limits the calls in flight, so that a slow endpoint cannot take up all calls of the server."""
+    token_for: Callable[[Principal], str]
+    """The token that says to the endpoint who calls; empty if it is not told."""
 
 
 class ToolRegistry:
     """Holds the operator's tools besides the memory tools. Owns and closes their endpoints."""
 
     def __init__(
-        self, tools: Iterable[tuple[OperatorTool, ToolEndpoint]] = (), *, calls_max: int = CALLS_IN_FLIGHT_MAX
+        self,
+        tools: Iterable[tuple[OperatorTool, ToolEndpoint]] = (),
+        *,
+        calls_max: int = CALLS_IN_FLIGHT_MAX,
+        sign: SignCaller = lambda caller, tool: "",
     ) -> None:
-        """Takes the tools, and how many calls each may have in flight.
+        """Takes the tools, how many calls each may have in flight, and what tells the tools with `identity` who calls.
 
         If a tool's schema is valid but not supported, only that tool is not offered.
 
@@ -50,7 +60,9 @@ class ToolRegistry:
                 raise ConfigurationError(f"the tool {tool.name!r} is defined twice; each needs its own name")
             slots = Budget(calls_max, f"calls of the tool {tool.name!r}")
             try:
-                self._forwarded[tool.name] = ForwardedTool(_listed(tool), _schema(tool), endpoint, slots)
+                self._forwarded[tool.name] = ForwardedTool(
+                    _listed(tool), _schema(tool), endpoint, slots, _token_for(tool, sign)
+                )
             except UnsupportedSchemaError as error:
                 _log.warning("a tool of the tools file is not offered", tool=tool.name, reason=str(error))
                 self._unoffered[tool.name] = UnofferedTool(tool.name, str(error))
@@ -79,6 +91,10 @@ class ToolRegistry:
         """Closes all endpoints. No call may be in flight."""
         for endpoint in self._endpoints:
             await endpoint.aclose()
+
+
+def _token_for(tool: OperatorTool, sign: SignCaller) -> Callable[[Principal], str]:
+    return lambda caller: sign(caller, tool) if tool.identity else ""
 
 
 def _schema(tool: OperatorTool) -> ArgumentSchema:

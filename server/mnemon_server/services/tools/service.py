@@ -157,6 +157,7 @@ class ToolRunner:
             context=request.context,
             artifact=request.artifact,
             request_id=derived_request_id(request.request_id, number),
+            caller=request.caller,
         )
         try:
             return await self.call(one, room=room)
@@ -172,7 +173,8 @@ class ToolRunner:
             if namespace:
                 self._bounds.check_namespace(encode_namespace(Namespace(namespace)))
             request_id = derived_request_id(request.request_id, self._owner) if self._owner else request.request_id
-            content = await tool.endpoint.call(request.tool, request.arguments, namespace, request_id)
+            token = tool.token_for(request.caller)
+            content = await tool.endpoint.call(request.tool, request.arguments, namespace, request_id, token)
         if room is not None and not await room.take(len(content.encode())):
             size = f"{len(content.encode()):,} bytes"
             raise AnswerFullError(f"the tool was run, but its result of {size} does not fit beside the other results")

@@ -8,7 +8,7 @@ http = "https://tools.example.com/weather"
 timeout_s = 5
 
 `parameters` may be a table, too. Instead of `http`, `grpc = "host:port"` names a ToolProviderService, with
-`tls = true` if it uses TLS.
+`tls = true` if it uses TLS. With `identity = true`, a token says to the endpoint who calls.
 """
 
 import json
@@ -33,7 +33,7 @@ TOOLS_MAX = 100
 DESCRIPTION_BYTES_MAX = 8_192
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 300.0
 
-_KEYS = ("name", "description", "parameters", "http", "grpc", "tls", "timeout_s")
+_KEYS = ("name", "description", "parameters", "http", "grpc", "tls", "timeout_s", "identity")
 # The names that the APIs of all model vendors accept.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?|[0-9a-f:.]*:[0-9a-f:.]*")
@@ -115,6 +115,7 @@ def _tool(entry: Any) -> OperatorTool:
         http=http,
         grpc=grpc,
         tls=_tls(entry),
+        identity=_flag(entry, "identity"),
         timeout_s=_timeout_s(entry.get("timeout_s", TIMEOUT_DEFAULT_S)),
     )
     if tool.name in MEMORY_TOOLS:
@@ -159,10 +160,15 @@ def _parameters(value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _flag(entry: Mapping[str, Any], key: str) -> bool:
+    value = entry.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{key} must be true or false")
+    return value
+
+
 def _tls(entry: Mapping[str, Any]) -> bool:
-    tls = entry.get("tls", False)
-    if not isinstance(tls, bool):
-        raise ConfigurationError("tls must be true or false")
+    tls = _flag(entry, "tls")
     if tls and not entry.get("grpc"):
         raise ConfigurationError("tls must only be set with grpc; an http endpoint uses TLS if it begins with https://")
     return tls

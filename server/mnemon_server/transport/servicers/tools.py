@@ -1,5 +1,7 @@
 """ToolService over gRPC. Every method has the same steps: read, call, write."""
 
+from dataclasses import replace
+
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1 import tools_pb2_grpc
 
@@ -7,7 +9,7 @@ from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.pause import converted
 from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
-from mnemon_server.transport.interceptors.base import Context, request_bytes
+from mnemon_server.transport.interceptors.base import Context, current_call, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.tenancy import TenantServicer
 
@@ -32,6 +34,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
 
     async def CallTool(self, request: pb.CallToolRequest, context: Context) -> Encoded:  # noqa: N802
         call = await converted(requests.read_call, request, request_bytes())
+        call = replace(call, caller=current_call.get().principal)
         async with self.vault(context) as vault:
             output = await vault.tools.call(call, room=self._room_for(context, artifact=call.artifact))
         return await convert.called_to_bytes(output)
@@ -45,6 +48,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
 
     async def ExecuteText(self, request: pb.ExecuteTextRequest, context: Context) -> Encoded:  # noqa: N802
         text = await converted(requests.read_execute, request, request_bytes())
+        text = replace(text, caller=current_call.get().principal)
         async with self.vault(context) as vault:
             executed = await vault.tools.execute(text, room=self._room_for(context, artifact=text.artifact))
         return await convert.executed_to_bytes(executed, bytes_max=self._message_bytes_max)

@@ -226,7 +226,8 @@ def test_a_timeout_of_nan_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    said = "headers is not a key of a tool; the keys are name, description, parameters, http, grpc, tls, timeout_s"
+    keys = "name, description, parameters, http, grpc, tls, timeout_s, identity"
+    said = f"headers is not a key of a tool; the keys are {keys}"
     assert changed(tmp_path, headers="x") == said
 
 

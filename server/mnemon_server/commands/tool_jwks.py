@@ -1,0 +1,29 @@
+"""The command `mnemon-server tool-jwks`, which prints the key that verifies who calls an operator's tool."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.errors import MnemonError
+
+
+@click.command()
+@data_dir_option
+def tool_jwks(data_dir: Path | None) -> None:
+    """Print the public key (JWKS) with which tools verify who calls them. A server may be running.
+
+    If the data folder has no key yet, one is made.
+    """
+    from mnemon_server.engines.tool_key import open_tool_key
+
+    try:
+        key = open_tool_key(data_dir or load_settings(environ=os.environ).settings.data_dir)
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(1)
+    click.echo(json.dumps(key.jwks, indent=2))
