@@ -81,6 +81,20 @@ async def test_reads_are_in_the_log_if_that_is_asked_for_and_nothing_if_it_is_of
     assert verified(tmp_path / "off")[0] == 2
 
 
+async def test_what_a_call_wrote_or_was_to_remove_is_named_whether_it_succeeded_or_not(tmp_path: Path) -> None:
+    secret = make_key(tmp_path, "writer", tenant="acme")
+    async with (
+        guarded_server(tmp_path) as connection,
+        mnemon.AsyncClient(str(connection.server.address), api_key=secret) as client,
+    ):
+        event = await client.timeline.add("remark", PRIVATE, user="ada")
+        with pytest.raises(mnemon.NotFoundError):
+            await client.memories.delete("missing")
+    for record_id, found in ((event.event_id, ("RecordEvent", "OK")), ("missing", ("DeleteMemory", "NOT_FOUND"))):
+        [entry] = shown(tmp_path, "--tenant", "acme", "--record", record_id)
+        assert (entry["method"].split("/")[1], entry["code"]) == found
+
+
 async def test_every_change_of_the_files_is_noticed(tmp_path: Path) -> None:
     await used(tmp_path)
     [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")

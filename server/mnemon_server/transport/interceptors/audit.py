@@ -1,6 +1,7 @@
 """Tells the audit log of calls that write, that administer, or that are refused."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from mnemon_server.domain.access import Permission, Role
@@ -10,6 +11,7 @@ from mnemon_server.transport.interceptors.base import Call, Method
 
 REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
 ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id", "decision_id", "conflict_id")
+RECEIPT, RECEIPT_FIELDS = ("receipt",), ("id", "event_id")
 RECORDS_MAX = 16
 """Ids in one entry."""
 
@@ -66,12 +68,23 @@ def records_of(messages: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _ids(message: Any) -> Iterator[str]:
-    names = getattr(type(message), "DESCRIPTOR", None)
-    if names is None:
-        return
-    fields = names.fields_by_name
-    for name in ID_FIELDS:
-        if name in fields and (value := getattr(message, name)) and isinstance(value, str):
+    for name in _fields_of(message, ID_FIELDS):
+        if (value := getattr(message, name)) and isinstance(value, str):
             yield value
-    if "receipt" in fields and message.HasField("receipt") and (value := getattr(message.receipt, "id", "")):
-        yield value
+    if _fields_of(message, RECEIPT) and message.HasField("receipt"):
+        yield from filter(
+            None, (getattr(message.receipt, name) for name in _fields_of(message.receipt, RECEIPT_FIELDS))
+        )
+
+
+def _fields_of(message: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of these fields that a message of its kind has."""
+    kind: Any = type(message)
+    return _fields_of_kind(kind, names)
+
+
+@cache
+def _fields_of_kind(kind: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    # To ask a descriptor costs more than the rest of an entry.
+    descriptor = getattr(kind, "DESCRIPTOR", None)
+    return () if descriptor is None else tuple(name for name in names if name in descriptor.fields_by_name)

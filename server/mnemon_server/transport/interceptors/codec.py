@@ -37,8 +37,11 @@ class Codec:
         async def audited_call(request: Any, context: Context) -> bytes:
             message = await read(request)
             record = current_call.get()
-            record.records = records_of([message])
-            response = await inner(message, context)
+            try:
+                response = await inner(message, context)
+            except BaseException:
+                record.records = records_of([message])
+                raise
             record.records = records_of([message, response])
             return write(response)
 
