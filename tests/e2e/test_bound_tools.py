@@ -30,6 +30,14 @@ async def test_the_memory_tools_reach_only_the_namespaces_of_the_key(tmp_path: P
         assert await found(each.ada, HERS) == ["Ada has a cat."]
         assert await found(each.bob, HIS) == ["Bob has a cat."]
         assert await found(each.bob, HERS) == []
+        # Without a context, the namespace is the only one of the key.
+        await each.bob.tools.call("manage_memory", {"content": "Bob has a dog."})
+        alone = await each.bob.tools.call("search_memory", {"query": "cats and dogs"})
+        assert [(one["value"]["content"], one["namespace"]) for one in json.loads(alone.content)] == [
+            ("Bob has a dog.", ["users", "bob"])
+        ]
+        with pytest.raises(mnemon.ConfigurationError):
+            await each.admin.tools.call("manage_memory", {"content": "Whose?"})
         with pytest.raises(mnemon.PermissionDeniedError, match=r"namespace must be within 'users\.bob'"):
             await each.bob.tools.call("manage_memory", {"content": "bob was here"}, namespace=HERS)
         with pytest.raises(mnemon.FactNotFoundError):
@@ -69,6 +77,8 @@ async def test_a_forwarded_call_carries_no_namespace_or_request_id_of_another_ca
                 with pytest.raises(mnemon.PermissionDeniedError):
                     await each.bob.tools.call("weather", {}, namespace=namespace)
             assert endpoint.received == []
+            await each.bob.tools.call("weather", {})
+            assert json.loads(endpoint.received.pop().headers["mnemon-namespace"]) == ["users", "bob"]
             for client, namespace in ((each.ada, HERS), (each.bob, HIS), (each.bob, HIS), (each.admin, HIS)):
                 output = await client.tools.call("weather", {}, namespace=namespace, request_id="the same")
                 assert output.content == "sunny"

@@ -4,7 +4,7 @@ import ipaddress
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -148,6 +148,12 @@ class Target:
             insecure=insecure,
         )
         return cls(resolved, chosen, timeout, resolve_credential(api_key, token))
+
+    def acting_as(self, credential: str) -> "Target":
+        """The same target for another caller. Raises ValueError if the text cannot be a credential."""
+        if not credential.strip():
+            raise ValueError("credential must not be empty")
+        return replace(self, credential=Credential(credential, name="credential"))
 
     def time_limit(self, timeout: float | None) -> float | None:
         """The deadline of a call in seconds: its own, otherwise the client's; None for an infinite one."""

@@ -128,6 +128,15 @@ class AsyncClient:
         self.recall = self.memories.search
         self.watch = self.changes.watch
 
+    def acting_as(self, credential: str) -> "AsyncClient":
+        """Returns a client of the same server for another caller, with that one's API key or token.
+
+        It has a connection of its own; close it, too. Raises ValueError if the text cannot be a credential.
+        """
+        acting = AsyncClient.__new__(AsyncClient)
+        acting._use(AsyncConnection(self._connection.target.acting_as(credential)))
+        return acting
+
     @property
     def address(self) -> str:
         """The address that is dialled."""

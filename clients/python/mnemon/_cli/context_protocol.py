@@ -65,7 +65,8 @@ def serve_mcp(
     """Serve the memory tools, a search of the documents and the timeline to clients of the Model Context Protocol.
 
     Memories are stored in --namespace, otherwise in that of --org, --user and --agent, or in the server's own. Without
-    --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools.
+    --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools: with
+    this command's credential, or over HTTP with the one in their own header, Authorization: Bearer.
     """
     identity = Identity(
         namespace=labels(namespace) if namespace else (),

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp_types as types
@@ -12,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnemon._async.client import AsyncClient
-from mnemon._errors import MnemonError
+from mnemon._errors import ConfigurationError, MnemonError
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import OWN_TOOLS
 from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
@@ -35,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[Any]:
     """A server with the tools of the Mnemon server of `client`, and two more searches.
 
+    Over HTTP, a request that has a credential is made as its caller, others as that of `client`.
+
     A failed call returns a result with the error in a sentence. Only failing to list the tools is an MCP error.
     """
 
@@ -42,7 +45,8 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         try:
-            found = await client.tools.list(actions_permitted=identity.actions or None)
+            async with _acting(client, context) as acting:
+                found = await acting.tools.list(actions_permitted=identity.actions or None)
         except MnemonError as error:
             raise MCPError(types.INTERNAL_ERROR, sentence(error)) from error
         told = [_tool(tool.name, tool.description, tool.parameters) for tool in found if tool.name not in OWN_TOOLS]
@@ -53,7 +57,8 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            return _result(*await _run(client, identity, params.name, params.arguments or {}))
+            async with _acting(client, context) as acting:
+                return _result(*await _run(acting, identity, params.name, params.arguments or {}))
         except MnemonError as error:
             return _failure(sentence(error))
         except ValidationError as error:
@@ -69,6 +74,25 @@ def sentence(error: MnemonError) -> str:
     """The error for a person or a model."""
     incident = f" (incident {error.incident_id}, see the Mnemon server's log)" if error.incident_id else ""
     return f"{error.message}{incident}"
+
+
+@asynccontextmanager
+async def _acting(client: AsyncClient, context: ServerRequestContext[Any]) -> AsyncIterator[AsyncClient]:
+    """The client of the caller whom the HTTP request names; otherwise the given one.
+
+    A model makes few calls, so a connection for each costs little, and none is left to anybody else.
+    """
+    header = context.request.headers.get("authorization") if context.request is not None else None
+    if header is None:
+        yield client
+        return
+    scheme, _, credential = header.partition(" ")
+    try:
+        acting = client.acting_as(credential if scheme.lower() == "bearer" else "")
+    except ValueError as error:
+        raise ConfigurationError("the header must be `Authorization: Bearer` with an API key or a token") from error
+    async with acting:
+        yield acting
 
 
 async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> list[str]:

@@ -129,6 +129,15 @@ class Client:
         self.recall = self.memories.search
         self.watch = self.changes.watch
 
+    def acting_as(self, credential: str) -> "Client":
+        """Returns a client of the same server for another caller, with that one's API key or token.
+
+        It has a connection of its own; close it, too. Raises ValueError if the text cannot be a credential.
+        """
+        acting = Client.__new__(Client)
+        acting._use(Connection(self._connection.target.acting_as(credential)))
+        return acting
+
     @property
     def address(self) -> str:
         """The address that is dialled."""

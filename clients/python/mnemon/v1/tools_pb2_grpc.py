@@ -87,7 +87,8 @@ class ToolServiceServicer(object):
         """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
         schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
         the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-        write to another namespace, or forward it.
+        write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
+        bounds, if they have one only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,8 @@ class ToolServiceStub:
     """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
     schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
     the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-    write to another namespace, or forward it.
+    write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
+    bounds, if they have one only.
     """
     ParseToolCalls: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -73,7 +74,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
     schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
     the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-    write to another namespace, or forward it.
+    write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
+    bounds, if they have one only.
     """
     ParseToolCalls: _aio.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]  # type: ignore[assignment]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -110,7 +112,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
         schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
         the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-        write to another namespace, or forward it.
+        write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
+        bounds, if they have one only.
         """
 
     @_abc_1.abstractmethod

@@ -63,11 +63,12 @@ class MemoryTools:
         self._offload = offload
         self._permitted = _configured_actions(actions_permitted)
         self._template = NamespaceTemplate(tuple(namespace)) if namespace else None
+        self._own: Namespace | None = None
 
-    def over(self, facts: FactStore) -> "MemoryTools":
-        """The same tools on a part of the facts."""
+    def over(self, facts: FactStore, namespace: Namespace | None) -> "MemoryTools":
+        """The same tools on a part of the facts; `namespace` is that of calls whose context says nothing about it."""
         part = copy(self)
-        part._facts = facts
+        part._facts, part._own = facts, namespace
         return part
 
     def listed(
@@ -101,14 +102,19 @@ class MemoryTools:
 
     def namespace(self, context: ToolContext) -> Namespace:
         """The namespace of a call in this context. Raises ConfigurationError if the context does not give it."""
+        if self._own is not None and not self._gives_namespace(context):
+            return self._own
         return namespace_resolver(tuple(context.namespace) or self._template)(context.config)
 
     def namespace_if_given(self, context: ToolContext) -> tuple[str, ...]:
         """Like `namespace`, for a tool that does not need one: () if the context says nothing about it."""
+        return self.namespace(context) if self._own is not None or self._gives_namespace(context) else ()
+
+    def _gives_namespace(self, context: ToolContext) -> bool:
         inner = context.config.get("configurable")
         keys = {*context.config, *(inner if isinstance(inner, Mapping) else ())}
         filled_by = _DEFAULT_KEYS if self._template is None else set(self._template.keys)
-        return self.namespace(context) if context.namespace or not filled_by or keys & filled_by else ()
+        return bool(context.namespace or not filled_by or keys & filled_by)
 
     async def call(self, request: CallTool, room: Room | None = None) -> ToolOutput:
         """Runs one of the two tools; returns as many results as there is room for.

@@ -66,10 +66,12 @@ class ToolRunner:
     def over(self, facts: FactStore, bounds: Bounds, owner: str) -> "ToolRunner":
         """The same tools for callers with bounds, on the facts within them.
 
+        A call whose context says nothing about a namespace has the caller's own, if that is a single one.
         `owner` marks the request ids of these callers, so that an endpoint does not take them for those of others.
         """
         part = copy(self)
-        part._memory = self._memory.over(facts)
+        own = bounds.namespaces[0] if bounds.namespaces is not None and len(bounds.namespaces) == 1 else None
+        part._memory = self._memory.over(facts, own)
         part._bounds, part._owner = bounds, owner
         return part
 
