@@ -45,6 +45,8 @@ def document_violations(document: Document, field: str = "document") -> Iterable
 
 def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[FieldViolation]:
     """The violations in metadata."""
+    if not metadata:
+        return
     if len(metadata) > METADATA_KEYS_MAX:
         yield FieldViolation(field, f"must have at most {METADATA_KEYS_MAX} keys")
     if metadata_bytes(metadata) > METADATA_BYTES_MAX:
@@ -59,12 +61,22 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
 def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
     """The violations in a scope."""
     for name, text in zip(SCOPE_FIELDS, scope_values(scope), strict=True):
-        if text:
+        if not is_text(text, SCOPE_BYTES_MAX):
             yield from text_violations(text, f"{field}.{name}", SCOPE_BYTES_MAX)
 
 
+def is_text(text: str, bytes_max: int) -> bool:
+    """Whether `text_violations` finds nothing. Asked first, since nearly all texts are valid, and there are many."""
+    if text.isascii():
+        return len(text) <= bytes_max and "\0" not in text
+    try:
+        return len(text.encode()) <= bytes_max and "\0" not in text
+    except UnicodeEncodeError:
+        return False
+
+
 def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViolation]:
-    """The violations in a short text."""
+    """The violations in a short text; empty exactly where `is_text`."""
     if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
         yield FieldViolation(field, f"must be at most {bytes_max} bytes of UTF-8")
     elif "\0" in text or _unpaired(text):
@@ -73,7 +85,8 @@ def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViol
 
 def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:
     """The violations in a request id."""
-    yield from text_violations(request_id, field, REQUEST_ID_BYTES_MAX)
+    if not is_text(request_id, REQUEST_ID_BYTES_MAX):
+        yield from text_violations(request_id, field, REQUEST_ID_BYTES_MAX)
 
 
 def revision_violations(revision: int | None, field: str = "expected_revision") -> Iterable[FieldViolation]:

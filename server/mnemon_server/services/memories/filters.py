@@ -16,7 +16,7 @@ from mnemon_server.domain.filters import (
 )
 from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, TAGS, Memory, MemoryFilter
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, filter_value_problem, metadata_key_problem
-from mnemon_server.domain.validation import scope_violations, share_violations, text_violations
+from mnemon_server.domain.validation import is_text, scope_violations, share_violations, text_violations
 from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
 
 _ENGINE_NAMES = {"memory_id": "id", "is_global": "global"}
@@ -65,7 +65,8 @@ def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[Fi
 def tag_violations(given: Memory | MemoryFilter, field: str) -> Iterable[FieldViolation]:
     """What is wrong with the tags of a memory or of a filter."""
     for name in TAGS:
-        yield from text_violations(getattr(given, name), f"{field}.{name}", TAG_BYTES_MAX)
+        if not is_text(text := getattr(given, name), TAG_BYTES_MAX):
+            yield from text_violations(text, f"{field}.{name}", TAG_BYTES_MAX)
 
 
 def _span_violations(start: datetime | None, end: datetime | None, field: str) -> Iterable[FieldViolation]:

@@ -29,6 +29,7 @@ from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.domain.validation import (
     REQUEST_ID_BYTES_MAX,
     SCOPE_BYTES_MAX,
+    is_text,
     metadata_violations,
     request_id_violations,
     scope_violations,
@@ -45,16 +46,16 @@ def is_sound(request: RecordEvent) -> bool:
     event = request.event
     return (
         event.event_type != ""
-        and _is_text(event.event_type, EVENT_TYPE_BYTES_MAX)
-        and (not event.event_id or _is_text(event.event_id, EVENT_ID_BYTES_MAX))
+        and is_text(event.event_type, EVENT_TYPE_BYTES_MAX)
+        and is_text(event.event_id, EVENT_ID_BYTES_MAX)
         and _is_sound_scope(event.scope)
-        and _is_text(event.content, CONTENT_BYTES_MAX)
-        and (not event.context or _is_text(event.context, CONTEXT_BYTES_MAX))
-        and (not event.source or _is_text(event.source, SOURCE_BYTES_MAX))
+        and is_text(event.content, CONTENT_BYTES_MAX)
+        and is_text(event.context, CONTEXT_BYTES_MAX)
+        and is_text(event.source, SOURCE_BYTES_MAX)
         and (event.importance is None or 0.0 <= event.importance <= 1.0)
         and (event.event_time.tzinfo is UTC or _has_utc(event.event_time))
         and (not event.metadata or not any(_metadata_violations(event.metadata, "")))
-        and (not request.request_id or _is_text(request.request_id, REQUEST_ID_BYTES_MAX))
+        and is_text(request.request_id, REQUEST_ID_BYTES_MAX)
     )
 
 
@@ -159,22 +160,12 @@ def _range_violations(start: datetime | None, end: datetime | None) -> Iterable[
 def _is_sound_scope(scope: Scope) -> bool:
     return (
         scope.user != ""
-        and _is_text(scope.user, SCOPE_BYTES_MAX)
-        and (not scope.persona or _is_text(scope.persona, SCOPE_BYTES_MAX))
-        and (not scope.household or _is_text(scope.household, SCOPE_BYTES_MAX))
-        and (not scope.agent or _is_text(scope.agent, SCOPE_BYTES_MAX))
-        and (not scope.project or _is_text(scope.project, SCOPE_BYTES_MAX))
+        and is_text(scope.user, SCOPE_BYTES_MAX)
+        and is_text(scope.persona, SCOPE_BYTES_MAX)
+        and is_text(scope.household, SCOPE_BYTES_MAX)
+        and is_text(scope.agent, SCOPE_BYTES_MAX)
+        and is_text(scope.project, SCOPE_BYTES_MAX)
     )
-
-
-def _is_text(text: str, bytes_max: int) -> bool:
-    """Whether `text_violations` finds nothing."""
-    if text.isascii():
-        return len(text) <= bytes_max and "\0" not in text
-    try:
-        return len(text.encode()) <= bytes_max and "\0" not in text
-    except UnicodeEncodeError:
-        return False
 
 
 def _has_utc(time: datetime) -> bool:
