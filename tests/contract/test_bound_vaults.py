@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.collections import DOCUMENTS, FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import PruneReason
-from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError
+from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.bound import records as bound_records
+from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate
@@ -349,3 +351,10 @@ def test_passages_of_others_are_nowhere_whatever_asks_for_them(vault: Vault) -> 
     assert hers.search_keywords("window", his).passage_ids.tolist() == []
     assert hers.delete_document("his").result().outcome is WriteOutcome.MISSING
     assert of(vault, BOB).count_documents(RecordFilter()) == 1
+
+
+def test_writes_that_fail_as_a_whole_fail_for_whoever_waits() -> None:
+    failing: Future[list[str]] = Future()
+    failing.set_exception(StorageFailedError("the disk is gone"))
+    with pytest.raises(StorageFailedError):
+        write_own(["a", "b"], lambda each: each, lambda writes: failing).result()

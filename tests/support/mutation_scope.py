@@ -8,7 +8,7 @@ _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
 _CERTIFICATES, _CERTIFICATE_UNITS = "tests/e2e/test_certificates.py", "tests/unit/services/test_certificates.py"
-_IDENTITY_FILE = "tests/unit/services/test_identity_file.py"
+_ISSUERS, _IDENTITY_FILE = "tests/unit/services/test_issuers.py", "tests/unit/services/test_identity_file.py"
 _ACCOUNTS, _QUOTAS = "tests/unit/services/test_accounts.py", "tests/e2e/test_quotas.py"
 
 TESTS: Mapping[str, Sequence[str]] = {
@@ -21,8 +21,8 @@ TESTS: Mapping[str, Sequence[str]] = {
     "engines/bound/writing.py": (_BOUND_VAULTS, _BOUNDS),
     "assembly/bound.py": (_BOUND_VAULTS, _BOUNDS),
     "services/access/certificates.py": (_CERTIFICATE_UNITS, _CERTIFICATES),
-    "services/access/identities.py": (_ACCESS, _TOKENS, _TENANTS, _CERTIFICATES),
-    "services/access/issuers.py": (_IDENTITY_FILE, _TOKENS),
+    "services/access/identities.py": (_ISSUERS, _ACCESS, _TOKENS, _TENANTS, _CERTIFICATES),
+    "services/access/issuers.py": (_ISSUERS, _IDENTITY_FILE, _TOKENS),
     "services/access/key_sets.py": (_KEY_SETS, _TOKENS),
     "services/access/keys.py": (_KEYS, _ACCESS),
     "services/access/secrets.py": (_KEYS, _ACCESS),

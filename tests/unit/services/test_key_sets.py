@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from mnemon_server.domain.errors import UnauthenticatedError
-from mnemon_server.services.access.key_sets import KEYS_MAX, KeySet, KeySetError, UnknownKeyError, read_file
+from mnemon_server.services.access.key_sets import KEYS_MAX, RETRY_S, KeySet, KeySetError, UnknownKeyError, read_file
 
 from tests.support.issuers import SigningKey, key_set
 
@@ -139,3 +139,39 @@ def test_a_file_that_is_no_json_or_too_large_is_refused(tmp_path: Path) -> None:
             read_file(path)
     with pytest.raises(KeySetError, match="cannot be read"):
         read_file(tmp_path / "missing.json")
+
+
+async def test_a_set_that_is_read_again_without_a_change_stays_the_same_object() -> None:
+    clock, source = Clock(), Source(key_set(SigningKey("first")))
+    keys = opened(source, clock)
+    assert not keys.is_usable
+    async with keys:
+        before = keys.keys
+        clock.now += timedelta(hours=1)
+        assert not keys.is_usable
+        await keys.look_for("second")
+        assert (source.reads, keys.is_usable) == (2, True)
+        assert keys.keys is before
+        clock.now += timedelta(hours=1)
+        await keys.look_for("first")
+        assert source.reads == 2
+
+
+async def test_a_key_that_is_not_known_is_looked_for_even_after_the_known_ones_have_ended() -> None:
+    clock, source = Clock(), Source(key_set(SigningKey("first")))
+    async with opened(source, clock) as keys:
+        clock.now += timedelta(hours=1)
+        with pytest.raises(UnauthenticatedError):
+            keys.key("first")
+        with pytest.raises(UnknownKeyError):
+            keys.key("second")
+
+
+async def test_a_set_that_cannot_be_read_is_tried_again_sooner() -> None:
+    clock, source = Clock(), Source(key_set(SigningKey("first")))
+    async with opened(source, clock) as keys:
+        assert await keys._turn() is None
+        source.value = KeySetError("away")
+        assert await keys._turn() == RETRY_S
+        source.value = key_set(SigningKey("first"))
+        assert await keys._turn() is None
