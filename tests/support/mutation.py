@@ -1,6 +1,6 @@
 """Removes each check of the server's access control in turn, and runs the tests that must notice.
 
-    python -m tests.support.mutation [--only TEXT] [--sample N --seed SEED] [--jobs N] [--list]
+    python -m tests.support.mutation [--only TEXT ...] [--sample N --seed SEED] [--jobs N] [--list]
 
 A mutant is a copy of `mnemon_server` with one change: a condition that is always true or always false, one side of an
 `and` or `or` left out, a `raise` or the call of a check left out, a filter of a caller's bounds left out. The tests of
@@ -163,7 +163,20 @@ def outcome(mutant: Mutant | None, tests: Sequence[str], folder: Path) -> str:
     """What the tests say: "caught", "survived", or the end of what they print if they could not run."""
     shutil.rmtree(folder, ignore_errors=True)
     write_package(folder, mutant)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        "--timeout",
+        "100",
+        *tests,
+    ]
     try:
         ran = subprocess.run(
             command,
@@ -212,13 +225,13 @@ def run(mutants: Sequence[Mutant], jobs: int) -> list[tuple[Mutant, str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 1 if a mutant survived."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="only mutants whose name contains this text")
+    parser.add_argument("--only", nargs="+", default=[""], help="only mutants whose name contains one of these texts")
     parser.add_argument("--sample", type=int, help="only so many, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="for the choice")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many run at once")
     parser.add_argument("--list", action="store_true", help="name the mutants, and run nothing")
     options = parser.parse_args(arguments)
-    found = [each for module in TESTS for each in mutants_of(module) if options.only in each.name]
+    found = [each for module in TESTS for each in mutants_of(module) if any(text in each.name for text in options.only)]
     unknown = EQUIVALENT.keys() - {each.name for module in TESTS for each in mutants_of(module)}
     if unknown:
         sys.exit("these are no mutants any more: " + "; ".join(sorted(unknown)))
