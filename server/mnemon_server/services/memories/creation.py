@@ -47,10 +47,12 @@ class MemoryCreation:
 
     async def _store(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
         passages = await self._passages(requests)
-        writes, pause = [], Pause()
+        writes: list[DocumentWrite | MnemonError] = []
+        pause = Pause()
         for request, parts in zip(requests, passages, strict=True):
+            if writes:
+                await pause.where_due()
             writes.append(parts if isinstance(parts, MnemonError) else _write(request, parts))
-            await pause.where_due()
         results = [_as_exists(result) for result in await put_all(self._puts, writes, "memory")]
         return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 

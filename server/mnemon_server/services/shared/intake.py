@@ -27,10 +27,12 @@ async def take_in(
         violations: what is wrong with a request.
         store: stores the valid requests, with one result each; not called if no request is valid.
     """
-    problems, pause = [], Pause()
+    problems: list[InvalidArgumentError | None] = []
+    pause = Pause()
     for request in requests:
+        if problems:
+            await pause.where_due()
         problems.append(problem(violations(request)))
-        await pause.where_due()
     return await take_in_checked(requests, problems, store)
 
 

@@ -22,12 +22,14 @@ class Pause:
     """
 
     def __init__(self) -> None:
-        """Create it on the event loop."""
-        loop = asyncio.get_running_loop()
-        self._turn = _TURNS.get(loop) or _TURNS.setdefault(loop, _Turn())
+        """Belongs to the event loop that first awaits it. Costs nothing before that."""
+        self._turn: _Turn | None = None
 
     async def where_due(self) -> None:
-        """Call it after each record."""
+        """Call it after each record, or between two: a call with one record then does without."""
+        if self._turn is None:
+            loop = asyncio.get_running_loop()
+            self._turn = _TURNS.get(loop) or _TURNS.setdefault(loop, _Turn())
         if self._turn.is_over():
             await asyncio.sleep(0)
 
