@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.changes import ChangeFilter
 from mnemon_server.domain.collections import DOCUMENTS, FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import PruneReason
@@ -119,7 +120,15 @@ def told(vault: Vault) -> list[Any]:
         located(records, records.scan_vectors(unit_vector(5), records.match_passages(RecordFilter()), exact=100)),
         records.nearest_vectors(unit_vector(3), limit=3),
         records.has_metadata_key("any"),
+        changes_of_hers(vault),
     ]
+
+
+def changes_of_hers(vault: Vault) -> list[Any]:
+    """What the change log tells her, but for positions, which have gaps."""
+    found = vault.changes.read(0, limit=100, where=ChangeFilter(bounds=ADA)).changes
+    assert {change.scope.user for change in found} <= {"ada"}
+    return [change._replace(sequence=0, commit=0) for change in found]
 
 
 def located(records: RecordEngine, scores: Any) -> dict[str, float]:

@@ -11,9 +11,14 @@ _CERTIFICATES, _CERTIFICATE_UNITS = "tests/e2e/test_certificates.py", "tests/uni
 _ISSUERS, _IDENTITY_FILE = "tests/unit/services/test_issuers.py", "tests/unit/services/test_identity_file.py"
 _ACCOUNTS, _QUOTAS = "tests/unit/services/test_accounts.py", "tests/e2e/test_quotas.py"
 
+_FILTERS = "tests/unit/domain/test_change_filters.py"
+_VAULTS, _FEEDS = "tests/contract/test_in_memory_records.py", "tests/e2e/test_bound_feeds.py"
+_TOOL_IDENTITY, _TOOL_IDENTITIES = "tests/unit/services/tools/test_tool_identity.py", "tests/e2e/test_tool_identity.py"
+
 TESTS: Mapping[str, Sequence[str]] = {
     "domain/access/bounds.py": (_PLAIN_BOUNDS, _BOUND_VAULTS, _BOUNDS, _IDENTITY_FILE, _ACCESS, _TOKENS),
     "domain/access/callers.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
+    "domain/changes.py": (_FILTERS, _VAULTS, _FEEDS),
     "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),
     "engines/bound/records.py": (_BOUND_VAULTS, _BOUNDS),
     "engines/bound/timeline.py": (_BOUND_TIMELINES, _BOUNDS),
@@ -29,11 +34,15 @@ TESTS: Mapping[str, Sequence[str]] = {
     "services/access/tenants.py": (_TENANTS,),
     "services/access/tokens.py": (_TOKENS,),
     "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
+    "services/tools/identity.py": (_TOOL_IDENTITY, _TOOL_IDENTITIES),
     "transport/interceptors/access.py": (_ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
     "transport/roles.py": (_ACCESS,),
     "transport/tenancy.py": (_TENANTS, _ACCESS, _BOUNDS),
 }
 """The tests of each module below `mnemon_server`, the quickest first."""
 
-EQUIVALENT: Mapping[str, str] = {}
+EQUIVALENT: Mapping[str, str] = {
+    "domain/changes.py ChangeFilter.matches: self.scope == change.scope or self._scope_matches(change.scope)"
+    " -> self._scope_matches(change.scope)": "an equal scope also matches; the comparison is only quicker",
+}
 """Mutants that no test can notice, by name, and why."""
