@@ -35,8 +35,9 @@ class ConfidenceModel:
 
     def of(self, policy: DecayPolicy, created: datetime, reinforced: datetime | None, time: datetime) -> float:
         """The confidence at `time` of a memory with this policy and these times."""
-        decay = self._decay.get(policy)
-        return 1.0 if decay is None else decay.confidence(_utc(time) - _fades_from(policy, created, reinforced))
+        if policy is DecayPolicy.STABLE:
+            return 1.0
+        return self._decay[policy].confidence(_utc(time) - _fades_from(policy, created, reinforced))
 
     def at_least(self, bound: float, time: datetime) -> Expression:
         """A filter that matches exactly the memories whose confidence at `time` is at least `bound` (0 to 1).

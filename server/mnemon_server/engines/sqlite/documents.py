@@ -88,6 +88,9 @@ class DocumentTable:
         self.tables = Tables(collection)
         self.related = RelatedTable(self.tables, collection.related) if collection.related else None
         self._fields = collection.fields
+        # Looked up once: an enum's hash is written in Python, and every document has several fields.
+        self._decoders = [(item.name, DECODERS[item.type]) for item in self._fields]
+        self._encoders = [(item.name, ENCODERS[item.type]) for item in self._fields]
         tables, own = self.tables, self.tables.field_columns
         columns = ", ".join((_CONTENT_COLUMNS, *own))
         self._find = (
@@ -243,7 +246,7 @@ class DocumentTable:
             digest,
             *scope_values(document.scope),
             int(document.hidden),
-            *(ENCODERS[item.type](document.fields.get(item.name)) for item in self._fields),
+            *(encode(document.fields.get(name)) for name, encode in self._encoders),
         )
 
     def _add_metadata(self, connection: apsw.Connection, placed: Sequence[tuple[int, Document]]) -> None:
@@ -474,8 +477,7 @@ class DocumentTable:
             update_time=from_microseconds(row[12]),
             passages=tuple(passages),
             fields={
-                item.name: DECODERS[item.type](value)
-                for item, value in zip(self._fields, row[_FIRST_FIELD:], strict=True)
+                name: decode(value) for (name, decode), value in zip(self._decoders, row[_FIRST_FIELD:], strict=True)
             },
             hidden=bool(row[13]),
         )
