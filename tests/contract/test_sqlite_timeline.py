@@ -40,6 +40,11 @@ class TestSQLiteTimeline(DurableTimelineContract):
             append(vault.timeline, *(happening(f"e{number}") for number in range(5)))
             found = vault.timeline.window_at_once(ALL, limit=3)
             assert found == vault.timeline.window(ALL, limit=3)
+            assert found is not None
+            rest = vault.timeline.window_at_once(ALL, after=found.next_position, limit=3)
+            assert rest is not None
+            assert [event.position.event_id for event in rest.events] == ["e1", "e0"]
+            assert rest.next_position is None
             assert vault.timeline.window_at_once(selection(user="none"), limit=3) is not None
             where = EventSelection(expression=Condition("event_id", Operator.EQ, ("e1",)))
             assert vault.timeline.window_at_once(where, limit=3) is None

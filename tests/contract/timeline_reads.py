@@ -170,8 +170,8 @@ class TimelineReadsContract(TimelineSuite):
     def test_what_is_answered_at_once_is_what_a_window_holds(self, timeline: Timeline) -> None:
         rng = random.Random(17)
         times = [START + timedelta(seconds=rng.randrange(9)) for _ in range(60)]
-        append(timeline, *(happening(f"e{i}", at, user="uv"[i % 2]) for i, at in enumerate(times)))
         append(timeline, *(happening(f"large {i}", user="w", content=str(i) * (1 << 20)) for i in range(4)))
+        append(timeline, *(happening(f"e{i}", at, user="uv"[i % 2]) for i, at in enumerate(times)))
         by_id = EventSelection(expression=Condition("event_id", Operator.EQ, ("e1",)))
         some = (selection(user="u"), selection(user="w"), selection(user="none"), by_id, EventSelection(start=times[0]))
         ends = (None, EventPosition(to_microseconds(times[0]), "e0"), timeline.window(ALL, limit=1).events[0].position)
