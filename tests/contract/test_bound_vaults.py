@@ -10,21 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
-from mnemon_server.domain.changes import ChangeFilter
-from mnemon_server.domain.collections import DOCUMENTS, FACTS
+from mnemon_server.domain.changes import ChangeFilter, ChangeType
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import PruneReason
 from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.bound import records as bound_records
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import DocumentUpdate
+from mnemon_server.engines.promises.related import RelatedQuery
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.semantic.stored_form import to_document
 
 from tests.contract.sqlite_vaults import open_quantized, open_sqlite
 from tests.contract.vault_suite import START, ManualClock, key, unit_vector, write
@@ -367,3 +370,45 @@ def test_writes_that_fail_as_a_whole_fail_for_whoever_waits() -> None:
     failing.set_exception(StorageFailedError("the disk is gone"))
     with pytest.raises(StorageFailedError):
         write_own(["a", "b"], lambda each: each, lambda writes: failing).result()
+
+
+def test_related_documents_are_those_of_the_users_of_the_caller(vault: Vault) -> None:
+    hers = to_document(SemanticMemory("hers", "window", scope=Scope(user="ada"), create_time=START))
+    saved = DocumentWrite(
+        document=hers, passages=[PassageInput(0, 6, unit_vector(0))], change=ChangeType.SEMANTIC_SAVED
+    )
+    BoundVault(vault, ADA).collection(SEMANTIC).put_document(saved).result()
+    query = RelatedQuery(user="ada", terms=frozenset({"window"}), overlap_above=0.1)
+    for bounds, found in ((ADA, ["hers"]), (BOB, [])):
+        bound = BoundVault(vault, bounds)
+        assert [*bound.collection(SEMANTIC).related_documents(query).doc_ids] == found
+
+        def program(tx: VaultTransaction, expected: list[str] = found) -> str:
+            records = tx.collection(SEMANTIC)
+            assert [*records.related_documents(query).doc_ids] == expected
+            assert records.count_documents(RecordFilter()) == len(expected)
+            assert records.count_all() == 1
+            return ""
+
+        bound.transact(program).result()
+
+
+def test_rules_hold_for_all_and_are_written_by_callers_without_bounds_alone(vault: Vault) -> None:
+    rule = DocumentWrite(document=Document("strict", "{}"), passages=[], change=ChangeType.RULE_REGISTERED)
+    vault.collection(RULES).put_document(rule).result()
+
+    def program(tx: VaultTransaction) -> str:
+        rules = tx.collection(RULES)
+        assert [document.doc_id for _, document in rules.list_documents(RecordFilter(), limit=9)] == ["strict"]
+        for call in (
+            lambda: rules.put_document(rule),
+            lambda: rules.delete_document("strict", change=None),
+            lambda: rules.delete_documents(RecordFilter(), change=None),
+            lambda: rules.update_document(DocumentUpdate(doc_id="strict", update=lambda stored: stored, change=None)),
+        ):
+            with pytest.raises(PermissionDeniedError):
+                call()
+        return ""
+
+    BoundVault(vault, ADA).transact(program).result()
+    assert vault.collection(RULES).count_documents(RecordFilter()) == 1

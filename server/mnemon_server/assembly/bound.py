@@ -42,13 +42,15 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
-    others: dict[str, Any] = dict.fromkeys(("semantic", "conflicts", "rules", "bridge", "archive"), refusing)
+    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive"), refusing)
     memories = whole.memories.over(part.collection(MEMORIES), bounds)
     facts = whole.facts.over(part)
     return replace(
         whole,
         documents=whole.documents.over(part.collection(DOCUMENTS)),
         memories=memories,
+        semantic=whole.semantic.over(part),
+        conflicts=whole.conflicts.over(part, bounds),
         facts=facts,
         episodic=whole.episodic.over(part.timeline),
         feed=whole.feed.within(bounds, feed_readers(part, memories)),

@@ -9,6 +9,8 @@ from mnemon_server.domain.conflicts import ArbitrationConfig, DetectionConfig, M
 from mnemon_server.domain.records import WriteReceipt
 
 DEFAULT_RULE = "default"
+RULES_STAMP = "rules.version"
+"""The key of the vault's value that changes with the rules; absent if no rule was ever changed."""
 RULES_MAX = 1_000
 """Maximum number of rules in a registry, "default" included."""
 RULE_NAME_BYTES_MAX = 128

@@ -182,6 +182,9 @@ class Trial:
                 raise InvalidOperationError(f"{probe.method} of the {victim.title}: {answer.code} {answer.text}")
         nothing = {**self._names(), "tenant": f"isolation-{self._run}-none", "key": secrets.token_hex(8)}
         nothing |= {token: _invented_token(target[token]) for token in TOKENS}
+        if within:
+            # The rules of the tenant decide about everybody's statements, and decisions name them.
+            nothing["rule"] = target["rule"]
         for probe in PROBES:
             if within and probe.shares:
                 continue

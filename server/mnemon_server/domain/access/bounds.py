@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mnemon_server.domain.collections import FACTS, Collection
+from mnemon_server.domain.collections import FACTS, RULES, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Operator, RecordFilter
@@ -27,7 +27,7 @@ class Bounds:
     """The users whose records a caller sees, and the namespaces whose facts. Other records do not exist for the caller.
 
     A fact belongs to its namespace, every other record to the user in its scope. A record without a user belongs to no
-    one, so only callers without bounds see it.
+    one, so only callers without bounds see it. Rules alone exist for all: they decide about everybody's statements.
     """
 
     users: tuple[str, ...] | None = None
@@ -75,13 +75,17 @@ class Bounds:
 
     def admits(self, collection: Collection, document: Document) -> bool:
         """Whether a record exists for the caller."""
+        if collection == RULES:
+            return True
         if collection == FACTS:
             text = str(document.fields["namespace"])
             return self.namespaces is None or any(text.startswith(encode_namespace(each)) for each in self.namespaces)
-        return self.users is None or document.scope.user in self.users
+        return self.admits_user(document.scope.user)
 
     def restricted(self, collection: Collection, where: RecordFilter) -> RecordFilter:
         """The filter for the records that match and exist for the caller."""
+        if collection == RULES:
+            return where
         if collection == FACTS:
             if self.namespaces is None:
                 return where
@@ -94,6 +98,10 @@ class Bounds:
             # The index of scopes serves this.
             return replace(where, scope=replace(where.scope, user=self.users[0]))
         return _with(where, Condition("user", Operator.IN, self.users) if self.users else _NOTHING)
+
+    def admits_user(self, user: str) -> bool:
+        """Whether records of this user exist for the caller."""
+        return self.users is None or user in self.users
 
     def owned(self, scope: Scope) -> Scope:
         """The scope of a new record: the caller's user, if it names none and the caller has only one.

@@ -9,7 +9,7 @@ import numpy as np
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.collections import FACTS, Collection
+from mnemon_server.domain.collections import FACTS, RULES, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
@@ -50,15 +50,25 @@ class _Boundary:
     def where(self, where: RecordFilter) -> RecordFilter:
         return self._bounds.restricted(self._collection, where)
 
+    def relates(self, query: RelatedQuery) -> bool:
+        """Whether the query is about documents that exist for the caller; they are those of one user."""
+        return self._bounds.admits_user(query.user)
+
     def admits(self, document: Document) -> bool:
         return self._bounds.admits(self._collection, document)
 
     def owned(self, document: Document) -> Document:
         """A document to store, with the scope that it gets."""
+        self.check_writable()
         if self._collection == FACTS:
             self._bounds.check_namespace(str(document.fields["namespace"]))
             return document
         return replace(document, scope=self._bounds.owned(document.scope))
+
+    def check_writable(self) -> None:
+        """Raises PermissionDeniedError if only callers without bounds may write to the collection."""
+        if self._collection == RULES:
+            raise refused()
 
     def put(self, write: DocumentWrite) -> DocumentWrite:
         return replace(write, document=self.owned(write.document), visible=self.admits)
@@ -105,6 +115,7 @@ class BoundRecords:
         visible: Callable[[Document], bool] | None = None,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
+        self._boundary.check_writable()
         return self._records.delete_document(
             doc_id,
             request=self._request(request),
@@ -121,6 +132,7 @@ class BoundRecords:
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
         """See RecordEngine."""
+        self._boundary.check_writable()
         return self._records.delete_documents(
             self._boundary.where(where), request=self._request(request), change=change
         )
@@ -235,7 +247,7 @@ class BoundRecords:
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
-        raise refused()
+        return self._records.related_documents(query) if self._boundary.relates(query) else RelatedDocuments.of([])
 
     def save_snapshot(self) -> datetime | None:
         """See RecordEngine."""
@@ -339,9 +351,13 @@ class BoundRecordTransaction:
         """See RecordTransaction."""
         return self._records.count_documents(self._boundary.where(where))
 
+    def count_all(self) -> int:
+        """See RecordTransaction."""
+        return self._records.count_all()
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
-        raise refused()
+        return self._records.related_documents(query) if self._boundary.relates(query) else RelatedDocuments.of([])
 
     def put_document(self, write: DocumentWrite) -> WriteReceipt:
         """See RecordTransaction."""
@@ -360,6 +376,7 @@ class BoundRecordTransaction:
         visible: Callable[[Document], bool] | None = None,
     ) -> WriteReceipt:
         """See RecordTransaction."""
+        self._boundary.check_writable()
         seen = _both(self._boundary.admits, visible)
         return self._records.delete_document(doc_id, change=change, details=details, visible=seen)
 
@@ -367,6 +384,7 @@ class BoundRecordTransaction:
         self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
     ) -> BulkDeleteReceipt:
         """See RecordTransaction."""
+        self._boundary.check_writable()
         return self._records.delete_documents(self._boundary.where(where), change=change, details=details)
 
 

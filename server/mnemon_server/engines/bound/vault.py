@@ -9,6 +9,7 @@ from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.domain.rules import RULES_STAMP
 from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
 from mnemon_server.engines.bound.timeline import BoundTimeline
 from mnemon_server.engines.promises.change_log import ChangeLog
@@ -92,7 +93,9 @@ class BoundTransaction:
 
     def value(self, key: str) -> str | None:
         """See VaultTransaction."""
-        raise refused()
+        if key != RULES_STAMP:
+            raise refused()
+        return self._tx.value(key)
 
     def set_value(self, key: str, value: str) -> None:
         """See VaultTransaction."""

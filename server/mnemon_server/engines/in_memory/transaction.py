@@ -97,6 +97,10 @@ class InMemoryRecordTransaction:
         """See RecordTransaction."""
         return self._records.count_documents(where)
 
+    def count_all(self) -> int:
+        """See RecordTransaction."""
+        return self.count_documents(RecordFilter())
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
         return self._records.related_documents(query)

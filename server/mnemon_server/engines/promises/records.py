@@ -283,6 +283,11 @@ class RecordTransaction(Protocol):
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
 
+    def count_all(self) -> int:
+        """The number of documents that are not hidden, also of those outside of a caller's bounds: a limit of the vault
+        holds for all.
+        """
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
 

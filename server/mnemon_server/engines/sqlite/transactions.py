@@ -137,6 +137,10 @@ class SQLiteRecordTransaction:
         """See RecordTransaction."""
         return self._table.count(self._connection, where)
 
+    def count_all(self) -> int:
+        """See RecordTransaction."""
+        return self.count_documents(RecordFilter())
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
         return self._mutations.related(self._connection, query)

@@ -7,7 +7,9 @@ the revisions that it has seen. Where it fails, is late, or is out of budget, th
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -111,7 +113,18 @@ class Advisor:
     ) -> None:
         self._records, self._rules = records, rules
         self._desk, self._offload, self._clock = desk, offload, clock
-        self.failed_count = 0
+        self._failures = Counter[str]()
+
+    def over(self, records: RecordEngine) -> "Advisor":
+        """The same advisor over a part of the records. Both count their failures together."""
+        part = copy(self)
+        part._records = records
+        return part
+
+    @property
+    def failed_count(self) -> int:
+        """How often the judge was asked and failed."""
+        return self._failures.total()
 
     async def judge(self, new: NewSemantic) -> Judged:
         """What the judge says of a new statement; empty if the rule does not evaluate the relation."""
@@ -121,7 +134,7 @@ class Advisor:
         try:
             relations = await self._desk.ask([(memory.content, new.memory.content) for memory in proposed])
         except JudgeError as error:
-            self.failed_count += 1
+            self._failures["judge"] += 1
             log.warning("the judge failed, so the relation model decides: %s (failure %d)", error, self.failed_count)
             return {}
         return {

@@ -8,7 +8,7 @@ from mnemon_server.domain.conflicts import ArbitrationSide, Decision
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
-from mnemon_server.engines.promises.records import RecordTransaction
+from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.judging import Advisor
@@ -40,6 +40,10 @@ class ConflictResolver:
     def judge_failed_count(self) -> int:
         """See Resolver."""
         return self._advisor.failed_count if self._advisor else 0
+
+    def over(self, records: RecordEngine) -> "ConflictResolver":
+        """See Resolver."""
+        return ConflictResolver(self._rules, self._advisor and self._advisor.over(records))
 
     async def judge(self, new: NewSemantic) -> Judged:
         """See Resolver."""

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, CONFLICTS_MAX, DecisionPage
@@ -70,13 +72,27 @@ class ConflictStore:
             reader_threads: reads at the same time.
         """
         self._dimension = embedder.model.dimension
+        self._embedder = embedder
         self._rules = rules
-        self._advisor = advisor
         self._clock = clock
-        self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)
         self._offload = Offload(reader_threads, "conflict-reader")
-        self._statements = Statements(self._records, embedder, clock=clock, offload=self._offload)
-        self._changes = ConflictChanges(vault, rules, self._offload)
+        self._use(vault, UNBOUNDED, advisor)
+
+    def _use(self, vault: Vault, bounds: Bounds, advisor: Advisor | None) -> None:
+        self._advisor = advisor
+        self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)
+        self._statements = Statements(
+            self._records, self._embedder, clock=self._clock, offload=self._offload, bounds=bounds
+        )
+        self._changes = ConflictChanges(vault, self._rules, self._offload)
+
+    def over(self, vault: Vault, bounds: Bounds) -> "ConflictStore":
+        """The same store over the part of the vault within bounds, with all rules. It shares the threads; close this
+        one alone.
+        """
+        part = copy(self)
+        part._use(vault, bounds, self._advisor and self._advisor.over(vault.collection(SEMANTIC)))
+        return part
 
     # Asking
 
@@ -158,7 +174,7 @@ class ConflictStore:
                 *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
             ]
         )
-        [embedded] = await self._statements.embedded([replace(memory, memory_id="")])
+        [embedded] = await self._statements.embedded([replace(self._statements.owned(memory), memory_id="")])
         vector = np.array(embedded.embedding, np.float32)
         new = NewSemantic(memory=given_statement(embedded), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
         if self._advisor is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import (
     FieldViolation,
@@ -26,8 +27,18 @@ from mnemon_server.services.shared.vectors import vector_violations
 class Statements:
     """Finds the statements that calls name, and embeds those without a vector."""
 
-    def __init__(self, records: RecordEngine, embedder: EmbeddingBatcher, *, clock: Clock, offload: Offload) -> None:
+    def __init__(
+        self,
+        records: RecordEngine,
+        embedder: EmbeddingBatcher,
+        *,
+        clock: Clock,
+        offload: Offload,
+        bounds: Bounds = UNBOUNDED,
+    ) -> None:
+        """The records are those within the bounds of the caller."""
         self._records = records
+        self._bounds = bounds
         self._embedder = embedder
         self._clock = clock
         self._offload = offload
@@ -35,12 +46,16 @@ class Statements:
     async def find(self, reference: MemoryRef) -> SemanticMemory:
         """The statement: a stored one with its vector, or a given one as a save would store it now.
 
-        Raises MemoryNotFoundError or RevisionMismatchError for a stored one.
+        Raises MemoryNotFoundError or RevisionMismatchError for a stored one, PermissionDeniedError for a given one.
         """
         if reference.memory is None:
             return await self._offload(find_statement, self._records, reference.memory_id, reference.expected_revision)
-        memory = given_statement(reference.memory)
+        memory = self.owned(given_statement(reference.memory))
         return replace(memory, create_time=memory.create_time or self._clock())
+
+    def owned(self, memory: SemanticMemory) -> SemanticMemory:
+        """A given statement as its save would own it. PermissionDeniedError if it would be another user's."""
+        return replace(memory, scope=self._bounds.owned(memory.scope)) if self._bounds else memory
 
     async def embedded(self, memories: Sequence[SemanticMemory]) -> list[SemanticMemory]:
         """The statements with their vectors, of unit length. Raises the errors of EmbeddingBatcher."""

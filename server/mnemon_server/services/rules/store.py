@@ -21,6 +21,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.domain.rules import (
     RULES_MAX,
+    RULES_STAMP,
     DeletedRule,
     LoadedRules,
     ResolvedRule,
@@ -43,8 +44,6 @@ from mnemon_server.services.shared.writes import request_key
 
 READER_THREADS = 2
 
-_STAMP = "rules.version"
-"""The key of the vault's value that holds the stamp; absent if no rule was ever changed."""
 PLACE = "place"
 """The metadata key of a document that holds the rule's place in the order of registration."""
 
@@ -75,7 +74,7 @@ class RuleStore:
         source = self._vault if tx is None else tx
         known = self._known
         # Outside a transaction, the rules may change while they are read: then the stamp differs again.
-        while (stamp := source.value(_STAMP)) != known[0]:
+        while (stamp := source.value(RULES_STAMP)) != known[0]:
             known = self._known = (stamp, _read(source, stamp))
         return MergeRuleRegistry(known[1])
 
@@ -255,7 +254,7 @@ def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mappin
             change = ChangeType.RULE_UPDATED if name in before.rules else ChangeType.RULE_REGISTERED
             collection.put_document(_to_write(placed, change, stamps.get(name)))
     stamp = _stamp(after)
-    tx.set_value(_STAMP, stamp)
+    tx.set_value(RULES_STAMP, stamp)
     return stamp
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from mnemon_server.domain.conflicts import Relation
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
 
@@ -43,6 +44,9 @@ class Resolver(Protocol):
 
     async def judge(self, new: NewSemantic) -> Judged:
         """What the operator's judge says, before the transaction; empty if it is not asked, or fails."""
+
+    def over(self, records: RecordEngine) -> "Resolver":
+        """The same resolver for the saves of a caller who sees only these records."""
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
         """Stores the statement, or resolves its conflicts by its rule; a duplicate is reported as such.

@@ -13,7 +13,6 @@ from mnemon_server.domain.errors import (
     MnemonError,
     ThrottledError,
 )
-from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -66,7 +65,7 @@ class SaveProgram:
             semantic = tx.collection(SEMANTIC)
             if (known := find_duplicate(semantic, self.memory)) is not None:
                 return as_duplicate(known, tx.now)
-            if self._room is Room.NONE or semantic.count_documents(RecordFilter()) >= self._capacity.limit:
+            if self._room is Room.NONE or semantic.count_all() >= self._capacity.limit:
                 raise self._capacity.error()
         assert self._new is not None  # noqa: S101 - if there is room, there is a vector
         if self._resolver is None or self._new.policy is ConflictPolicy.IGNORE:

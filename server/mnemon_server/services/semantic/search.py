@@ -5,6 +5,7 @@ are applied to them. If the graph may have missed a statement that belongs in th
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,12 @@ class SemanticSearch:
         self._embed_query = embed_query
         self._dimension = dimension
         self._exact_scan_max = exact_scan_max
+
+    def over(self, records: RecordEngine) -> "SemanticSearch":
+        """The same search over a part of the records."""
+        part = copy(self)
+        part._records = records
+        return part
 
     @timed_search
     def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:

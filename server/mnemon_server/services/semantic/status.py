@@ -10,6 +10,8 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import RecordStats
 from mnemon_server.engines.promises.vault import TransactionReceipt
 
+WARMING = "the index is warming up"
+
 
 def read_status(
     records: RecordEngine, *, is_warm: bool, capacity: int, write_latency_target_s: float, judge_failed_count: int
@@ -42,7 +44,7 @@ def warming_message(records: RecordEngine) -> str:
     """The progress of the index while it is being loaded or built."""
     usage, total = records.vector_usage(), records.stats().passage_count
     indexed = min(usage.graph_count + usage.building_count, total)
-    return f"the index is warming up: it has {indexed:,} of {total:,} vectors"
+    return f"{WARMING}: it has {indexed:,} of {total:,} vectors"
 
 
 def snapshot_answer(time: datetime | None, stats: RecordStats) -> str:

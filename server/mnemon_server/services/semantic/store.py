@@ -9,6 +9,7 @@ import builtins
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 
 from mnemon_server.domain.collections import SEMANTIC
@@ -39,7 +40,7 @@ from mnemon_server.services.semantic.health import Capacity, SemanticHealth
 from mnemon_server.services.semantic.resolver import Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic.search import SemanticSearch
-from mnemon_server.services.semantic.status import read_status, snapshot_answer, snapshot_of, warming_message
+from mnemon_server.services.semantic.status import WARMING, read_status, snapshot_answer, snapshot_of, warming_message
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
@@ -88,37 +89,50 @@ class SemanticStore:
             settings: the limit on the number of statements, and how long a save may take.
             search: settings of searches; a search by meaning alone uses no fusion and no ranker.
         """
-        self._vault = vault
-        self._records = vault.collection(SEMANTIC)
         self._embedder = embedder
-        dimension = embedder.model.dimension
         self._offload = Offload(search.threads, "semantic-reader")
+        self._all = vault.collection(SEMANTIC)
+        self._pressure = WritePressure(settings.write_latency)
+        self._capacity = Capacity(settings.capacity, lambda: self._all.stats().passage_count)
+        self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
+        dimension = embedder.model.dimension
+        self._search = SemanticSearch(
+            self._all, embedder.embed_query, dimension=dimension, exact_scan_max=search.exact_scan_max
+        )
+        self._was_warm = False
+        self._use(vault, resolver)
+
+    def _use(self, vault: Vault, resolver: Resolver | None) -> None:
+        self._vault = vault
+        self._resolver = resolver
+        self._records = vault.collection(SEMANTIC)
         self._reads: ReadBatcher[Document | None] = ReadBatcher(
             self._records.get_documents, self._offload, self._records.get_small_document
         )
-        self._pressure = WritePressure(settings.write_latency)
-        self._capacity = Capacity(settings.capacity, lambda: self._records.stats().passage_count)
-        self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
-        self._resolver = resolver
         self._saving = SemanticSaving(
             vault,
-            embedder,
-            dimension=dimension,
+            self._embedder,
+            dimension=self._embedder.model.dimension,
             resolver=resolver,
             pressure=self._pressure,
             capacity=self._capacity,
             offload=self._offload,
         )
-        self._search = SemanticSearch(
-            self._records, embedder.embed_query, dimension=dimension, exact_scan_max=search.exact_scan_max
-        )
-        self._was_warm = False
+
+    def over(self, vault: Vault) -> "SemanticStore":
+        """The same store over a part of the vault. It shares the threads, the capacity, and how fast writes may come;
+        close this one alone.
+        """
+        part, records = copy(self), vault.collection(SEMANTIC)
+        part._search = self._search.over(records)
+        part._use(vault, self._resolver and self._resolver.over(records))
+        return part
 
     @property
     def is_warm(self) -> bool:
         """Whether the index is loaded or built. Once True, it stays True."""
         if not self._was_warm:
-            self._was_warm = self._records.vector_usage().warm
+            self._was_warm = self._all.vector_usage().warm
         return self._was_warm
 
     # Reading
@@ -262,7 +276,8 @@ class SemanticStore:
 
     def _check_warm(self) -> None:
         if not self.is_warm:
-            raise IndexWarmingError(warming_message(self._records))
+            # How much others have is nothing that a part tells.
+            raise IndexWarmingError(warming_message(self._all) if self._records is self._all else WARMING)
         self._health.notice()
 
     def _read_status(self) -> IndexStatus:
