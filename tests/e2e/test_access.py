@@ -98,7 +98,7 @@ def test_operators_manage_tenants_and_keys_and_have_no_other_method() -> None:
     open_to = {method.name for method in METHODS if PERMISSIONS[path_of(method)].allows(Role.OPERATOR)}
     assert open_to == keys | tenants
     for method in METHODS:
-        if method.name in tenants:
+        if method.name in tenants - {"GetUsage"}:
             assert not any(PERMISSIONS[path_of(method)].allows(role) for role in (Role.READER, Role.WRITER, Role.ADMIN))
 
 

@@ -212,6 +212,16 @@ async def test_tenants_with_keys_or_a_vault_of_an_older_version_exist(tmp_path: 
     assert {each["tenant"] for each in listed} == {"ada", "bob", "default"}
 
 
+async def test_without_authentication_everybody_reads_what_the_only_tenant_uses(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection, client_of(connection, "") as client:
+        await client.documents.put("note", "Ada sits by the window.")
+        used = await client.tenants.usage()
+        assert used.records["document"] == 1
+        assert used.disk_bytes > 10_000
+        with pytest.raises(mnemon.FailedPreconditionError, match="no operators"):
+            await client.tenants.add("acme")
+
+
 async def test_an_operator_manages_tenants_over_grpc(tmp_path: Path) -> None:
     operator = make_key(tmp_path, "operator")
     async with guarded_server(tmp_path) as connection, client_of(connection, operator) as client:
@@ -228,6 +238,11 @@ async def test_an_operator_manages_tenants_over_grpc(tmp_path: Path) -> None:
             assert used.records["document"] == used.records["memory"] == 1
             assert used.disk_bytes > 10_000
             assert used.calls >= 2
+            assert (await acme.tenants.usage()).records == (await acme.tenants.usage("acme")).records == used.records
+            with pytest.raises(mnemon.PermissionDeniedError, match="only operators name a tenant"):
+                await acme.tenants.usage("default")
+            with pytest.raises(mnemon.TenantNotFoundError):
+                await client.tenants.usage()
             await client.tenants.suspend("acme", "The invoice of May is unpaid.")
             with pytest.raises(mnemon.TenantSuspendedError, match="The invoice of May is unpaid"):
                 await acme.documents.get("note")

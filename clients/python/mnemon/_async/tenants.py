@@ -87,8 +87,11 @@ class AsyncTenants(AsyncService):
         request = pb.DeleteTenantRequest(tenant=tenant, allow_missing=allow_missing)
         await self._call(self._stub.DeleteTenant, request, timeout)
 
-    async def usage(self, tenant: str, *, timeout: float | None = None) -> values.TenantUsage:
-        """Returns what a tenant stores, and what it has used of the server."""
+    async def usage(self, tenant: str = "", *, timeout: float | None = None) -> values.TenantUsage:
+        """Returns what a tenant stores, and what it has used of the server.
+
+        Operators name the tenant; an admin leaves it out for its own.
+        """
         response = await self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=tenant), timeout)
         return convert.usage_from_pb(response)
 

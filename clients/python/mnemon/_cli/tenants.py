@@ -89,10 +89,10 @@ def delete(session: Session, tenant: str, *, yes: bool) -> None:
 
 
 @tenants.command()
-@click.argument("tenant")
+@click.argument("tenant", default="")
 @click.pass_obj
 def usage(session: Session, tenant: str) -> None:
-    """Print what a tenant stores and uses, as JSON."""
+    """Print what a tenant stores and uses, as JSON. An admin names none: it is that of its key."""
     click.echo(json.dumps(session.client.tenants.usage(tenant).to_dict(), indent=2))
 
 

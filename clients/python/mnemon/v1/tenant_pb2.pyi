@@ -448,7 +448,7 @@ class GetUsageRequest(_message.Message):
 
     TENANT_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
-    """Required. Its id."""
+    """Its id. Operators name one; an admin leaves it out, or names the tenant of its credential."""
     def __init__(
         self,
         *,

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class TenantServiceStub(object):
-    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED. No method returns or
-    changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a server without
-    authentication, all methods are FAILED_PRECONDITION.
+    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED, except GetUsage. No
+    method returns or changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a
+    server without authentication, all methods except GetUsage are FAILED_PRECONDITION.
     """
 
     def __init__(self, channel):
@@ -70,9 +70,9 @@ class TenantServiceStub(object):
 
 
 class TenantServiceServicer(object):
-    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED. No method returns or
-    changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a server without
-    authentication, all methods are FAILED_PRECONDITION.
+    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED, except GetUsage. No
+    method returns or changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a
+    server without authentication, all methods except GetUsage are FAILED_PRECONDITION.
     """
 
     def CreateTenant(self, request, context):
@@ -117,8 +117,8 @@ class TenantServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetUsage(self, request, context):
-        """GetUsage tells what a tenant stores, and what it has used of the server. Opens the tenant's vault. NOT_FOUND if the
-        tenant does not exist, FAILED_PRECONDITION if it is being deleted.
+        """GetUsage tells what a tenant stores, and what it has used of the server: operators of any tenant, admins of their own.
+        Opens the tenant's vault. NOT_FOUND if the tenant does not exist, FAILED_PRECONDITION if it is being deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,9 +166,9 @@ def add_TenantServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TenantService(object):
-    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED. No method returns or
-    changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a server without
-    authentication, all methods are FAILED_PRECONDITION.
+    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED, except GetUsage. No
+    method returns or changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a
+    server without authentication, all methods except GetUsage are FAILED_PRECONDITION.
     """
 
     @staticmethod

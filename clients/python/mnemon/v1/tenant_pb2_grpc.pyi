@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TenantServiceStub:
-    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED. No method returns or
-    changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a server without
-    authentication, all methods are FAILED_PRECONDITION.
+    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED, except GetUsage. No
+    method returns or changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a
+    server without authentication, all methods except GetUsage are FAILED_PRECONDITION.
     """
 
     @_typing.overload
@@ -56,15 +56,15 @@ class TenantServiceStub:
     that is killed goes on at its next start. The tenant "default" cannot be deleted. NOT_FOUND if it does not exist.
     """
     GetUsage: _grpc.UnaryUnaryMultiCallable[_tenant_pb2.GetUsageRequest, _tenant_pb2.GetUsageResponse]
-    """GetUsage tells what a tenant stores, and what it has used of the server. Opens the tenant's vault. NOT_FOUND if the
-    tenant does not exist, FAILED_PRECONDITION if it is being deleted.
+    """GetUsage tells what a tenant stores, and what it has used of the server: operators of any tenant, admins of their own.
+    Opens the tenant's vault. NOT_FOUND if the tenant does not exist, FAILED_PRECONDITION if it is being deleted.
     """
 
 @_typing.type_check_only
 class TenantServiceAsyncStub(TenantServiceStub):
-    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED. No method returns or
-    changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a server without
-    authentication, all methods are FAILED_PRECONDITION.
+    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED, except GetUsage. No
+    method returns or changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a
+    server without authentication, all methods except GetUsage are FAILED_PRECONDITION.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -88,14 +88,14 @@ class TenantServiceAsyncStub(TenantServiceStub):
     that is killed goes on at its next start. The tenant "default" cannot be deleted. NOT_FOUND if it does not exist.
     """
     GetUsage: _aio.UnaryUnaryMultiCallable[_tenant_pb2.GetUsageRequest, _tenant_pb2.GetUsageResponse]  # type: ignore[assignment]
-    """GetUsage tells what a tenant stores, and what it has used of the server. Opens the tenant's vault. NOT_FOUND if the
-    tenant does not exist, FAILED_PRECONDITION if it is being deleted.
+    """GetUsage tells what a tenant stores, and what it has used of the server: operators of any tenant, admins of their own.
+    Opens the tenant's vault. NOT_FOUND if the tenant does not exist, FAILED_PRECONDITION if it is being deleted.
     """
 
 class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
-    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED. No method returns or
-    changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a server without
-    authentication, all methods are FAILED_PRECONDITION.
+    """TenantService lets operators manage the tenants of a server; for all others it is PERMISSION_DENIED, except GetUsage. No
+    method returns or changes a record of a tenant. A tenant that was never created exists as soon as it has an API key. On a
+    server without authentication, all methods except GetUsage are FAILED_PRECONDITION.
     """
 
     @_abc_1.abstractmethod
@@ -153,8 +153,8 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_pb2.GetUsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_pb2.GetUsageResponse, _abc.Awaitable[_tenant_pb2.GetUsageResponse]]:
-        """GetUsage tells what a tenant stores, and what it has used of the server. Opens the tenant's vault. NOT_FOUND if the
-        tenant does not exist, FAILED_PRECONDITION if it is being deleted.
+        """GetUsage tells what a tenant stores, and what it has used of the server: operators of any tenant, admins of their own.
+        Opens the tenant's vault. NOT_FOUND if the tenant does not exist, FAILED_PRECONDITION if it is being deleted.
         """
 
 def add_TenantServiceServicer_to_server(servicer: TenantServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -14,7 +14,7 @@ from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.transport.convert import tenants as convert
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.page_tokens import PageTokens
-from mnemon_server.transport.tenancy import TenantServicer
+from mnemon_server.transport.tenancy import TenantServicer, named_tenant, tenant_of
 
 
 class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServicer):
@@ -64,11 +64,14 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
         return pb.DeleteTenantResponse()
 
     async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:  # noqa: N802
-        tenant = await self._tenants.get(request.tenant)
-        if tenant.deleted_at is not None:
-            raise InvalidOperationError(f"the tenant {tenant.tenant!r} was deleted; its files are being removed")
-        async with self.vault_of(tenant.tenant) as vault:
+        tenant = named_tenant(context, request.tenant)
+        # A tenant that only tokens name is not in the registry.
+        if tenant != tenant_of(context) or not tenant:
+            found = await self._tenants.get(tenant)
+            if found.deleted_at is not None:
+                raise InvalidOperationError(f"the tenant {tenant!r} was deleted; its files are being removed")
+        async with self.vault_of(tenant) as vault:
             records = await stored_records(vault)
-        disk_bytes = await asyncio.to_thread(size_of, self._folder / tenant.tenant)
-        usage, quotas = self._accounts.usage_of(tenant.tenant), self._accounts.quotas_of(tenant.tenant)
+        disk_bytes = await asyncio.to_thread(size_of, self._folder / tenant)
+        usage, quotas = self._accounts.usage_of(tenant), self._accounts.quotas_of(tenant)
         return convert.usage_to_pb(usage, quotas, records, disk_bytes)
