@@ -43,6 +43,11 @@ async def change_everything(each: People, client: mnemon.AsyncClient, name: str)
     await client.facts.delete(("users", name, "travel"), "seat")
     await client.documents.delete(f"note-{name}")
     await each.admin.timeline.delete(f"trip-{name}")
+    saved = [await client.semantic.add(f"{name} likes {when} trains.", user=name) for when in ("early", "late")]
+    first, second = [one.memory.memory_id for one in saved if one.memory]
+    merged = await client.conflicts.merge(first, second)
+    await client.conflicts.unmerge(memory_id=merged.memory.memory_id)
+    await client.semantic.delete(first)
     await client.documents.put(f"last-{name}", "The last one.")
 
 
@@ -64,6 +69,8 @@ async def test_a_watch_shows_the_changes_of_the_users_of_the_key_deletions_inclu
         kinds = {change.type for change in live}
         assert {"knowledge:deleted", "memory:deleted", "memory:purged", "memory:fact:deleted"} < kinds
         assert {"memory:episodic:saved", "memory:episodic:pruned"} < kinds
+        assert {"memory:semantic:saved", "memory:semantic:pruned"} < kinds
+        assert {"memory:conflict:merged", "memory:conflict:reverted"} < kinds
         assert {change.scope.user for change in live} == {"ada", ""}
         assert {tuple(each.namespace) for each in details(live, mnemon.FactChange)} == {("users", "ada", "travel")}
         assert "bob" not in str(live)

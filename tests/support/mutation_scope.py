@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 _ACCESS, _BOUNDS = "tests/e2e/test_access.py", "tests/e2e/test_bounds.py"
 _PLAIN_BOUNDS, _PLAIN_ACCESS = "tests/unit/domain/test_bounds.py", "tests/unit/domain/test_access.py"
 _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/contract/test_bound_timelines.py"
+_BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
 _CERTIFICATES, _CERTIFICATE_UNITS = "tests/e2e/test_certificates.py", "tests/unit/services/test_certificates.py"
@@ -20,9 +21,9 @@ TESTS: Mapping[str, Sequence[str]] = {
     "domain/access/callers.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
     "domain/changes.py": (_FILTERS, _VAULTS, _FEEDS),
     "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),
-    "engines/bound/records.py": (_BOUND_VAULTS, _BOUNDS),
+    "engines/bound/records.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
     "engines/bound/timeline.py": (_BOUND_TIMELINES, _BOUNDS),
-    "engines/bound/vault.py": (_BOUND_VAULTS, _BOUNDS),
+    "engines/bound/vault.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
     "engines/bound/writing.py": (_BOUND_VAULTS, _BOUNDS),
     "assembly/bound.py": (_BOUND_VAULTS, _BOUNDS),
     "services/access/certificates.py": (_CERTIFICATE_UNITS, _CERTIFICATES),

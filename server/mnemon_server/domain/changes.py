@@ -63,6 +63,12 @@ CHANGES_OF_USERS = frozenset(
         ChangeType.MEMORY_DELETED,
         ChangeType.MEMORY_UNDELETED,
         ChangeType.MEMORY_PURGED,
+        ChangeType.SEMANTIC_SAVED,
+        ChangeType.SEMANTIC_PRUNED,
+        ChangeType.CONFLICT_DETECTED,
+        ChangeType.CONFLICT_RESOLVED,
+        ChangeType.CONFLICT_MERGED,
+        ChangeType.CONFLICT_REVERTED,
         ChangeType.EPISODIC_SAVED,
         ChangeType.EPISODIC_PRUNED,
     }

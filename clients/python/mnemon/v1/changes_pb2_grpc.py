@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class ChangeServiceStub(object):
     """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
-    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, events and facts that
-    were within them after the change, deletions included.
+    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, statements, events and
+    facts that were within them after the change, deletions included.
     """
 
     def __init__(self, channel):
@@ -51,8 +51,8 @@ class ChangeServiceStub(object):
 
 class ChangeServiceServicer(object):
     """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
-    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, events and facts that
-    were within them after the change, deletions included.
+    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, statements, events and
+    facts that were within them after the change, deletions included.
     """
 
     def WatchChanges(self, request, context):
@@ -98,8 +98,8 @@ def add_ChangeServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ChangeService(object):
     """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
-    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, events and facts that
-    were within them after the change, deletions included.
+    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, statements, events and
+    facts that were within them after the change, deletions included.
     """
 
     @staticmethod

@@ -28,8 +28,8 @@ GRPC_VERSION: str
 
 class ChangeServiceStub:
     """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
-    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, events and facts that
-    were within them after the change, deletions included.
+    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, statements, events and
+    facts that were within them after the change, deletions included.
     """
 
     @_typing.overload
@@ -51,8 +51,8 @@ class ChangeServiceStub:
 @_typing.type_check_only
 class ChangeServiceAsyncStub(ChangeServiceStub):
     """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
-    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, events and facts that
-    were within them after the change, deletions included.
+    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, statements, events and
+    facts that were within them after the change, deletions included.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -70,8 +70,8 @@ class ChangeServiceAsyncStub(ChangeServiceStub):
 
 class ChangeServiceServicer(metaclass=_abc_1.ABCMeta):
     """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
-    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, events and facts that
-    were within them after the change, deletions included.
+    only once it is on stable storage. A caller with bounds gets the changes of documents, memories, statements, events and
+    facts that were within them after the change, deletions included.
     """
 
     @_abc_1.abstractmethod
