@@ -14,7 +14,7 @@ from mnemon_server.engines.private import create_file, create_folder, tighten_da
 FILE_NAME = "access.db"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
 FORMAT = 6
-BUSY_TIMEOUT_MS = 5_000
+BUSY_TIMEOUT_MS = 30_000
 
 log = logging.getLogger(__name__)
 
