@@ -11,6 +11,7 @@ from mnemon_server.domain.access import Principal, Role
 from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.errors import (
     ConfigurationError,
+    InvalidArgumentError,
     InvalidOperationError,
     UnauthenticatedError,
 )
@@ -85,6 +86,31 @@ async def test_the_secret_before_a_rotation_is_valid_until_the_overlap_ends_and_
         with pytest.raises(UnauthenticatedError):
             ring.authenticate(second.secret)
         assert ring.authenticate(third.secret).tenant == "ada"
+
+
+async def test_a_rotation_that_is_refused_changes_nothing_and_one_without_overlap_ends_the_secret(
+    tmp_path: Path,
+) -> None:
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        first = await ring.create("ada", "a robot", Role.READER)
+        with pytest.raises(InvalidArgumentError, match="overlap"):
+            await ring.rotate("ada", first.key.key_id, timedelta(days=31))
+        assert ring.authenticate(first.secret).tenant == "ada"
+        second = await ring.rotate("ada", first.key.key_id, timedelta(0))
+        assert second.key.previous_expires_at is None
+        with pytest.raises(UnauthenticatedError):
+            ring.authenticate(first.secret)
+        assert ring.authenticate(second.secret).tenant == "ada"
+
+
+async def test_a_key_says_at_once_when_it_was_used(tmp_path: Path) -> None:
+    clock = Clock()
+    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+        made = await ring.create("ada", "a robot", Role.READER)
+        assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).keys] == [None]
+        ring.authenticate(made.secret)
+        minute = clock.now.replace(second=0, microsecond=0)
+        assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).keys] == [minute]
 
 
 async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_secret_is_in_the_file(
