@@ -6,6 +6,7 @@ _ACCESS, _BOUNDS = "tests/e2e/test_access.py", "tests/e2e/test_bounds.py"
 _PLAIN_BOUNDS, _PLAIN_ACCESS = "tests/unit/domain/test_bounds.py", "tests/unit/domain/test_access.py"
 _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/contract/test_bound_timelines.py"
 _BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
+_TENANT_UNITS = "tests/unit/services/test_tenants.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
 _CERTIFICATES, _CERTIFICATE_UNITS = "tests/e2e/test_certificates.py", "tests/unit/services/test_certificates.py"
@@ -32,7 +33,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "services/access/key_sets.py": (_KEY_SETS, _TOKENS),
     "services/access/keys.py": (_KEYS, _ACCESS),
     "services/access/secrets.py": (_KEYS, _ACCESS),
-    "services/access/tenants.py": (_TENANTS,),
+    "services/access/tenants.py": (_TENANT_UNITS, _TENANTS),
     "services/access/tokens.py": (_TOKENS,),
     "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
     "services/tools/identity.py": (_TOOL_IDENTITY, _TOOL_IDENTITIES),
@@ -42,7 +43,26 @@ TESTS: Mapping[str, Sequence[str]] = {
 }
 """The tests of each module below `mnemon_server`, the quickest first."""
 
+_EMPTY, _MADE_ANEW, _MORE_OFTEN = "nothing is found, either way", "what is kept is made anew", "stored more often"
+
 EQUIVALENT: Mapping[str, str] = {
+    "domain/access/bounds.py Bounds.restricted: self.users -> True": _EMPTY,
+    "engines/bound/records.py BoundRecords.get_documents: doc_ids -> True": _EMPTY,
+    "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
+    "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
+    "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
+    "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> False": "more views are kept, all of them right",
+    "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and now >="
+    " opened.ends_at) -> True": _MADE_ANEW,
+    "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and now >= opened.ends_at"
+    " -> opened.ends_at is not None": _MADE_ANEW,
+    "services/access/keys.py KeyRing._open: key_id -> True": _EMPTY,
+    "services/access/keys.py KeyRing._open: not is_secret_of(digest, stored.previous_digest) or until is None or now >="
+    " until -> not is_secret_of(digest, stored.previous_digest) or now >= until": "without a time, no former digest",
+    "services/access/tenants.py Tenants.quotas: tenant.quotas != UNLIMITED -> True": "none of its own are none",
+    "services/access/keys.py KeyRing._turn: self._clock() - self._stored_at >= USES -> True": _MORE_OFTEN,
+    "services/access/keys.py KeyRing._store_uses: time >= since -> True": _MORE_OFTEN,
+    "services/access/keys.py KeyRing._store_uses: unstored -> True": _MORE_OFTEN,
     "domain/changes.py ChangeFilter.matches: self.scope == change.scope or self._scope_matches(change.scope)"
     " -> self._scope_matches(change.scope)": "an equal scope also matches; the comparison is only quicker",
 }

@@ -1,0 +1,91 @@
+"""Tenants: who is served, from one change to the next."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.access.errors import TenantExistsError, TenantNotFoundError, TenantSuspendedError
+from mnemon_server.domain.access.tenants import TenantChange
+from mnemon_server.domain.errors import InvalidArgumentError, InvalidOperationError
+from mnemon_server.domain.quotas import UNLIMITED, Quotas
+from mnemon_server.engines.tenant_file import TenantFile
+from mnemon_server.services.access.tenants import Tenants
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def opened(folder: Path) -> Tenants:
+    return Tenants(TenantFile(folder), clock=lambda: NOW)
+
+
+async def test_a_tenant_is_served_until_it_is_suspended_or_deleted_and_again_once_it_is_created(tmp_path: Path) -> None:
+    changes: list[str] = []
+    async with opened(tmp_path) as tenants:
+        tenants.listeners.append(lambda: changes.append("change"))
+        tenants.require_served("never named")
+        await tenants.create("acme", "Acme Ltd.")
+        tenants.require_served("acme")
+        with pytest.raises(InvalidOperationError, match="suspend it, then delete it"):
+            await tenants.delete("acme")
+        await tenants.change("acme", TenantChange(is_suspended=True, reason="unpaid"))
+        with pytest.raises(TenantSuspendedError, match="is suspended: unpaid"):
+            tenants.require_served("acme")
+        assert changes
+        await tenants.delete("acme")
+        assert tenants.deleted == ("acme",)
+        for _ in range(2):
+            with pytest.raises(TenantSuspendedError, match="was deleted"):
+                tenants.require_served("acme")
+            await tenants.forget("acme")
+        assert tenants.deleted == ()
+        await tenants.create("acme", "another one")
+        tenants.require_served("acme")
+
+
+async def test_what_cannot_be_done_to_a_tenant_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tenants:
+        await tenants.create("acme", "Acme Ltd.")
+        with pytest.raises(TenantExistsError):
+            await tenants.create("acme", "again")
+        with pytest.raises(InvalidArgumentError, match="tenant"):
+            await tenants.create("Not a tenant", "")
+        with pytest.raises(InvalidArgumentError, match="reason"):
+            await tenants.change("acme", TenantChange(is_suspended=True))
+        with pytest.raises(TenantNotFoundError):
+            await tenants.change("other", TenantChange(display_name="x"))
+        with pytest.raises(TenantNotFoundError):
+            await tenants.delete("other")
+        await tenants.delete("other", allow_missing=True)
+        with pytest.raises(InvalidOperationError, match="can only be suspended"):
+            await tenants.delete("default")
+        await tenants.change("acme", TenantChange(is_suspended=True, reason="unpaid"))
+        await tenants.delete("acme")
+        await tenants.delete("acme")
+        with pytest.raises(InvalidOperationError, match="was deleted"):
+            await tenants.change("acme", TenantChange(is_suspended=False))
+
+
+async def test_quotas_of_its_own_are_those_that_were_set_last(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tenants:
+        await tenants.create("acme", "", Quotas(open_streams=2))
+        await tenants.create("other", "")
+        assert tenants.quotas == {"acme": Quotas(open_streams=2)}
+        await tenants.change("acme", TenantChange(quotas=UNLIMITED))
+        assert tenants.quotas == {}
+
+
+async def test_pages_of_tenants_join_to_all_of_them(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tenants:
+        names = [f"tenant-{number}" for number in range(5)]
+        for name in names:
+            await tenants.create(name, "")
+        found, position = [], 0
+        while True:
+            page = await tenants.list(after=position, limit=2)
+            found += [tenant.tenant for tenant in page.tenants]
+            if page.next_position is None:
+                break
+            assert len(page.tenants) == 2
+            position = page.next_position
+        assert found == names
+        assert (await tenants.list(after=0, limit=5)).next_position is None
