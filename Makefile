@@ -6,6 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 100
+EXAMPLES ?= 5000
 TEXTS ?= 1000000
 
 SERVER := .venv/server
@@ -133,6 +134,11 @@ fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool 
 .PHONY: test-mutation
 test-mutation: $(DEV)/.stamp ## Leave out each check of access control in turn: a test must fail each time; takes an hour or two.
 	$(BIN)/python -m tests.support.mutation $(ARGS)
+
+.PHONY: test-interference
+test-interference: $(DEV)/.stamp ## Compare EXAMPLES=5000 random histories for each part of non-interference; takes about an hour.
+	MNEMON_INTERFERENCE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -v --timeout 0 -o faulthandler_timeout=0 -k changes_nothing_that_a_caller_is_told \
+		tests/contract/test_bound_vaults.py tests/contract/test_bound_statements.py tests/contract/test_bound_timelines.py $(ARGS)
 
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.

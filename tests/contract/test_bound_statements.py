@@ -25,6 +25,7 @@ from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 
+from tests.support.interference import EXAMPLES
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import DIMENSION, NEVER_SLOW, open_vault
 
@@ -157,7 +158,7 @@ def person(vault: Vault, batcher: EmbeddingBatcher, user: str, *, capacity: int 
 
 @pytest.mark.parametrize(("engine", "examples"), [("in_memory", 30), ("sqlite", 10)])
 def test_what_others_decide_changes_nothing_that_a_caller_is_told(engine: str, examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=EXAMPLES or examples, deadline=None, derandomize=True, database=None)
     @given(steps)
     def check(steps: list[tuple[str, tuple[Any, ...]]]) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,18 @@
 """The timeline as a caller with bounds sees it: the events of other users do not exist."""
 
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.errors import PermissionDeniedError, RequestIdReusedError
+from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.bound.timeline import BoundTimeline
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -13,8 +20,9 @@ from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.sqlite_vaults import open_sqlite
 from tests.contract.timeline_suite import ALL, append, happening, try_append
-from tests.contract.vault_suite import ManualClock, key
-from tests.support.server import WAIT_S
+from tests.contract.vault_suite import START, ManualClock, key
+from tests.support.interference import EXAMPLES
+from tests.support.server import WAIT_S, wait_until
 
 USERS = ("ada", "bob", "")
 
@@ -30,6 +38,58 @@ def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     append(opened.timeline, *(happening(f"of {user}", user=user) for user in USERS))
     yield opened
     opened.close()
+
+
+users, words = st.sampled_from(["ada", "bob"]), st.sampled_from(["window", "train", "seat"])
+steps = st.lists(st.tuples(users, st.integers(0, 5), words, st.integers(0, 3)), max_size=12)
+
+
+@pytest.mark.parametrize(("open_vault", "examples"), [(in_memory, 100), (open_sqlite, 15)])
+def test_what_others_record_changes_nothing_that_a_caller_is_told(
+    open_vault: Callable[[Path, ManualClock], Vault], examples: int
+) -> None:
+    @settings(max_examples=EXAMPLES or examples, deadline=None, derandomize=True, database=None)
+    @given(steps)
+    def check(steps: list[tuple[str, int, str, int]]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            clock = ManualClock()
+            alone, shared = open_vault(Path(folder) / "alone", clock), open_vault(Path(folder) / "shared", clock)
+            try:
+                assert alone.timeline.wait_until_warm(WAIT_S)
+                assert shared.timeline.wait_until_warm(WAIT_S)
+                for user, number, word, hours in steps:
+                    event = happening(f"{user} {number}", START - timedelta(hours=hours), user=user, content=word)
+                    for vault in (alone, shared) if user == "ada" else (shared,):
+                        try_append(of(vault, user), [event], [key("the same", word.encode())])
+                for vault in (alone, shared):
+                    wait_until(lambda vault=vault: is_searchable(vault))
+                assert told(of(alone, "ada")) == told(of(shared, "ada"))
+            finally:
+                alone.close()
+                shared.close()
+
+    check()
+
+
+def is_searchable(vault: Vault) -> bool:
+    return not vault.timeline.search_text("seat", None, vault.timeline.sequences(ALL), SearchMode.KEYWORD).pending
+
+
+def told(timeline: BoundTimeline) -> list[Any]:
+    """Everything that the engine tells a caller, except for positions, which have gaps."""
+    late = EventSelection(start=START - timedelta(hours=1))
+    window, summary = timeline.window(ALL, limit=3), timeline.summarize(ALL)
+    among = timeline.sequences(ALL)
+    found = timeline.search_text("window seat", None, among, SearchMode.KEYWORD)
+    return [
+        [(event.position.event_id, event.body) for event in window.events],
+        (window.total, window.next_position is None),
+        [timeline.count(where) for where in (ALL, late)],
+        summary,
+        [event and event.body for event in timeline.get([f"{user} {n}" for user in ("ada", "bob") for n in range(6)])],
+        [event.position.event_id for event in timeline.read(among)],
+        sorted(round(float(score), 6) for score in found.relevance),
+    ]
 
 
 def of(vault: Vault, *users: str) -> BoundTimeline:

@@ -57,6 +57,12 @@ class TimelineTextContract(TimelineSuite):
         assert self.search(timeline, "zebra", [2, 5, 9, 99]).sequences.tolist() == [2, 9]
         assert self.search(timeline, "zebra", []).sequences.tolist() == []
 
+    def test_a_search_among_no_events_is_no_damage(self, timeline: Timeline, caplog: pytest.LogCaptureFixture) -> None:
+        append(timeline, happening("e1", content="the zebra"))
+        assert self.search(timeline, "zebra", []).pending == 0
+        assert self.search(timeline, "zebra").sequences.tolist() == [1]
+        assert [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
     def test_neighbouring_words_count_only_within_the_searched_events(self, timeline: Timeline) -> None:
         contents = [f"weather report {i}" for i in range(50)]
         contents[20:26] = [f"zebra riding {i}" for i in range(20, 26)]

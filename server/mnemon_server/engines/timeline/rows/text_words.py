@@ -121,6 +121,8 @@ class EventWords:
                 found.append(fts.read_few(connection, self.tables(number), words.terms, among[low:high]))
             else:
                 found.append(fts.read(connection, self.tables(number), words.terms))
+        if not found:
+            return np.empty(0, np.int64), np.empty(0, np.float64)
         scores = score(words, found, among, context_weight=context_weight)
         return scores.passage_ids, scores.scores
 
