@@ -145,7 +145,7 @@ slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memo
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: endurance
-endurance: slow-test crash-test fuzz ## All long forms: slow tests, crashes and fuzzing, with their ROUNDS and TEXTS; takes hours.
+endurance: slow-test crash-test fuzz test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS and EXAMPLES; takes hours.
 
 # --- measure
 
