@@ -9,7 +9,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Exchange
 
 OVERALL, LIVENESS, READINESS = "", "liveness", "readiness"
 HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -64,19 +64,19 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._ending = True
         self.set_ready(ready=False)
 
-    async def Check(self, request: Any, context: Context) -> Any:  # noqa: N802
+    async def Check(self, request: Any, context: Exchange) -> Any:  # noqa: N802
         """The status of one service; NOT_FOUND if it is unknown."""
         status = self._statuses.get(request.service)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return health_pb2.HealthCheckResponse(status=status)
 
-    async def List(self, request: Any, context: Context) -> Any:  # noqa: N802
+    async def List(self, request: Any, context: Exchange) -> Any:  # noqa: N802
         """The status of every service."""
         statuses = {name: health_pb2.HealthCheckResponse(status=status) for name, status in self._statuses.items()}
         return health_pb2.HealthListResponse(statuses=statuses)
 
-    async def Watch(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+    async def Watch(self, request: Any, context: Exchange) -> AsyncIterator[Any]:  # noqa: N802
         """The status of one service now, and whenever it changes."""
         last = None
         while True:

@@ -57,6 +57,7 @@ from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.grpc_calls import GrpcCalls
 from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
@@ -258,7 +259,7 @@ class GrpcServer:
         return 0.0 if self._address.is_local else DRAIN_S
 
     def _build(self) -> aio.Server:
-        server = aio.server(interceptors=[self._pipeline()], options=server_options(self._settings))
+        server = aio.server(interceptors=[GrpcCalls(self._pipeline())], options=server_options(self._settings))
         services = cast("aio.Server", GenericServices(server))
         access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
         tenant_pb2_grpc.add_TenantServiceServicer_to_server(self._tenants, services)

@@ -65,7 +65,7 @@ class TenantServicer:
             copies=copies,
             account=current_call.get().account,
         )
-        context.add_done_callback(lambda _: room.close())  # type: ignore[arg-type] # it gets the context
+        context.add_done_callback(lambda _: room.close())
         return room
 
     def vault_of(self, tenant: str) -> "VaultLease":

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import grpc
 
 from mnemon_server.transport.errors import UnimplementedError
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Exchange
 
 
 class UnknownMethods(grpc.GenericRpcHandler):
@@ -17,5 +17,5 @@ class UnknownMethods(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(_refuse)
 
 
-async def _refuse(requests: AsyncIterator[bytes], context: Context) -> NoReturn:
+async def _refuse(requests: AsyncIterator[bytes], context: Exchange) -> NoReturn:
     raise UnimplementedError("this server has no such method")

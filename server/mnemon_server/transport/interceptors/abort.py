@@ -7,10 +7,8 @@ from typing import NoReturn
 from grpc import aio
 
 from mnemon_server.transport.incidents import report
-from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Context, current_call
+from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Exchange, Trailers, current_call
 from mnemon_server.transport.status import Failure
-
-Trailers = tuple[tuple[str, str | bytes], ...]
 
 
 def failure_of(error: Exception) -> Failure:
@@ -24,7 +22,7 @@ def failure_of(error: Exception) -> Failure:
     return failure
 
 
-async def abort(context: Context, failure: Failure) -> NoReturn:
+async def abort(context: Exchange, failure: Failure) -> NoReturn:
     """Sends the status and raises AbortError, or CancelledError if the client has left meanwhile.
 
     Waits until the status is on its way. Behind a message that the client does not read, that can take until the

@@ -7,7 +7,7 @@ from typing import Any
 from mnemon_server.domain.access import Credentials, Permission, Principal, Role
 from mnemon_server.domain.errors import MnemonError, PermissionDeniedError
 from mnemon_server.services.access.identities import Identities
-from mnemon_server.transport.interceptors.base import Answer, Call, Context, Method, current_call
+from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, current_call
 
 
 class Access:
@@ -34,7 +34,7 @@ class Access:
         # Any caller may learn that a method does not exist.
         permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
 
-        async def call(request: Any, context: Context) -> Any:
+        async def call(request: Any, context: Exchange) -> Any:
             record = current_call.get()
             if identities.certificates and not record.credentials.bearer:
                 record.credentials = Credentials(certificate=_certificate(context))
@@ -46,7 +46,7 @@ class Access:
 
         return call
 
-    async def _stream(self, inner: Answer, request: Any, context: Context, record: Call) -> Any:
+    async def _stream(self, inner: Answer, request: Any, context: Exchange, record: Call) -> Any:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a handler always runs in a task
         self._streams[task] = record
@@ -81,7 +81,7 @@ def _require(principal: Principal, permission: Permission) -> None:
         raise PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")
 
 
-def _certificate(context: Context) -> bytes:
+def _certificate(context: Exchange) -> bytes:
     """The certificate of the client, which TLS has verified; empty without one."""
     found: bytes = next(iter(context.auth_context().get("x509_pem_cert", ())), b"")
     return found

@@ -1,27 +1,76 @@
 """What the steps around a method share: the call in progress, and the method."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import grpc
-from grpc import aio
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
 from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.answers import NOBODY
 from mnemon_server.services.shared.ids import new_id
 
-Context = aio.ServicerContext[Any, Any]
-Single = Callable[[Any, Context], Awaitable[Any]]
+Trailers = tuple[tuple[str, str | bytes], ...]
+
+
+class Context(Protocol):
+    """What handlers see of a call."""
+
+    def add_done_callback(self, callback: Any, /) -> None:
+        """Calls `callback` with this once the call has ended."""
+
+
+class Exchange(Context, Protocol):
+    """What the steps need from the transport of a call.
+
+    gRPC's `aio.ServicerContext` fulfils this as it is, so that its calls pay for no adapter; those over HTTP have
+    `transport/http/exchange.py`.
+    """
+
+    def peer(self) -> str:
+        """The address of the client, as gRPC writes it, such as "ipv4:127.0.0.1:40000"."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """What TLS knows about the client: `x509_pem_cert` is its verified certificate."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the client's deadline; None if it has set none."""
+
+    async def read(self) -> Any:
+        """The bytes of the next request; `aio.EOF` if the client sends no further one."""
+
+    async def write(self, message: Any, /) -> None:
+        """Sends one of several answers, and waits while the client does not read."""
+
+    def set_trailing_metadata(self, trailing_metadata: Any, /) -> None:
+        """Sets what follows the answer."""
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
+        """Ends the call with this status.
+
+        Raises:
+            AbortError: always; gRPC's own, as the steps around let it through.
+        """
+
+    def code(self) -> Any:
+        """The status, once the call is aborted."""
+
+    def cancelled(self) -> bool:
+        """Whether the client has left, or its deadline has passed."""
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+
+
+Single = Callable[[Any, Exchange], Awaitable[Any]]
 """Takes a request, or an iterator of them, and returns one response."""
-Stream = Callable[[Any, Context], AsyncIterator[Any]]
+Stream = Callable[[Any, Exchange], AsyncIterator[Any]]
 """Takes a request, or an iterator of them, and yields responses."""
-Answer = Callable[[Any, Context], Awaitable[Any]]
+Answer = Callable[[Any, Exchange], Awaitable[Any]]
 """Takes the bytes of a request, or an iterator of them; returns the bytes of one response, or writes a stream."""
-Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 
 REQUEST_ID_KEY = "x-request-id"
 NOTHING_SHOWN = Credentials()

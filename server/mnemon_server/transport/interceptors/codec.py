@@ -10,7 +10,7 @@ from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.audit import records_of
-from mnemon_server.transport.interceptors.base import Answer, Context, Method, Single, Stream, current_call
+from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
 
 Parse = Callable[[bytes], Any]
 Encoded: TypeAlias = Any
@@ -31,10 +31,10 @@ class Codec:
         """Reads the request, writes the response. If it is `audited`, the call gets the ids that they name."""
         read, write = self._reader(method), self._writer(method)
 
-        async def call(request: Any, context: Context) -> bytes:
+        async def call(request: Any, context: Exchange) -> bytes:
             return write(await inner(await read(request), context))
 
-        async def audited_call(request: Any, context: Context) -> bytes:
+        async def audited_call(request: Any, context: Exchange) -> bytes:
             message = await read(request)
             record = current_call.get()
             try:
@@ -51,7 +51,7 @@ class Codec:
         """Reads the request, writes each response."""
         read, write = self._reader(method), self._writer(method)
 
-        async def call(request: Any, context: Context) -> AsyncIterator[bytes]:
+        async def call(request: Any, context: Exchange) -> AsyncIterator[bytes]:
             async for response in inner(await read(request), context):
                 yield write(response)
 

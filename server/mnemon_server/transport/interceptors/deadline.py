@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mnemon_server.transport.interceptors.base import Answer, Context
+from mnemon_server.transport.interceptors.base import Answer, Exchange
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
 
@@ -16,7 +16,7 @@ class DefaultDeadline:
     def limited(self, inner: Answer) -> Answer:
         """Limits the time of a method."""
 
-        async def call(request: Any, context: Context) -> Any:
+        async def call(request: Any, context: Exchange) -> Any:
             if context.time_remaining() is not None:
                 return await inner(request, context)
             with self._limit.watch(self._late):

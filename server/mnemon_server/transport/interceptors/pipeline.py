@@ -12,14 +12,7 @@ from mnemon_server.services.shared.accounts import Account
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit, Record
-from mnemon_server.transport.interceptors.base import (
-    Answer,
-    Context,
-    Continuation,
-    Method,
-    call_of,
-    current_call,
-)
+from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, current_call
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.limiter import Limiter, Limits
@@ -27,9 +20,7 @@ from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.request_log import MethodLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 
-Receive = Callable[[Context], Awaitable[bytes]]
-# Unknown methods have a handler too, and their names are the client's.
-_METHODS_MAX = 1000
+Receive = Callable[[Exchange], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +36,22 @@ class Steps:
     audit: Audit | None = None
 
 
-class Pipeline(aio.ServerInterceptor):
-    """Wraps the handler of each method once, and no call pays for the wrapping.
-
-    To the runtime, every method takes a stream of requests, and answers from a coroutine.
-    """
+class Pipeline:
+    """What a call passes, whatever brought it here: gRPC (`grpc_calls.py`), or HTTP."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self._handlers: dict[str, Any] = {}
 
-    async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The wrapped handler, which the runtime calls in the same task; None if the method does not exist."""
-        # The runtime makes the headers anew each time that it is asked for them, and here it has made them already.
-        current_call.set(call_of(handler_call_details.invocation_metadata))
-        path = str(handler_call_details.method)
-        if (known := self._handlers.get(path)) is not None:
-            return known
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        wrapped = self._wrap(Method(path, handler))
-        if len(self._handlers) < _METHODS_MAX:
-            self._handlers[path] = wrapped
-        return wrapped
+    def wrapped(self, method: Method) -> Answer:
+        """The steps around a method, to be made once: no call pays for the wrapping.
 
-    def _wrap(self, method: Method) -> Any:
-        """The steps around a method, from the innermost to the outermost."""
+        It needs `current_call`. To the transport, every method takes a stream of requests and answers from a coroutine.
+        """
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
         record = steps.audit.of(method) if steps.audit else None
         answer = _received(self._answer(method), receive, steps.limiter.limits(method))
-        behaviour = _guarded(steps.access.checked(method, answer), MethodLog(method), record)
-        if method.handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(behaviour)
-        return grpc.stream_unary_rpc_method_handler(behaviour)
+        return _guarded(steps.access.checked(method, answer), MethodLog(method), record)
 
     def _answer(self, method: Method) -> Answer:
         """From bytes to bytes, or from bytes to a stream that is written."""
@@ -109,7 +81,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
     accounts, slots = limits.accounts, limits.slots
     single, stores = limits.single, limits.stores
 
-    async def call(requests: Any, context: Context) -> Any:
+    async def call(requests: Any, context: Exchange) -> Any:
         record, held = current_call.get(), 0
         account = record.account = accounts.of(record.principal.tenant, record.caller)
         account.begin(single=single, stores=stores)
@@ -141,7 +113,7 @@ async def _while_space(account: Account, messages: AsyncIterator[bytes]) -> Asyn
 
 
 def _unlimited(answer: Answer, receive: Receive) -> Answer:
-    async def call(_: Any, context: Context) -> Any:
+    async def call(_: Any, context: Exchange) -> Any:
         return await answer(await receive(context), context)
 
     return call
@@ -150,7 +122,7 @@ def _unlimited(answer: Answer, receive: Receive) -> Answer:
 def _guarded(answer: Answer, log: MethodLog, audit: Record | None) -> Answer:
     """The answer, or the status of its error; the line of the call, and what the audit log gets of it."""
 
-    async def call(requests: Any, context: Context) -> Any:
+    async def call(requests: Any, context: Exchange) -> Any:
         record, code = log.begin(context), "UNKNOWN"
         try:
             try:

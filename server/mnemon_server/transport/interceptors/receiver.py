@@ -3,7 +3,7 @@
 from grpc import aio
 
 from mnemon_server.transport.errors import MalformedMessageError
-from mnemon_server.transport.interceptors.base import Context, current_call
+from mnemon_server.transport.interceptors.base import Exchange, current_call
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 from mnemon_server.transport.interceptors.turns import Turns
 
@@ -22,7 +22,7 @@ class Receiver:
         self._turns = Turns()
         self._late = f"the request did not arrive within {seconds:g} s"
 
-    async def receive(self, context: Context) -> bytes:
+    async def receive(self, context: Exchange) -> bytes:
         """Waits for the turn of the call, and for its request."""
         call = current_call.get()
         call.awaits_request = True

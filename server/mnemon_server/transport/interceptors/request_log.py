@@ -8,7 +8,7 @@ from functools import partial
 import structlog
 
 from mnemon_server.domain.access import Principal
-from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Call, Context, Method, current_call
+from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Call, Exchange, Method, current_call
 
 _PATH_CHARACTERS_MAX = 128
 _log = structlog.get_logger()
@@ -22,7 +22,7 @@ class MethodLog:
         self._log = _log.bind()
         self._path = method.path[:_PATH_CHARACTERS_MAX]
 
-    def begin(self, context: Context) -> Call:
+    def begin(self, context: Exchange) -> Call:
         """The call, which begins now."""
         call = current_call.get()
         call.started = time.perf_counter()

@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import NotServingError
 from mnemon_server.transport.errors import SlowReaderError
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
-from mnemon_server.transport.interceptors.base import Answer, Context, Method, Stream
+from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Stream
 
 
 class StreamWriter:
@@ -43,7 +43,7 @@ class StreamWriter:
     def answer(self, method: Method, inner: Stream) -> Answer:
         """Writes what the generator yields, and aborts by itself: a slot is free only once the status has been sent."""
 
-        async def call(request: Any, context: Context) -> None:
+        async def call(request: Any, context: Exchange) -> None:
             write = self._write if method.ends_itself else self._write_until_shutdown
             try:
                 await write(inner, request, context)
@@ -55,7 +55,7 @@ class StreamWriter:
 
         return call
 
-    async def _write_until_shutdown(self, inner: Stream, request: Any, context: Context) -> None:
+    async def _write_until_shutdown(self, inner: Stream, request: Any, context: Exchange) -> None:
         if self.is_ending():
             raise NotServingError("the server is shutting down")
         task = asyncio.current_task()
@@ -71,7 +71,7 @@ class StreamWriter:
         finally:
             self._open.discard(task)
 
-    async def _write(self, inner: Stream, request: Any, context: Context) -> None:
+    async def _write(self, inner: Stream, request: Any, context: Exchange) -> None:
         async with aclosing(inner(request, context)) as messages:  # type: ignore[type-var]
             async for message in messages:
                 try:

@@ -1,0 +1,43 @@
+"""Calls over gRPC pass the pipeline."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from mnemon_server.transport.interceptors.base import Method, call_of, current_call
+from mnemon_server.transport.interceptors.pipeline import Pipeline
+
+Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+# Unknown methods have a handler too, and their names are the client's.
+_METHODS_MAX = 1000
+
+
+class GrpcCalls(aio.ServerInterceptor):
+    """Replaces the handler of each method by its wrapped form."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._handlers: dict[str, Any] = {}
+
+    async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The wrapped handler, which the runtime calls in the same task; None if the method does not exist."""
+        # The runtime makes the headers anew each time that it is asked for them, and here it has made them already.
+        current_call.set(call_of(handler_call_details.invocation_metadata))
+        path = str(handler_call_details.method)
+        if (known := self._handlers.get(path)) is not None:
+            return known
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        wrapped = self._wrap(Method(path, handler))
+        if len(self._handlers) < _METHODS_MAX:
+            self._handlers[path] = wrapped
+        return wrapped
+
+    def _wrap(self, method: Method) -> Any:
+        behaviour = self._pipeline.wrapped(method)
+        if method.handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(behaviour)
+        return grpc.stream_unary_rpc_method_handler(behaviour)
