@@ -17,6 +17,8 @@ from tests.bench.conversations import load_conversations
 from tests.support.repository import ROOT
 
 WRITTEN = ROOT / "tests/data/conflict_pairs.jsonl"
+FRESH = ROOT / "tests/data/conflict_pairs_fresh.jsonl"
+"""Written after the others, and before any measurement on them: nothing was chosen on them."""
 REFERENCES = ROOT / "tests/data/conflict_references.jsonl"
 SESSION_TIME = "%I:%M %p on %d %B, %Y"
 _USER = Scope(user="somebody")

@@ -107,6 +107,18 @@ def _detection(trials: Sequence[Trial], chosen: Thresholds) -> Table:
     )
 
 
+def fresh_detection(trials: Sequence[Trial]) -> Table:
+    """How pairs are detected on which nothing was chosen, in neither half."""
+    configs = {"either: the defaults": EITHER, f"relation > {DEFAULTS.relation_threshold:g}": RELATED}
+    answers = {name: detection_answers(trials, config) for name, config in configs.items()}
+    return Table(
+        "Detection of fresh pairs",
+        f"{len(trials)} pairs that were written and labelled last, before anything was measured on them.",
+        ["fires by", "precision", "recall"],
+        [[name, _cell(found.precision), _cell(found.recall)] for name, found in answers.items()],
+    )
+
+
 def _judged(trials: Sequence[Trial]) -> Answers:
     return Answers.of((trial.is_found_by_perfect_judge, trial.pair.agree_or_clash) for trial in trials)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from tests.bench import machine
-from tests.bench.conflict_pairs import Half, Label, Pair, load_references, load_written
-from tests.bench.conflict_report import Thresholds, choose, report
+from tests.bench.conflict_pairs import FRESH, Half, Label, Pair, load_references, load_written
+from tests.bench.conflict_report import Thresholds, choose, fresh_detection, report
 from tests.bench.conflict_trials import Trial, open_embedder, run_trials
 
 
@@ -34,8 +34,10 @@ def main(data: Path | None, plot: Path | None, model: str | None, limit: int | N
         click.echo(f"{machine.describe()}\n\n    {_command()}\n\n{name}; intervals are Wilson's, of 95 %.\n")
         written = run_trials(_first(load_written(), limit), embedder)
         referred = run_trials(_first(references, limit), embedder)
+        fresh = run_trials(load_written(FRESH), embedder)
     chosen = choose(written)
     _print("Written pairs", written, chosen)
+    click.echo(fresh_detection(fresh).markdown())
     if referred:
         _print("Pairs of conversations", referred, chosen)
     if plot:

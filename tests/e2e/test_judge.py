@@ -14,7 +14,7 @@ from tests.support.server import Connection, whole_server
 from tests.support.tool_endpoints import Answer, RecordingHandler, saying, tool_server
 
 DETECTION = {"detection": {"signals": ["relation"], "required_signals": ["relation"]}}
-KNOWN, NEW = "Ada drives to the office.", "Ada sold the Volvo."
+KNOWN, NEW = "Ada is an only child.", "Ada's sister came to visit."
 """The relation model takes them for unrelated."""
 REASON = "the Volvo was sold"
 

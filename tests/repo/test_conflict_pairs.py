@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.conflict_pairs import (
+    FRESH,
     REFERENCES,
     WRITTEN,
     Half,
@@ -20,6 +21,7 @@ from tests.bench.conflict_pairs import (
     read_rows,
 )
 
+FILES = (WRITTEN, FRESH, REFERENCES)
 REFERENCE = re.compile(r"conv-\d+/D\d+:\d+")
 KINDS = {
     Label.PARAPHRASE: {"reworded", "near-duplicate", "same-text", "partial-overlap", "cross-language"},
@@ -48,12 +50,12 @@ def test_at_least_340_pairs_are_written_and_60_refer_to_conversations(written: l
     assert len([*read_rows(REFERENCES)]) >= 60
 
 
-def test_ids_are_unique_over_both_files() -> None:
-    ids = Counter(row["id"] for file in (WRITTEN, REFERENCES) for row in read_rows(file))
+def test_ids_are_unique_over_all_files() -> None:
+    ids = Counter(row["id"] for file in FILES for row in read_rows(file))
     assert [pair_id for pair_id, count in ids.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("file", [WRITTEN, REFERENCES], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_kind_belongs_to_its_label(file: Path) -> None:
     strangers = [row["id"] for row in read_rows(file) if row["kind"] not in KINDS[Label(row["label"])]]
     assert strangers == []
@@ -70,9 +72,10 @@ def test_the_readme_counts_the_pairs() -> None:
     readme = (WRITTEN.parent / "README.md").read_text(encoding="utf-8")
     assert f"{len([*read_rows(WRITTEN)])} pairs of statements" in readme
     assert f"{len([*read_rows(REFERENCES)])} further pairs" in readme
+    assert f"{len([*read_rows(FRESH)])} pairs like these" in readme
 
 
-@pytest.mark.parametrize("file", [WRITTEN, REFERENCES], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_two_pairs_are_equal_or_reversed(file: Path) -> None:
     pairs = Counter(frozenset((row["left"], row["right"])) for row in read_rows(file))
     assert [set(pair) for pair, count in pairs.items() if count > 1] == []

@@ -8,7 +8,7 @@ from mnemon_server.services.conflicts.relation_features import FEATURES
 
 from tests.bench.conflict_pairs import load_written
 from tests.bench.relation_templates import generate
-from tests.bench.train_relations import Examples, nested, train, write_weights
+from tests.bench.train_relations import Examples, choose_threshold, nested, train, write_weights
 
 TYPES = tuple(RelationType)
 
@@ -44,6 +44,17 @@ def test_pairs_that_were_left_out_do_not_train() -> None:
     # The types are told by the features, so also for pairs that nothing was learnt from.
     likely = nested(examples, rest.only(np.zeros(0, np.int64)), np.random.default_rng(3))
     assert (likely.argmax(axis=1) == examples.answers).mean() > 0.95
+
+
+def test_the_threshold_is_the_lowest_that_is_precise_enough() -> None:
+    related, unrelated = TYPES.index(RelationType.SAME), TYPES.index(RelationType.UNRELATED)
+    # From the likeliest to be related: six that are, one that is not, one that is, and more that are not.
+    answers = np.array([related] * 6 + [unrelated, related] + [unrelated] * 4)
+    said = np.array([0.9] * 6 + [0.62, 0.57, 0.52, 0.42, 0.32, 0.22])
+    likely = np.zeros((len(said), len(TYPES)))
+    likely[:, related], likely[:, unrelated] = said, 1 - said
+    # Above 0.55, seven of eight are right; above 0.5, seven of nine.
+    assert choose_threshold(likely, answers) == 0.55
 
 
 def test_the_same_examples_give_the_same_file(tmp_path: Path) -> None:

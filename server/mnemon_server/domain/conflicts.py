@@ -183,7 +183,7 @@ class DetectionConfig:
     keyword_threshold: float = 0.5
     time_window: timedelta = timedelta(minutes=5)
     importance_delta: float = 0.4
-    relation_threshold: float = 0.5
+    relation_threshold: float = 0.4
     signals: frozenset[SignalType] = frozenset(SignalType) - {SignalType.RELATION}
     """The signals that are evaluated."""
     required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD})

@@ -27,7 +27,7 @@ RuleDict = Mapping[str, Any]
      "conditions": {"users": ["u"], "personas": ["p"], "sources": ["user"],
                     "importance_min": 0.2, "importance_max": 1.0},
      "detection": {"semantic_threshold": 0.8, "keyword_threshold": 0.5, "time_window_s": 300.0,
-                   "importance_delta": 0.4, "relation_threshold": 0.5,
+                   "importance_delta": 0.4, "relation_threshold": 0.4,
                    "signals": ["semantic", "keyword", "time", "importance", "relation"],
                    "required_signals": ["semantic", "keyword"]},
      "arbitration": {"priority_importance": true, "priority_recency": true, "priority_source": true,

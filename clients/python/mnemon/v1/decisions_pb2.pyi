@@ -736,7 +736,7 @@ class DetectionConfig(_message.Message):
     importance_delta: _builtins.float
     """Minimum difference in importance, exclusive, at least 0 and less than 1; default 0.4."""
     relation_threshold: _builtins.float
-    """Minimum probability that two statements are not unrelated, exclusive, 0 to 1; default 0.5."""
+    """Minimum probability that two statements are not unrelated, exclusive, 0 to 1; default 0.4."""
     @_builtins.property
     def time_window(self) -> _duration_pb2.Duration:
         """The time window, more than 0; default 5 minutes."""

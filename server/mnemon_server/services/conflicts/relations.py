@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.conflicts import Relation, RelationType
+from mnemon_server.domain.conflicts import DetectionConfig, Relation, RelationType
 from mnemon_server.services.conflicts.relation_features import FEATURES, features, read
 
 WEIGHTS_FILE = Path(__file__).with_name("relation_weights.json")
@@ -47,10 +47,11 @@ class RelationModel:
 
 
 def relation_of(likely: dict[RelationType, float]) -> Relation:
-    """The likeliest relation but UNRELATED, unless that one is as likely as the others together."""
-    unrelated = likely[RelationType.UNRELATED]
-    type_ = max(_RELATED, key=lambda type_: likely[type_]) if unrelated < 0.5 else RelationType.UNRELATED
-    return Relation(type_, likely[type_], 1.0 - unrelated)
+    """UNRELATED unless the others together exceed the default threshold of the signal; else the likeliest of them."""
+    related = 1.0 - likely[RelationType.UNRELATED]
+    is_related = related > DetectionConfig().relation_threshold
+    type_ = max(_RELATED, key=lambda type_: likely[type_]) if is_related else RelationType.UNRELATED
+    return Relation(type_, likely[type_], related)
 
 
 @cache

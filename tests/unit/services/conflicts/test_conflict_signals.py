@@ -177,7 +177,7 @@ def test_the_relation_of_the_statements_is_shown_and_counts_only_if_it_is_evalua
     assert conflict.relation.type is RelationType.CONTRADICTS
     related = detect(candidate, known, DetectionConfig(signals=frozenset({RELATION})))
     assert related is not None
-    assert related.signals == (Signal(RELATION, conflict.relation.related, 0.5),)
+    assert related.signals == (Signal(RELATION, conflict.relation.related, 0.4),)
     strict = DetectionConfig(signals=frozenset({RELATION}), relation_threshold=conflict.relation.related)
     assert detect(candidate, known, strict) is None
 
