@@ -7,6 +7,7 @@ PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 100
 EXAMPLES ?= 5000
+MINUTES ?= 60
 TEXTS ?= 1000000
 
 SERVER := .venv/server
@@ -140,12 +141,16 @@ test-interference: $(DEV)/.stamp ## Compare EXAMPLES=5000 random histories for e
 	MNEMON_INTERFERENCE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -v --timeout 0 -o faulthandler_timeout=0 -k changes_nothing_that_a_caller_is_told \
 		tests/contract/test_bound_vaults.py tests/contract/test_bound_statements.py tests/contract/test_bound_timelines.py $(ARGS)
 
+.PHONY: test-churn
+test-churn: $(DEV)/.stamp ## 200 tenants under mixed load for MINUTES=60, vaults, keys and streams that come and go: memory, files and threads must stay flat.
+	$(BIN)/python -m tests.support.churn --minutes $(MINUTES) $(ARGS)
+
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: endurance
-endurance: slow-test crash-test fuzz test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS and EXAMPLES; takes hours.
+endurance: slow-test crash-test fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
 
 # --- measure
 

@@ -63,6 +63,8 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/keys.py KeyRing._turn: self._clock() - self._stored_at >= USES -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: time >= since -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: unstored -> True": _MORE_OFTEN,
+    "transport/interceptors/access.py Access.checked.call: identities.certificates and (not record.credentials.bearer)"
+    " -> not record.credentials.bearer": "certificates that nothing reads; the comparison is only quicker",
     "domain/changes.py ChangeFilter.matches: self.scope == change.scope or self._scope_matches(change.scope)"
     " -> self._scope_matches(change.scope)": "an equal scope also matches; the comparison is only quicker",
 }

@@ -171,6 +171,16 @@ async def test_only_its_own_tenant_can_revoke_a_key(tmp_path: Path) -> None:
             ring.authenticate(made.secret)
 
 
+async def test_nothing_is_remembered_about_a_key_that_was_revoked(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        made = [await ring.create("ada", "a robot", Role.READER) for _ in range(3)]
+        for each in made:
+            ring.authenticate(each.secret)
+        for each in made[1:]:
+            await ring.revoke("ada", each.key.key_id)
+        assert ring._used.keys() == {made[0].key.key_id}
+
+
 async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None:
     secret = new_secret(new_key_id())
     file = apsw.Connection(str(tmp_path / access_file.FILE_NAME))

@@ -194,6 +194,7 @@ class KeyRing(Periodic):
                 stored = await asyncio.to_thread(self._store.read)
                 self._keys = {each.key.key_id: each for each in stored}
                 self._opened.clear()
+                self._used = {key_id: time for key_id, time in self._used.items() if key_id in self._keys}
                 self._version = version
 
     async def _store_uses(self) -> None:

@@ -1,0 +1,107 @@
+"""Tenants, keys, vaults and streams that come and go leave nothing behind: no file, thread, task, slot or memory."""
+
+import asyncio
+import gc
+import os
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1.knowledge_store_pb2 import BulkIndexDocumentsRequest, Document, IndexDocumentRequest
+
+from tests.support.access import bearer, guarded_server, make_key
+from tests.support.churn import Churn, Held, check_flat, held_at_rest, make_tenants
+from tests.support.server import Connection, failure_of, reason, until
+
+TENANTS, OPEN_MAX, AT_ONCE = 6, 5, 2
+DOCUMENT = Document(doc_id="note", content="Ada sits by the window.")
+STREAMS_MAX, SHARE = 8, 7
+"""One caller may have seven of eight slots."""
+
+
+async def test_tenants_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> None:
+    secrets = await make_tenants(tmp_path, TENANTS)
+    async with guarded_server(tmp_path, vaults_open_max=OPEN_MAX, vault_idle_s=0.2) as connection:
+        load, samples, objects = Churn(str(connection.server.address), secrets, seed=1), list[Held](), list[int]()
+        for _ in range(3):
+            calls = await load.turn()
+            samples.append(await held_at_rest(os.getpid()))
+            objects.append(count_objects())
+        check_flat(samples)
+        # A call that stays is more than ten objects; what the libraries keep differs between turns.
+        assert objects[-1] - objects[0] < 4 * calls, objects
+        assert connection.server.open_streams == 0
+
+
+def count_objects() -> int:
+    """The objects in this process that may refer to others; tasks, accounts and connections are among them."""
+    gc.collect()
+    return len(gc.get_objects())
+
+
+async def test_cancelled_streams_leave_nothing(tmp_path: Path) -> None:
+    await cancel_streams(tmp_path, 300)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_thirty_thousand_cancelled_streams_leave_nothing(tmp_path: Path) -> None:
+    await cancel_streams(tmp_path, 30_000)
+
+
+async def cancel_streams(folder: Path, count: int) -> None:
+    secrets = [make_key(folder, "admin", tenant=tenant) for tenant in ("ada", "bob")]
+    settings: dict[str, Any] = {"streams_max": STREAMS_MAX, "quotas_per_caller": (f"open_streams={SHARE}",)}
+    async with guarded_server(folder, **settings) as connection:
+        await cancel(connection, secrets, 200)  # makes what is made only once
+        tasks, objects, memory = len(asyncio.all_tasks()), count_objects(), resident_bytes()
+        await cancel(connection, secrets, count)
+        assert len(asyncio.all_tasks()) == tasks
+        # What the audit log has not written yet goes within a second.
+        await until(lambda: count_objects() - objects < min(count, 1_000))
+        assert resident_bytes() - memory < 20 << 20
+        for tenant in ("ada", "bob"):
+            usage = connection.server.accounts.usage_of(tenant)
+            assert (usage.open_streams, usage.bytes_in_flight) == (0, 0)
+        watches = [watch(connection, secrets[0]) for _ in range(SHARE)]
+        for each in watches:
+            assert (await each.read()).HasField("started")
+        refused = await failure_of(watch(connection, secrets[0]).read())
+        assert (refused.code(), reason(refused)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
+
+
+async def cancel(connection: Connection, secrets: list[str], count: int) -> None:
+    """Opens streams of several kinds and cancels them: before they begin, or once they have."""
+    kinds = (begun_watch, watch, begun_import)
+
+    async def worker(secret: str) -> None:
+        for kind in islice(cycle(kinds), count // 6):
+            call = kind(connection, secret)
+            (await call if asyncio.iscoroutine(call) else call).cancel()
+
+    await asyncio.gather(*(worker(secret) for secret in secrets for _ in range(3)))
+    await until(lambda: connection.server.open_streams == 0)
+
+
+def watch(connection: Connection, secret: str) -> Any:
+    return connection.changes.WatchChanges(pb.WatchChangesRequest(), metadata=bearer(secret))
+
+
+async def begun_watch(connection: Connection, secret: str) -> Any:
+    call = watch(connection, secret)
+    assert (await call.read()).HasField("started")
+    return call
+
+
+async def begun_import(connection: Connection, secret: str) -> Any:
+    call = connection.store.BulkIndexDocuments(metadata=bearer(secret))
+    await call.write(BulkIndexDocumentsRequest(requests=[IndexDocumentRequest(document=DOCUMENT)]))
+    assert len((await call.read()).results) == 1
+    return call
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
