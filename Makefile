@@ -123,7 +123,7 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.fact_crashing --rounds $(ROUNDS)
-	MNEMON_RECORD_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/contract/test_sqlite_durability.py -k kill_9
+	MNEMON_RECORD_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/contract/test_sqlite_durability.py tests/contract/test_sqlite_keyword_packing.py -k kill_9
 	MNEMON_CHROMA_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_chroma_process.py -k random_moments
 
 .PHONY: fuzz

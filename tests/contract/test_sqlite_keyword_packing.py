@@ -1,8 +1,13 @@
 """Packed words: the same results as without packing, whatever happens meanwhile, and nothing of what was deleted."""
 
 import hashlib
+import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import apsw
@@ -25,14 +30,21 @@ from tests.support.server import wait_until
 WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
 QUERIES = ("amber birter", "cednel dogrim elder missing", "what is the amter")
 TABLES = fts.KeywordTables("reference", STEMMED_WORDS)
+SMALL = [
+    (index, "PACKED_MIN", 40),
+    (upkeep_packing, "CHECK_ROWS", 1),
+    (packing, "READ_WORDS", 3),
+    (packing, "WRITTEN_ROWS", 2),
+]
+"""Small tables, and many steps for each."""
+
+KILLS = int(os.environ.get("MNEMON_RECORD_KILLS", "4"))
 
 
 @pytest.fixture(autouse=True)
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "PACKED_MIN", 40)
-    monkeypatch.setattr(upkeep_packing, "CHECK_ROWS", 1)
-    monkeypatch.setattr(packing, "READ_WORDS", 3)
-    monkeypatch.setattr(packing, "WRITTEN_ROWS", 2)
+    for module, name, value in SMALL:
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture
@@ -156,6 +168,84 @@ def test_a_round_that_was_interrupted_leaves_nothing_behind(
 
 def run_round(vault: SQLiteVault, is_stopped: Callable[[], bool]) -> None:
     PackingRound(vault._connections, vault.collection(DOCUMENTS)._tables.keywords.current, is_stopped).run()
+
+
+def test_kill_9_while_words_are_packed_loses_no_word(tmp_path: Path) -> None:
+    """Nor does it bring back the words of a deletion that was acknowledged."""
+    folder, rng, texts, interrupted = tmp_path / "d", random.Random(11), dict[str, str](), 0
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    for number in range(KILLS):
+        ours, theirs = processes.Pipe()
+        process = processes.Process(target=_write_until_killed, args=(folder, number, texts, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        attempted = ours.recv()
+        attempted = _acknowledged(ours, texts, attempted, more=400, until=lambda: blocks(folder, served=0) > 0)
+        attempted = _acknowledged(ours, texts, attempted, more=rng.randrange(8))
+        process.kill()
+        attempted = _acknowledged(ours, texts, attempted)
+        process.join()
+        interrupted += blocks(folder, served=0)
+
+        with closing(open_vault(folder)) as vault:
+            records = vault.collection(DOCUMENTS)
+            [document] = records.get_documents([attempted])  # it may be stored or not
+            texts.pop(attempted, None)
+            if document is not None:
+                texts[attempted] = document.content
+            check_searches(records, texts)
+            wait_until(lambda: blocks(folder, served=0) == 0)
+            check_searches(records, texts)
+        assert problems(folder) == []
+    assert interrupted
+
+
+def _write_until_killed(folder: Path, seed: int, texts: dict[str, str], acknowledged: Connection) -> None:
+    """Puts and deletes documents, while their words are packed. Sends each id before the write, and the text, or None,
+    after it.
+    """
+    for module, name, value in SMALL:
+        setattr(module, name, value)
+    records, rng, stored = open_vault(folder).collection(DOCUMENTS), random.Random(seed), set(texts)
+    for number in count():
+        doc_id, text = f"d{rng.randrange(200)}", f"{' '.join(rng.choices(WORDS, k=5))} {seed} {number}"
+        acknowledged.send(doc_id)
+        if doc_id in stored and rng.random() < 0.4:
+            records.delete_document(doc_id).result()
+            stored.remove(doc_id)
+            acknowledged.send(None)
+        else:
+            records.put_document(write(doc_id, text)).result()
+            stored.add(doc_id)
+            acknowledged.send(text)
+
+
+def _acknowledged(
+    writer: Connection,
+    texts: dict[str, str],
+    attempted: str,
+    *,
+    more: int = 1_000_000,
+    until: Callable[[], bool] = lambda: False,
+) -> str:
+    """Adds up to `more` acknowledged writes to `texts`: until a condition holds, or the writer has ended. Returns the
+    id of the write in progress, if there is one.
+    """
+    for _ in range(more):
+        if until():
+            break
+        try:
+            attempted = attempted or writer.recv()
+            text = writer.recv()
+        except EOFError:
+            break
+        if text is None:
+            del texts[attempted]
+        else:
+            texts[attempted] = text
+        attempted = ""
+    return attempted
 
 
 def test_words_that_were_packed_and_deleted_leave_the_files(tmp_path: Path, vault: SQLiteVault) -> None:
