@@ -326,11 +326,17 @@ async def health_and_one_call(folder: Path, secret: str) -> None:
         assert await is_valid(connection, secret)
 
 
-async def test_a_folder_with_keys_is_not_served_to_everybody(tmp_path: Path) -> None:
-    make_key(tmp_path, "admin")
-    with pytest.raises(Exception, match="has API keys, but authentication is off"):
-        async with whole_server(tmp_path):
-            pass
+async def test_a_folder_with_keys_or_several_tenants_is_not_served_to_everybody(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path):
+        pass
+    async with whole_server(tmp_path):
+        pass
+    revoked = make_key(tmp_path, "admin", tenant="ada")
+    for _ in range(2):
+        with pytest.raises(Exception, match="has API keys or several tenants, but authentication is off"):
+            async with whole_server(tmp_path):
+                pass
+        run_command("keys", "revoke", key_id(revoked), "--tenant", "ada", "--data-dir", str(tmp_path))
 
 
 def test_a_program_that_opens_a_folder_itself_needs_no_key(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import mnemon
 import pytest
 from grpc import aio
 from mnemon.v1 import access_pb2 as pb
-from mnemon.v1 import access_pb2_grpc, changes_pb2, changes_pb2_grpc
+from mnemon.v1 import access_pb2_grpc, changes_pb2, changes_pb2_grpc, tenant_pb2, tenant_pb2_grpc
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.transport.options import CONNECTION_AGE_S, server_options
@@ -85,6 +85,25 @@ async def test_a_certificate_says_who_calls(tmp_path: Path) -> None:
                 assert (answer.tenant, answer.subject) == ("acme", f"mtls:{name}")
                 assert pb.Role.Name(answer.role) == f"ROLE_{role.upper()}"
                 assert answer.HasField("expire_time")
+
+
+async def test_an_operator_by_certificate_manages_the_tenants_of_a_server_without_keys(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with tls_server(tmp_path, authority) as connection:
+        table = write_table(tmp_path, robot="")
+        operator = f'[[certificate]]\nname = "{ROBOT}"\nrole = "operator"\n'
+        table.write_text(table.read_text(encoding="utf-8") + operator, encoding="utf-8")
+        async with channel_of(connection, authority, authority.issue("robot", ROBOT)) as channel:
+
+            async def is_operator() -> bool:
+                return bool((await who(channel)).role == pb.ROLE_OPERATOR)
+
+            await eventually(is_operator)
+            tenants: Any = tenant_pb2_grpc.TenantServiceStub(channel)
+            await tenants.CreateTenant(tenant_pb2.CreateTenantRequest(tenant="globex"))
+            listed = (await tenants.ListTenants(tenant_pb2.ListTenantsRequest())).tenants
+            # The file names acme, so it is one.
+            assert [each.tenant for each in listed] == ["default", "acme", "globex"]
 
 
 async def test_certificates_that_name_nobody_or_two_callers_or_of_another_authority_are_refused(tmp_path: Path) -> None:

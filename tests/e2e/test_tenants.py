@@ -117,7 +117,13 @@ async def test_a_token_does_not_bring_a_deleted_tenant_back(tmp_path: Path) -> N
     operator = make_key(tmp_path / "data", "operator")
     token = key.sign(org="acme")
     trusting = partial(
-        trusting_server, tmp_path, key, authentication=("api_key", "jwt"), tenant="", tenant_claim='"org"'
+        trusting_server,
+        tmp_path,
+        key,
+        authentication=("api_key", "jwt"),
+        tenant="",
+        tenant_claim='"org"',
+        creates_tenants="true",
     )
     vaults = tmp_path / "data" / "tenants"
     async with trusting() as connection, token_client(connection, token) as acme:

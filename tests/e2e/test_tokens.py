@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,16 @@ from tests.support.issuers import (
     trusting_server,
     write_identities,
 )
-from tests.support.server import Connection, eventually, failure_of, reason, stream_end, until, whole_server
+from tests.support.server import (
+    Connection,
+    eventually,
+    failure_of,
+    reason,
+    run_command,
+    stream_end,
+    until,
+    whole_server,
+)
 
 KEY, RSA = SigningKey("first"), SigningKey("rsa", "RS256")
 
@@ -168,10 +178,60 @@ async def test_a_claim_binds_callers_to_users_and_namespaces(tmp_path: Path) -> 
 
 
 async def test_a_tenant_that_a_claim_names_freely_must_be_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
     async with trusting_server(tmp_path, KEY, tenant="", tenant_claim='"org"') as connection:
-        assert (await who(connection, KEY.sign(org="anything"))).tenant == "anything"
+        token = KEY.sign(org="acme")
+        for _ in range(2):
+            refused = await who(connection, token)
+            assert refused.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "the tenant 'acme' does not exist; an operator can create it" in str(refused.details())
+        assert not (data / "tenants" / "acme").exists()
+        assert [each["tenant"] for each in await tenants_of(data)] == ["default"]
+        assert (await on_folder(data, "create", "acme")).returncode == 0
+        assert (await who(connection, token)).tenant == "acme"
         for named in ("../acme", "", "Acme", "a/b", "a" * 64):
             assert (await who(connection, KEY.sign(org=named))).code() is grpc.StatusCode.UNAUTHENTICATED, named
+
+
+async def test_a_tenant_begins_with_a_token_only_if_the_file_says_so(tmp_path: Path) -> None:
+    free = {"tenant": "", "tenant_claim": '"org"', "creates_tenants": "true"}
+    async with trusting_server(tmp_path, KEY, **free) as connection:
+        assert (await who(connection, KEY.sign(org="anything"))).tenant == "anything"
+        assert [each["tenant"] for each in await tenants_of(tmp_path / "data")] == ["default", "anything"]
+    async with trusting_server(tmp_path, KEY, **{**free, "creates_tenants": ""}) as connection:
+        assert (await who(connection, KEY.sign(org="anything"))).tenant == "anything"
+        assert (await who(connection, KEY.sign(org="else"))).code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_an_operator_by_token_manages_the_tenants_of_a_server_without_keys(tmp_path: Path) -> None:
+    free = {"tenant": "", "tenant_claim": '"org"', "roles": '{ staff = "writer", team = "operator" }'}
+    async with trusting_server(tmp_path, KEY, **free) as connection:
+        address = str(connection.server.address)
+        async with (
+            mnemon.AsyncClient(address, token=KEY.sign(groups=["team", "staff"], org="acme")) as operator,
+            mnemon.AsyncClient(address, token=KEY.sign(org="acme")) as acme,
+        ):
+            assert (await operator.who_am_i()).role is mnemon.Role.OPERATOR
+            assert (await operator.who_am_i()).tenant == ""
+            await operator.tenants.add("acme")
+            await acme.documents.put("note", "Ada sits by the window.")
+            assert (await operator.tenants.usage("acme")).records["document"] == 1
+            for refused in (operator.documents.get("note"), acme.tenants.add("globex"), acme.tenants.usage("default")):
+                with pytest.raises(mnemon.PermissionDeniedError):
+                    await refused
+            with pytest.raises(mnemon.FailedPreconditionError, match="authentication by API keys is off"):
+                await operator.keys.list_page()
+            await operator.tenants.suspend("acme", "moved away")
+            with pytest.raises(mnemon.TenantSuspendedError, match="moved away"):
+                await acme.documents.get("note")
+
+
+async def tenants_of(folder: Path) -> Any:
+    return json.loads((await on_folder(folder, "list", "--json")).stdout)
+
+
+async def on_folder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(run_command, "tenants", *words, "--data-dir", str(folder))
 
 
 async def test_a_stream_ends_when_its_token_does_and_when_its_key_is_removed(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/keys.py KeyRing._store_uses: unstored -> True": _MORE_OFTEN,
     "transport/interceptors/access.py Access.checked.call: identities.certificates and (not record.credentials.bearer)"
     " -> not record.credentials.bearer": "certificates that nothing reads; the comparison is only quicker",
+    "transport/interceptors/access.py Access.checked.call: identities.authenticate_at_once(shown) or await"
+    " identities.authenticate(shown) -> await identities.authenticate(shown)": "only quicker",
+    "transport/interceptors/access.py Access.checked.call: single -> False": "single calls are watched like streams",
     "domain/changes.py ChangeFilter.matches: self.scope == change.scope or self._scope_matches(change.scope)"
     " -> self._scope_matches(change.scope)": "an equal scope also matches; the comparison is only quicker",
 }

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Self
 
 from mnemon_server.assembly.records import stored_tenants
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.client import EndpointSettings
 from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
@@ -43,13 +44,14 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
     """
     kinds = settings.authentication
     if not kinds:
-        _require_no_keys(settings.data_dir)
+        await asyncio.to_thread(_require_no_tenants, settings.data_dir)
         yield None
         return
     async with AsyncExitStack() as stack:
-        tokens, certificates = Tokens(), Certificates()
+        tenants = await _open_tenants(settings, stack)
+        tokens, certificates = Tokens(tenants), Certificates()
         if settings.identity_file is not None:
-            await stack.enter_async_context(IdentityFollower(settings.identity_file, tokens, certificates))
+            await stack.enter_async_context(IdentityFollower(settings.identity_file, tenants, tokens, certificates))
         keys = await _open_keys(settings, stack) if "api_key" in kinds else None
         sources: dict[str, IdentitySource] = {
             **({"api_key": keys} if keys else {}),
@@ -58,7 +60,6 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
             "unix": SocketOwner(os.getuid()),
         }
         chosen = [source for kind, source in sources.items() if kind in kinds]
-        tenants = await _open_tenants(settings, stack)
         identities = Identities(chosen, keys=keys, tenants=tenants, certificates="mtls" in kinds)
         yield await stack.enter_async_context(identities)
 
@@ -72,10 +73,7 @@ async def _open_keys(settings: Settings, stack: AsyncExitStack) -> KeyRing:
     return keys
 
 
-async def _open_tenants(settings: Settings, stack: AsyncExitStack) -> Tenants | None:
-    """Which tenants exist; None for a server without API keys, which has no operators."""
-    if "api_key" not in settings.authentication and not (settings.data_dir / ACCESS_FILE_NAME).exists():
-        return None
+async def _open_tenants(settings: Settings, stack: AsyncExitStack) -> Tenants:
     store = await asyncio.to_thread(TenantFile, settings.data_dir)
     stack.callback(store.close)
     tenants = Tenants(store)
@@ -83,11 +81,15 @@ async def _open_tenants(settings: Settings, stack: AsyncExitStack) -> Tenants | 
     return await stack.enter_async_context(tenants)
 
 
-def _require_no_keys(data_dir: Path) -> None:
-    if (data_dir / ACCESS_FILE_NAME).exists():
+def _require_no_tenants(data_dir: Path) -> None:
+    if not (data_dir / ACCESS_FILE_NAME).exists():
+        return
+    with closing(KeyFile(data_dir)) as keys, closing(TenantFile(data_dir)) as tenants:
+        is_shared = keys.read() or any(each.tenant.tenant != DEFAULT_TENANT for each in tenants.read(after=0, limit=2))
+    if is_shared:
         raise ConfigurationError(
-            f"the data folder {str(data_dir)!r} has API keys, but authentication is off, so everybody could "
-            f"call: set --authentication api_key, or remove {ACCESS_FILE_NAME} from the folder"
+            f"the data folder {str(data_dir)!r} has API keys or several tenants, but authentication is off, so "
+            f"everybody could call: set --authentication, or remove {ACCESS_FILE_NAME} from the folder"
         )
 
 
@@ -97,10 +99,18 @@ class IdentityFollower(Periodic):
     While the file is not valid, what it said last is valid.
     """
 
-    def __init__(self, path: Path, tokens: Tokens, certificates: Certificates, *, interval_s: float = FOLLOW_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tenants: Tenants,
+        tokens: Tokens,
+        certificates: Certificates,
+        *,
+        interval_s: float = FOLLOW_S,
+    ) -> None:
         """Reads nothing yet."""
         super().__init__("the identity file could not be followed", interval_s=interval_s)
-        self._path, self._tokens, self._certificates = path, tokens, certificates
+        self._path, self._tenants, self._tokens, self._certificates = path, tenants, tokens, certificates
         self._stamp: tuple[int, int, int] | None = None
         self._key_sets: dict[KeySource, KeySet] = {}
 
@@ -136,6 +146,8 @@ class IdentityFollower(Periodic):
         old = [key_set for source, key_set in before.items() if source not in self._key_sets]
         await asyncio.gather(*(key_set.__aenter__() for key_set in new))
         await asyncio.gather(*(key_set.__aexit__(None, None, None) for key_set in old))
+        # Last: a full disk must not keep a caller trusted that the file no longer names.
+        await self._tenants.begin(read.tenants)
 
 
 def _key_set(source: KeySource) -> KeySet:

@@ -68,6 +68,17 @@ class TenantFile(AccessFile, TenantStore):
                 [(tenant, to_microseconds(now)) for tenant in tenants],
             )
 
+    def begin(self, tenants: Iterable[str], now: datetime) -> None:
+        """See TenantStore."""
+        missing = [(tenant, to_microseconds(now)) for tenant in dict.fromkeys(tenants) if self.get(tenant) is None]
+        if missing:
+            with self.writing() as connection:
+                connection.executemany(
+                    "INSERT INTO tenant (tenant, create_time, update_time) SELECT ?1, ?2, ?2 "
+                    "WHERE ?1 NOT IN (SELECT tenant FROM ended_tenant) ON CONFLICT DO NOTHING",
+                    missing,
+                )
+
     def update(self, tenant: str, change: TenantChange, now: datetime) -> Tenant | None:
         """See TenantStore."""
         with self.writing() as connection:

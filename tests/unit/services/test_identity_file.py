@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.access import Role
+from mnemon_server.domain.access import Principal, Role
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.services.access.identity_file import read_identity_file
 
 from tests.support.issuers import write_identities
 
+OPERATORS = {"tenant": "", "role_claim": "", "roles": "", "role": '"operator"'}
 CERTIFICATE = '[[certificate]]\nname = "dns:robot.test"\ntenant = "acme"\nrole = "writer"\n'
 
 
@@ -22,6 +23,14 @@ def test_the_example_of_the_module_is_valid(tmp_path: Path) -> None:
     [issuer] = read.issuers
     assert issuer.roles == {"memory-admins": Role.ADMIN, "staff": Role.WRITER}
     assert read.certificates["uri:spiffe://acme/assistant"].tenant == "acme"
+
+
+def test_operators_belong_to_no_tenant(tmp_path: Path) -> None:
+    table = '[[certificate]]\nname = "dns:team.test"\nrole = "operator"\n'
+    read = read_identity_file(write_identities(tmp_path, "a.json", table, **OPERATORS))
+    [issuer] = read.issuers
+    assert (issuer.tenant, issuer.role, list(read.tenants)) == ("", Role.OPERATOR, [])
+    assert read.certificates == {"dns:team.test": Principal("", "mtls:dns:team.test", Role.OPERATOR)}
 
 
 def test_a_file_of_keys_is_looked_for_beside_the_identity_file(tmp_path: Path) -> None:
@@ -45,9 +54,20 @@ def test_a_file_of_keys_is_looked_for_beside_the_identity_file(tmp_path: Path) -
         ({"tenant": '"../acme"'}, "tenant must be 1 to 63"),
         ({"tenants": '["acme"]'}, "tenants belongs to tenant_claim"),
         ({"role": '"admin"'}, "must have either role or role_claim"),
-        ({"roles": '{ staff = "emperor" }'}, "roles.staff must be one of reader, writer, admin"),
+        ({"roles": '{ staff = "emperor" }'}, "roles.staff must be one of reader, writer, admin, operator"),
         ({"roles": ""}, "role_claim and roles belong together"),
         ({"role_claim": "", "roles": "", "role": '"admin"', "users_claim": '"sub"'}, "role must be reader or writer"),
+        ({"tenant": "", "tenant_claim": '"org"', "creates_tenants": '"yes"'}, "creates_tenants must be true or false"),
+        ({"creates_tenants": "true"}, "creates_tenants belongs to a tenant_claim without tenants"),
+        (
+            {"tenant": "", "tenant_claim": '"org"', "tenants": '["acme"]', "creates_tenants": "true"},
+            "creates_tenants belongs to a tenant_claim without tenants",
+        ),
+        ({"roles": '{ team = "operator" }'}, "tenant must be left out for operators"),
+        ({**OPERATORS, "tenant": '"acme"'}, "tenant must be left out for operators"),
+        ({**OPERATORS, "tenant_claim": '"org"'}, "tenant_claim must be left out for operators"),
+        ({**OPERATORS, "users_claim": '"sub"'}, "role must be reader or writer"),
+        ({"roles": '{ team = "operator", staff = "writer" }', "tenant": ""}, "must have either tenant or tenant_claim"),
         ({"users_claim": "7"}, "users_claim must be a list"),
         ({"leeway_s": "601"}, "leeway_s must be 0 to 600"),
         ({"refresh_s": "true"}, "refresh_s must be 1 to"),
@@ -69,6 +89,8 @@ def test_an_issuer_that_says_too_little_or_too_much_is_refused(
         (CERTIFICATE * 2, "two tables have the same name"),
         (CERTIFICATE.replace("dns:", "ip:"), "name must look like"),
         (CERTIFICATE.replace("writer", "root"), "certificate dns:robot.test: role must be one of"),
+        (CERTIFICATE.replace("writer", "operator"), "tenant must be left out for operators"),
+        (CERTIFICATE.replace('tenant = "acme"', ""), "certificate dns:robot.test: tenant must be 1 to 63"),
         (CERTIFICATE + 'namespaces = ["a..b"]', r"namespaces\[0\]"),
         (CERTIFICATE.replace("writer", "admin") + 'users = ["ada"]', "role must be reader or writer"),
         ("[issuer]\nname = 'x'", r"must be written as \[\[issuer\]\] tables"),

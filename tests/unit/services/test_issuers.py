@@ -32,6 +32,7 @@ def issuer(**changes: Any) -> Issuer:
         "tenant": "acme",
         "tenant_claim": (),
         "tenants": (),
+        "creates_tenants": False,
         "role": Role.WRITER,
         "role_claim": (),
         "roles": {},
@@ -43,6 +44,8 @@ def issuer(**changes: Any) -> Issuer:
 
 BY_CLAIM = {"tenant": "", "tenant_claim": ("org",)}
 ROLES = {"role": None, "roles": {"staff": Role.WRITER, "visitors": Role.READER, "chiefs": Role.ADMIN}}
+
+TEAM = {"role": None, "role_claim": ("groups",), "roles": {"staff": Role.WRITER, "team": Role.OPERATOR}}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,9 @@ ROLES = {"role": None, "roles": {"staff": Role.WRITER, "visitors": Role.READER, 
         ({"users_claim": ("sub",)}, {}, "acme", Role.WRITER, Bounds.of(["ada"], [])),
         ({"namespaces_claim": ("spaces",)}, {}, "acme", Role.WRITER, Bounds.of([], ["users.ada", "shared"])),
         ({"users_claim": ("sub",), "role": Role.ADMIN}, {}, "acme", Role.ADMIN, UNBOUNDED),
+        ({"users_claim": ("sub",), "role": Role.OPERATOR, "tenant": ""}, {}, "", Role.OPERATOR, UNBOUNDED),
+        ({**TEAM, **BY_CLAIM, "users_claim": ("sub",)}, {"groups": ["staff", "team"]}, "", Role.OPERATOR, UNBOUNDED),
+        ({**TEAM, **BY_CLAIM, "users_claim": ("sub",)}, {}, "acme", Role.WRITER, Bounds.of(["ada"], [])),
     ],
 )
 def test_claims_name_tenant_role_and_bounds(

@@ -10,12 +10,37 @@ from mnemon_server.domain.errors import InvalidArgumentError, InvalidOperationEr
 from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.tenants import Tenants
+from mnemon_server.services.access.unknown import UnknownError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def opened(folder: Path) -> Tenants:
     return Tenants(TenantFile(folder), clock=lambda: NOW)
+
+
+async def test_a_tenant_that_a_credential_names_begins_unless_it_was_deleted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tenants:
+        await tenants.begin(["acme", "acme", "globex"])
+        await tenants.begin(["acme"])
+        page = await tenants.list(after=0, limit=9)
+        assert [each.tenant for each in page.tenants] == ["acme", "globex"]
+        await tenants.change("acme", TenantChange(is_suspended=True, reason="moved away"))
+        for ends in (tenants.delete, tenants.forget):
+            await ends("acme")
+            await tenants.begin(["acme"])
+            with pytest.raises(TenantSuspendedError, match="was deleted"):
+                tenants.require_known("acme", begins=True)
+        assert not await tenants.exists("acme")
+
+
+async def test_a_tenant_that_a_token_names_is_looked_for_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tenants:
+        for begins in (False, True):
+            with pytest.raises(UnknownError, match="'acme' does not exist") as unknown:
+                tenants.require_known("acme", begins=begins)
+            await unknown.value.look()
+        tenants.require_known("acme", begins=False)
 
 
 async def test_a_tenant_is_served_until_it_is_suspended_or_deleted_and_again_once_it_is_created(tmp_path: Path) -> None:

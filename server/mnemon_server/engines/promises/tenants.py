@@ -47,6 +47,9 @@ class TenantStore(Protocol):
     def adopt(self, tenants: Iterable[str], now: datetime) -> None:
         """Adds those tenants that do not exist yet."""
 
+    def begin(self, tenants: Iterable[str], now: datetime) -> None:
+        """Adds those tenants that do not exist, and never did."""
+
     def update(self, tenant: str, change: TenantChange, now: datetime) -> Tenant | None:
         """Changes a tenant, and returns it; None if it does not exist or is being deleted."""
 

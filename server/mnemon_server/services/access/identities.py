@@ -7,9 +7,9 @@ from typing import Protocol
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
 from mnemon_server.domain.access.errors import TenantSuspendedError
 from mnemon_server.domain.errors import MnemonError, PermissionDeniedError, UnauthenticatedError
-from mnemon_server.services.access.key_sets import UnknownKeyError
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
+from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.services.shared.periodic import Periodic
 
 CHECK_S = 1.0
@@ -28,7 +28,7 @@ class IdentitySource(Protocol):
         Raises:
             UnauthenticatedError: the credential is not valid.
             PermissionDeniedError: it is, but gives no role here.
-            UnknownKeyError: it may be, by a key that the server has not seen yet.
+            UnknownError: it may be, by what the server has not seen yet: a key, or a tenant.
         """
 
 
@@ -76,10 +76,10 @@ class Identities(Periodic):
         self._wanted = ", or ".join(source.wanted for source in sources)
 
     def authenticate_at_once(self, shown: Credentials) -> Principal | None:
-        """As `authenticate`, without its cost; None if that one has to ask for a key first."""
+        """As `authenticate`, without its cost; None if that one has to look for something first."""
         try:
             return self._identify(shown)
-        except UnknownKeyError:
+        except UnknownError:
             return None
 
     async def authenticate(self, shown: Credentials) -> Principal:
@@ -87,16 +87,17 @@ class Identities(Periodic):
 
         Raises:
             UnauthenticatedError: what the caller shows is not valid, or no longer.
-            PermissionDeniedError: it is valid, but gives no role here, or its tenant is suspended.
+            PermissionDeniedError: it is valid, but gives no role here, or its tenant does not exist or is suspended.
         """
-        try:
-            return self._identify(shown)
-        except UnknownKeyError as unknown:
-            await unknown.key_set.look_for(unknown.key_id)
-        try:
-            return self._identify(shown)
-        except UnknownKeyError as unknown:
-            raise UnauthenticatedError(str(unknown)) from None
+        looked_for: set[type[UnknownError]] = set()
+        while True:
+            try:
+                return self._identify(shown)
+            except UnknownError as unknown:
+                if type(unknown) in looked_for:
+                    raise unknown.refusal from None
+                looked_for.add(type(unknown))
+                await unknown.look()
 
     def refusal(self, principal: Principal, shown: Credentials) -> MnemonError | None:
         """Why a caller who was authenticated before would not be again, as the same principal; None if it would."""
@@ -105,7 +106,7 @@ class Identities(Periodic):
                 return None
         except TenantSuspendedError as error:
             return error
-        except (UnauthenticatedError, PermissionDeniedError, UnknownKeyError):
+        except (UnauthenticatedError, PermissionDeniedError, UnknownError):
             pass
         return UnauthenticatedError("the credential of this stream has expired or was revoked")
 

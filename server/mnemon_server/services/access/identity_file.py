@@ -22,13 +22,13 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.domain.access import TENANT_ID, Principal, Role
+from mnemon_server.domain.access import NO_TENANT, TENANT_ID, Principal, Role
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.endpoints.client import base_url
@@ -41,11 +41,20 @@ STALE_S, STALE_MAX_S = 86_400.0, 30 * 86_400.0
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _CERTIFICATE_NAME = re.compile(r"(uri|dns|email):[!-~]{1,1000}")
-# Operators belong to no tenant, and every entry names one: their credentials are API keys.
-_ROLES = {role.name.lower(): role for role in Role if role is not Role.OPERATOR}
+_ROLES = {role.name.lower(): role for role in Role}
 _ISSUER_KEYS = (
     *("name", "issuer", "audiences", "jwks", "leeway_s", "refresh_s", "stale_s"),
-    *("tenant", "tenant_claim", "tenants", "role", "role_claim", "roles", "users_claim", "namespaces_claim"),
+    *(
+        "tenant",
+        "tenant_claim",
+        "tenants",
+        "creates_tenants",
+        "role",
+        "role_claim",
+        "roles",
+        "users_claim",
+        "namespaces_claim",
+    ),
 )
 _UNBOUND_ADMIN = "role must be reader or writer for callers who are bound to users or namespaces"
 Table = Mapping[str, Any]
@@ -58,6 +67,13 @@ class IdentityFile:
     issuers: Sequence[Issuer]
     certificates: Mapping[str, Principal]
     """Callers by a name in their certificates, such as "dns:robot.acme.example"."""
+
+    @property
+    def tenants(self) -> Iterator[str]:
+        """The tenants that it names, some of them repeatedly."""
+        for issuer in self.issuers:
+            yield from filter(None, (issuer.tenant, *issuer.tenants))
+        yield from (caller.tenant for caller in self.certificates.values() if caller.tenant != NO_TENANT)
 
 
 def read_identity_file(path: Path) -> IdentityFile:
@@ -110,15 +126,7 @@ def _entries(tables: Table, kind: str) -> list[Table]:
 def _issuer(table: Table, folder: Path) -> Issuer:
     name = _text(table, "name", _NAME, "must be 1 to 63 lower-case letters, digits, '_' and '-'")
     try:
-        _check_keys(table, _ISSUER_KEYS)
-        _check_one_of(table, "tenant", "tenant_claim")
-        _check_one_of(table, "role", "role_claim")
-        if ("role_claim" in table) != ("roles" in table):
-            raise ConfigurationError("role_claim and roles belong together: set both, or neither")
-        if "tenants" in table and "tenant_claim" not in table:
-            raise ConfigurationError("tenants belongs to tenant_claim: set both, or neither")
-        if table.get("role") == "admin" and ("users_claim" in table or "namespaces_claim" in table):
-            raise ConfigurationError(_UNBOUND_ADMIN)
+        _check_issuer(table)
         return Issuer(
             name=name,
             issuer=_text(table, "issuer"),
@@ -128,6 +136,7 @@ def _issuer(table: Table, folder: Path) -> Issuer:
             tenant=_tenant(table, "tenant") if "tenant" in table else "",
             tenant_claim=_claim_path(table, "tenant_claim"),
             tenants=_texts(table, "tenants") if "tenants" in table else (),
+            creates_tenants=_truth(table, "creates_tenants"),
             role=_role(table["role"], "role") if "role" in table else None,
             role_claim=_claim_path(table, "role_claim"),
             roles=_roles(table),
@@ -138,6 +147,31 @@ def _issuer(table: Table, folder: Path) -> Issuer:
         raise ConfigurationError(f"issuer {name}: {error}") from error
 
 
+def _check_issuer(table: Table) -> None:
+    """Checks which keys the table has, together and at all."""
+    _check_keys(table, _ISSUER_KEYS)
+    _check_one_of(table, "role", "role_claim")
+    if ("role_claim" in table) != ("roles" in table):
+        raise ConfigurationError("role_claim and roles belong together: set both, or neither")
+    roles = {_role(table["role"], "role")} if "role" in table else set(_roles(table).values())
+    if roles == {Role.OPERATOR}:
+        _check_no_tenant(table, "tenant", "tenant_claim")
+    else:
+        _check_one_of(table, "tenant", "tenant_claim")
+    if "tenants" in table and "tenant_claim" not in table:
+        raise ConfigurationError("tenants belongs to tenant_claim: set both, or neither")
+    if "creates_tenants" in table and ("tenant_claim" not in table or "tenants" in table):
+        raise ConfigurationError("creates_tenants belongs to a tenant_claim without tenants; leave it out")
+    if min(roles, default=Role.READER) >= Role.ADMIN and ("users_claim" in table or "namespaces_claim" in table):
+        raise ConfigurationError(_UNBOUND_ADMIN)
+
+
+def _check_no_tenant(table: Table, *keys: str) -> None:
+    for key in keys:
+        if key in table:
+            raise ConfigurationError(f"{key} must be left out for operators, who belong to no tenant")
+
+
 def _certificate(table: Table) -> tuple[str, Principal]:
     name = _text(table, "name", _CERTIFICATE_NAME, 'must look like "uri:spiffe://acme/robot", "dns:..." or "email:..."')
     try:
@@ -145,7 +179,10 @@ def _certificate(table: Table) -> tuple[str, Principal]:
         role, bounds = _role(table.get("role"), "role"), _bounds(table)
         if role >= Role.ADMIN and bounds:
             raise ConfigurationError(_UNBOUND_ADMIN)
-        return name, Principal(_tenant(table, "tenant"), f"mtls:{name}", role, bounds=bounds)
+        if role is Role.OPERATOR:
+            _check_no_tenant(table, "tenant")
+        tenant = NO_TENANT if role is Role.OPERATOR else _tenant(table, "tenant")
+        return name, Principal(tenant, f"mtls:{name}", role, bounds=bounds)
     except ConfigurationError as error:
         raise ConfigurationError(f"certificate {name}: {error}") from error
 
@@ -212,6 +249,13 @@ def _texts(table: Table, key: str) -> Sequence[str]:
 
 def _tenant(table: Table, key: str) -> str:
     return _text(table, key, TENANT_ID, 'must be 1 to 63 lower-case letters, digits, "_" and "-"')
+
+
+def _truth(table: Table, key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{key} must be true or false")
+    return value
 
 
 def _role(value: Any, key: str) -> Role:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.domain.access import TENANT_ID, Principal, Role
+from mnemon_server.domain.access import NO_TENANT, TENANT_ID, Principal, Role
 from mnemon_server.domain.access.bounds import ALL, UNBOUNDED, Bounds
 from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
@@ -43,10 +43,12 @@ class Issuer:
     leeway: timedelta
     """How far its clock may differ from ours."""
     tenant: str
-    """The tenant of all its callers; empty if a claim names it."""
+    """The tenant of all its callers; empty if a claim names it, or if all are operators."""
     tenant_claim: ClaimPath
     tenants: Sequence[str]
     """The tenants that the claim may name; empty: any."""
+    creates_tenants: bool
+    """Whether a tenant begins with the first token that names it, if the claim may name any."""
     role: Role | None
     """The role of all its callers; None if a claim names it."""
     role_claim: ClaimPath
@@ -68,8 +70,14 @@ class Issuer:
         if not (0 < len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()):
             raise refusal(f"its sub is not 1 to {SUBJECT_CHARACTERS_MAX} printable characters")
         ends_at = datetime.fromtimestamp(int(claims["exp"]), UTC) + self.leeway
-        tenant, role = self._tenant(claims), self._role(claims)
+        role = self._role(claims)
+        tenant = NO_TENANT if role is Role.OPERATOR else self._tenant(claims)
         return Principal(tenant, f"jwt:{self.name}:{subject}", role, ends_at, self._bounds(claims, role))
+
+    @property
+    def names_any_tenant(self) -> bool:
+        """Whether its tokens may name tenants that the identity file does not."""
+        return bool(self.tenant_claim) and not self.tenants
 
     def _tenant(self, claims: Mapping[str, Any]) -> str:
         if self.tenant:

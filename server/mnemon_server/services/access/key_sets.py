@@ -16,6 +16,7 @@ from jwt.exceptions import PyJWKError, PyJWTError
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import UnauthenticatedError
 from mnemon_server.endpoints.client import EndpointClient, EndpointError, EndpointSettings
+from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.services.shared.periodic import Periodic
 
 SET_BYTES_MAX = 1 << 20
@@ -40,12 +41,12 @@ class KeySetError(Exception):
     """A set cannot be read. The message contains nothing of it."""
 
 
-class UnknownKeyError(Exception):
+class UnknownKeyError(UnknownError):
     """A token was signed with a key that the set does not have, or not yet."""
 
     def __init__(self, key_set: "KeySet", key_id: str) -> None:
-        self.key_set, self.key_id = key_set, key_id
-        super().__init__("the token is signed with a key that its issuer does not publish")
+        refusal = UnauthenticatedError("the token is signed with a key that its issuer does not publish")
+        super().__init__(refusal, lambda: key_set.look_for(key_id))
 
 
 class KeySet(Periodic):

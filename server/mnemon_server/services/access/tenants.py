@@ -17,20 +17,26 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import (
     InvalidArgumentError,
     InvalidOperationError,
+    PermissionDeniedError,
 )
 from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.promises.tenants import TenantStore
+from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.services.shared.periodic import Periodic
 
 REFRESH_S = 1.0
 """How often the tenants that matter to calls are read again if another process changed some."""
 
 
+class UnknownTenantError(UnknownError):
+    """A token names a tenant that does not exist, or that was not asked for yet."""
+
+
 class Tenants(Periodic):
     """All tenants of a server. Follows changes that other processes make. Belongs to one event loop.
 
     Only those that are not served or have quotas of their own are in memory, since every call asks for them, and the
-    ids of those that were deleted.
+    ids of those that were deleted, and of those that tokens have named.
     """
 
     def __init__(self, store: TenantStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
@@ -42,6 +48,8 @@ class Tenants(Periodic):
         self._page_key = b""
         self._special: Mapping[str, Tenant] = {}
         self._ended: frozenset[str] = frozenset()
+        self._known: set[str] = set()
+        """Tenants that exist, or did: then they are among those that were deleted."""
         self._refreshing = asyncio.Lock()
         self.listeners: list[Callable[[], None]] = []
         """Called after each change."""
@@ -68,6 +76,28 @@ class Tenants(Periodic):
             raise TenantSuspendedError(f"the tenant {tenant!r} was deleted")
         if found is not None and found.suspension is not None:
             raise TenantSuspendedError(f"the tenant {tenant!r} is suspended: {found.suspension.reason}")
+
+    def require_known(self, tenant: str, *, begins: bool) -> None:
+        """Checks that a tenant exists which a token names; if it `begins` so, it does once it was looked for.
+
+        Raises:
+            UnknownTenantError: it does not, as far as is known without looking for it.
+            TenantSuspendedError: as `require_served`.
+        """
+        self.require_served(tenant)
+        if tenant not in self._known:
+            refusal = PermissionDeniedError(f"the tenant {tenant!r} does not exist; an operator can create it")
+            raise UnknownTenantError(refusal, lambda: self._look_for(tenant, begins=begins))
+
+    async def _look_for(self, tenant: str, *, begins: bool) -> None:
+        if begins:
+            await self.begin((tenant,))
+        if await self.exists(tenant):
+            self._known.add(tenant)
+
+    async def begin(self, tenants: Iterable[str]) -> None:
+        """Makes tenants that the identity file or a token names, except for those that were deleted."""
+        await asyncio.to_thread(self._store.begin, tuple(tenants), self._clock())
 
     async def adopt(self, tenants: Iterable[str]) -> None:
         """Makes tenants known that have a vault."""

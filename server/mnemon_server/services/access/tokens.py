@@ -7,11 +7,12 @@ from typing import NamedTuple
 import jwt
 from jwt import PyJWK
 
-from mnemon_server.domain.access import Credentials, Principal
+from mnemon_server.domain.access import Credentials, Principal, Role
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.services.access.issuers import Issuer, refusal
 from mnemon_server.services.access.key_sets import KeySet
 from mnemon_server.services.access.remembered import Remembered
+from mnemon_server.services.access.tenants import Tenants
 
 TOKEN_BYTES_MAX = 8 << 10
 _REQUIRED = ["iss", "sub", "aud", "exp"]
@@ -43,9 +44,9 @@ class Tokens:
 
     wanted = "send a token of an issuer that the server trusts as the header `authorization: Bearer TOKEN`"
 
-    def __init__(self, *, clock: Clock = system_clock) -> None:
-        """Trusts nobody yet."""
-        self._clock = clock
+    def __init__(self, tenants: Tenants, *, clock: Clock = system_clock) -> None:
+        """Trusts nobody yet. `tenants` are those that exist."""
+        self._tenants, self._clock = tenants, clock
         self._issuers: Mapping[str, TrustedIssuer] = {}
         self._verified: Remembered[_Verified] = Remembered()
 
@@ -60,7 +61,7 @@ class Tokens:
         Raises:
             UnauthenticatedError: the token is not valid, or not any more.
             PermissionDeniedError: it gives no role here.
-            UnknownKeyError: it may be valid, by a key that the server has not seen yet.
+            UnknownError: it may be valid, by a key or a tenant that the server has not seen yet.
         """
         token = shown.bearer
         if token.count(".") != 2:
@@ -91,6 +92,8 @@ class Tokens:
         except _MALFORMED as error:
             # Without what the library says, which may repeat what the token says.
             raise refusal(_why(error)) from None
+        if principal.role is not Role.OPERATOR and issuer.names_any_tenant:
+            self._tenants.require_known(principal.tenant, begins=issuer.creates_tenants)
         assert principal.expires_at is not None  # noqa: S101 - a token without exp is refused
         return _Verified(principal, principal.expires_at, key_set, key_set.keys)
 

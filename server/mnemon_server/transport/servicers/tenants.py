@@ -29,7 +29,7 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
     @property
     def _tenants(self) -> Tenants:
         if self._registry is None:
-            raise ConfigurationError("the server has no operators: start it with --authentication api_key")
+            raise ConfigurationError("the server has no operators: start it with --authentication")
         return self._registry
 
     async def CreateTenant(  # noqa: N802
@@ -65,7 +65,7 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
 
     async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:  # noqa: N802
         tenant = named_tenant(context, request.tenant)
-        # A tenant that only tokens name is not in the registry.
+        # The only tenant of a server without authentication is in no registry.
         if tenant != tenant_of(context) or not tenant:
             found = await self._tenants.get(tenant)
             if found.deleted_at is not None:

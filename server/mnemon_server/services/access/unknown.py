@@ -1,0 +1,19 @@
+"""What a credential names and the server does not know, or not yet."""
+
+from collections.abc import Awaitable, Callable
+
+from mnemon_server.domain.errors import MnemonError
+
+
+class UnknownError(Exception):
+    """Whether a credential is valid depends on something that is not in memory."""
+
+    def __init__(self, refusal: MnemonError, look: Callable[[], Awaitable[None]]) -> None:
+        """Is handled by looking for it and trying again, once.
+
+        Args:
+            refusal: the error if it is not found.
+            look: looks for it.
+        """
+        self.refusal, self.look = refusal, look
+        super().__init__(str(refusal))
