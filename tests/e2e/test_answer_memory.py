@@ -6,9 +6,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from mnemon import Client
+from mnemon import AsyncClient, Client
 from mnemon.v1 import facts_pb2, facts_pb2_grpc, tools_pb2, tools_pb2_grpc
 
+from tests.support.http2 import raw_connection
 from tests.support.server import ServerProcess, server_process
 
 MIB = 1 << 20
@@ -58,6 +59,15 @@ def test_a_thousand_names_cost_no_more_than_an_answer(server: ServerProcess, cha
         (3, True, COUNT - 3)
     }
     assert most_bytes(server) - before < 64 * MIB
+
+
+async def test_answers_that_are_not_read_do_not_hold_up_those_of_others(server: ServerProcess) -> None:
+    request = facts_pb2.BatchGetFactsRequest(names=[facts_pb2.FactName(namespace=EVE, key=f"k{i}") for i in range(3)])
+    async with raw_connection(server.address()) as raw, AsyncClient(server.address()) as client:
+        for _ in range(6):
+            await raw.call("/mnemon.v1.FactService/BatchGetFacts", request.SerializeToString())
+        await raw.greeted()
+        assert len(await client.facts.get_many([(EVE, f"k{number}") for number in range(3)])) == 3
 
 
 def test_the_client_gets_all_values(server: ServerProcess) -> None:

@@ -149,6 +149,19 @@ async def test_a_request_that_is_far_too_large_is_refused_before_it_is_sent() ->
     assert end["grpc-status"] == str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
 
 
+async def test_answers_that_are_not_read_are_bounded_and_leave_room_for_those_of_others() -> None:
+    async with (
+        bare_server(Misbehaving()) as connection,
+        raw_connection(str(connection.server.address)) as raw,
+    ):
+        calls = [await raw.call(path("large"), b"1000000") for _ in range(60)]
+        refused = str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+        # At most 24 MiB are kept for all callers, and seven eighths of them for one.
+        ends = [await raw.end_of(call) for call in calls[22:]]
+        assert {end["grpc-status"] for end in ends} == {refused}
+        assert len(await method(connection.channel, "large")(b"2000000")) == 2_000_000
+
+
 async def test_unread_messages_are_bounded_for_each_stream() -> None:
     handlers = Misbehaving()
     async with (

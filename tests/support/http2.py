@@ -44,6 +44,14 @@ class RawConnection:
                 await self._take()
         return call
 
+    async def call(self, path: str, request: bytes) -> int:
+        """Begins a call with this whole request; returns the stream's number. Takes up to 64 KiB of all answers."""
+        number: int = self._http.get_next_available_stream_id()
+        self._http.send_headers(number, [(":path", path), *HEADERS])
+        self._http.send_data(number, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True)
+        await self._flush()
+        return number
+
     async def greeted(self) -> None:
         """Waits until the server has sent something."""
         await self._flush()

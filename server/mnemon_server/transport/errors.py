@@ -25,9 +25,3 @@ class UnimplementedError(MnemonError):
     """The server has no such method."""
 
     reason = ErrorReason.UNIMPLEMENTED
-
-
-class SlowReaderError(MnemonError):
-    """The client of a stream left a message unread for too long."""
-
-    reason = ErrorReason.SLOW_READER

@@ -51,6 +51,7 @@ from mnemon_server.services.access.audit import AuditLog
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.answers import AnswerMemory
+from mnemon_server.services.shared.outbox import Outbox
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.interceptors.access import Access
@@ -163,13 +164,17 @@ class GrpcServer:
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
         self.accounts = accounts or Accounts()
         """What tenants and callers use, and may use."""
+        outbox = Outbox(wait_s=settings.stream_write_timeout_s)
         self._limiter = Limiter(
-            unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max, accounts=self.accounts
+            unary_calls_max=settings.unary_calls_max,
+            streams_max=settings.streams_max,
+            accounts=self.accounts,
+            outbox=outbox,
         )
         self._tenants = TenantRegistryServicer(
             identities.tenants if identities else None, self.accounts, vaults_folder(settings.data_dir)
         )
-        self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
+        self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s, outbox=outbox)
         self._readiness: asyncio.Task[None] | None = None
         self._server: aio.Server | None = None
 

@@ -18,6 +18,7 @@ from mnemon_server.domain.access.errors import (
     TenantNotFoundError,
     TenantSuspendedError,
 )
+from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 
 ERROR_DOMAIN = "mnemon"
@@ -63,6 +64,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.EmbeddingModelMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RevisionMismatchError: grpc.StatusCode.ABORTED,
     errors.TooManyRequestsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    SlowReaderError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.AnswerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooManyVaultsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -81,17 +83,16 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     transport_errors.MessageTooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     transport_errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
     transport_errors.UnimplementedError: grpc.StatusCode.UNIMPLEMENTED,
-    transport_errors.SlowReaderError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 """Every error that may reach a client, by class. The text of one that is missing or INTERNAL stays secret."""
 
 _RETRY_AFTER_S: Mapping[type[errors.MnemonError], float] = {
     errors.StorageFullError: 30.0,
     errors.StorageFailedError: 5.0,
+    SlowReaderError: 1.0,
     errors.NotServingError: 1.0,
     errors.BackendConnectionError: 1.0,
     errors.EmbeddingUnavailableError: 1.0,
-    transport_errors.SlowReaderError: 1.0,
 }
 
 

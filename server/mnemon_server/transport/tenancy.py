@@ -47,7 +47,7 @@ class TenantServicer:
         self._answers = answers
 
     def room(self, context: Context, *, vectors: bool = False, copies: int = 1) -> Room:
-        """What the answer to this call may hold; released once the call has ended.
+        """What the answer to this call may hold; released once it is on its way, or the call has ended.
 
         Args:
             context: the call.
@@ -59,11 +59,12 @@ class TenantServicer:
         """
         if self._answers is None:
             raise NotServingError("the server is starting")
-        room = Room(
+        call = current_call.get()
+        room = call.room = Room(
             self._answers,
             weight=VECTORS_WEIGHT if vectors else WEIGHT,
             copies=copies,
-            account=current_call.get().account,
+            account=call.account,
         )
         context.add_done_callback(lambda _: room.close())
         return room

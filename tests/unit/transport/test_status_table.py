@@ -16,6 +16,7 @@ from mnemon_server.domain.access.errors import (
     TenantSuspendedError,
 )
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
+from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Failure
 
@@ -61,6 +62,7 @@ SAMPLES = [
     errors.RevisionMismatchError("note-1", 3, 4),
     errors.TooManyRequestsError("later", 0.25),
     errors.TooManyVaultsError("all in use"),
+    SlowReaderError("too slow"),
     errors.AnswerFullError("no room"),
     errors.ThrottledError("held back", 2.0),
     errors.QuotaExceededError("tenant:acme", "open_streams", limit=2, used=2, retry_after_s=0.5),
@@ -78,7 +80,6 @@ SAMPLES = [
     transport_errors.MessageTooLargeError("too large"),
     transport_errors.DeadlineExceededError("too long"),
     transport_errors.UnimplementedError("no method"),
-    transport_errors.SlowReaderError("too slow"),
 ]
 
 

@@ -36,6 +36,7 @@ from mnemon_server.services.feed.identity import without_totals
 from mnemon_server.services.feed.records import ChangeRecords, ReadRecords
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.outbox import Sending
 
 PROGRESS_S = 1.0
 """While no change matches, the longest time (seconds) until watchers get the cursor of what was read."""
@@ -155,8 +156,20 @@ class ChangeFeed:
         """
         return self.watch_rendered(query, _as_it_is)
 
-    async def watch_rendered(self, query: WatchQuery, render: Render) -> AsyncGenerator[Any, None]:
-        """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same."""
+    async def watch_rendered(
+        self, query: WatchQuery, render: Render, sending: Sending | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same.
+
+        Args:
+            query: what to watch.
+            render: makes the bytes of a message.
+            sending: where these must fit. Until they do, the watcher holds nothing, and reads once more afterwards.
+                None: they always fit.
+
+        Raises:
+            SlowReaderError: messages that are not read took all memory for too long.
+        """
         loop = asyncio.get_running_loop()
         query = replace(query, where=replace(query.where, bounds=self._bounds))
         heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
@@ -170,8 +183,13 @@ class ChangeFeed:
                     step = await self._step(position, query, render)
                 else:
                     step = await ahead.reading
+                    ahead.reading = None
+                if sending is not None and step.rendered is not None and not sending.fits(len(step.rendered)):
+                    size = len(step.rendered)
+                    del step
+                    await sending.wait(size)
+                    continue
                 position = step.position
-                ahead.reading = None
                 if not step.caught_up and not query.full:
                     # Of a backlog, the next step is read while this one is sent.
                     news = self._tail.news

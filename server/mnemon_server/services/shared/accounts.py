@@ -31,7 +31,9 @@ class Usage:
     request_bytes: int = 0
     """Memory for requests that are being answered."""
     answer_bytes: int = 0
-    """Memory for large answers on their way."""
+    """Memory for large answers that are being made."""
+    unread_bytes: int = 0
+    """Memory for large messages that were sent and that clients have not taken yet."""
     embedding_seconds: float = 0.0
     """For how long the embedding model ran."""
     records: int | None = None
@@ -42,7 +44,7 @@ class Usage:
     @property
     def bytes_in_flight(self) -> int:
         """Memory for requests and answers in progress."""
-        return self.request_bytes + self.answer_bytes
+        return self.request_bytes + self.answer_bytes + self.unread_bytes
 
 
 class Bucket:
@@ -200,6 +202,13 @@ class Account:
         account: Account | None = self
         while account is not None:
             account.usage.answer_bytes += size
+            account = account.parent
+
+    def count_unread(self, size: int) -> None:
+        """Counts memory that a message takes which is sent, or gives back if it is negative."""
+        account: Account | None = self
+        while account is not None:
+            account.usage.unread_bytes += size
             account = account.parent
 
     def require_embedding(self) -> None:

@@ -18,15 +18,15 @@ class Budget:
         self.size, self._what = size, what
         self.used = 0
 
-    def take(self) -> None:
-        """Takes a slot until it is released; raises TooManyRequestsError if none is free."""
-        if self.used >= self.size:
+    def take(self, count: int = 1) -> None:
+        """Takes slots until they are released; raises TooManyRequestsError if too few are free."""
+        if self.used + count > self.size:
             raise TooManyRequestsError(f"{self.size} {self._what} are already in progress", RETRY_AFTER_S)
-        self.used += 1
+        self.used += count
 
-    def give_back(self) -> None:
-        """Gives back a slot that was taken."""
-        self.used -= 1
+    def give_back(self, count: int = 1) -> None:
+        """Gives back slots that were taken."""
+        self.used -= count
 
     def __enter__(self) -> None:
         self.take()
@@ -56,32 +56,38 @@ class SharedBudget:
         """The number of slots that are taken."""
         return self._slots.used
 
-    def take(self, *holder: Hashable) -> None:
-        """Takes a slot until it is released.
-
-        Args:
-            holder: who takes it, after the groups that it belongs to, the outermost first.
-
-        Raises:
-            TooManyRequestsError: none is free, or the holder or a group has its share.
-        """
-        room = free = self._slots.size - self._slots.used
+    def room(self, *holder: Hashable) -> int:
+        """How many slots the holder may take now; see `take`."""
+        least = room = self._slots.size - self._slots.used
         for each in holder:
             room = HELD_PER_FREE * room - self._held.get(each, 0)
-            if free and room <= 0:
-                raise TooManyRequestsError(
-                    f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
-                    RETRY_AFTER_S,
-                )
-        self._slots.take()
-        for each in holder:
-            self._held[each] = self._held.get(each, 0) + 1
+            least = min(least, room)
+        return max(0, least)
 
-    def give_back(self, *holder: Hashable) -> None:
-        """Gives back a slot that was taken."""
-        self._slots.give_back()
+    def take(self, *holder: Hashable, count: int = 1) -> None:
+        """Takes slots until they are released.
+
+        Args:
+            holder: who takes them, after the groups that it belongs to, the outermost first.
+            count: how many.
+
+        Raises:
+            TooManyRequestsError: too few are free, or the holder or a group has its share.
+        """
+        if self._slots.used < self._slots.size and self.room(*holder) < count:
+            raise TooManyRequestsError(
+                f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
+                RETRY_AFTER_S,
+            )
+        self._slots.take(count)
         for each in holder:
-            if held := self._held[each] - 1:
+            self._held[each] = self._held.get(each, 0) + count
+
+    def give_back(self, *holder: Hashable, count: int = 1) -> None:
+        """Gives back slots that were taken."""
+        self._slots.give_back(count)
+        for each in holder:
+            if held := self._held[each] - count:
                 self._held[each] = held
             else:
                 del self._held[each]

@@ -10,8 +10,9 @@ import grpc
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
 from mnemon_server.services.shared.accounts import Account
-from mnemon_server.services.shared.answers import NOBODY
+from mnemon_server.services.shared.answers import NOBODY, Room
 from mnemon_server.services.shared.ids import new_id
+from mnemon_server.services.shared.outbox import Sending
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 
@@ -93,6 +94,10 @@ class Call:
     principal: Principal = EVERYBODY
     account: Account = NOBODY
     """In which the call is counted."""
+    room: Room | None = None
+    """Of a call whose answer can be large: what that may hold."""
+    sending: Sending | None = None
+    """Of a call that answers with a stream: what its client has not taken yet."""
     reason: str = ""
     incident_id: str = ""
     awaits_request: bool = False

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.services.shared.outbox import Outbox
 from mnemon_server.transport.interceptors.base import Method
 
 
@@ -13,6 +14,7 @@ class Limits:
 
     accounts: Accounts
     slots: SharedBudget
+    outbox: Outbox
     single: bool
     stores: bool
     """Whether it stores records, and is refused where no more may be stored."""
@@ -36,8 +38,9 @@ class Limiter:
     so that a busy server would be taken for a dead one.
     """
 
-    def __init__(self, *, unary_calls_max: int, streams_max: int, accounts: Accounts) -> None:
+    def __init__(self, *, unary_calls_max: int, streams_max: int, accounts: Accounts, outbox: Outbox) -> None:
         self._accounts = accounts
+        self._outbox = outbox
         self._calls = SharedBudget(unary_calls_max, "calls")
         self._streams = SharedBudget(streams_max, "streams")
 
@@ -51,4 +54,4 @@ class Limiter:
         if method.exempt:
             return None
         slots = self._calls if method.single else self._streams
-        return Limits(self._accounts, slots, method.single, stores=stores_records(method.path))
+        return Limits(self._accounts, slots, self._outbox, method.single, stores=stores_records(method.path))

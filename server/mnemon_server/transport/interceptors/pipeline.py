@@ -9,10 +9,11 @@ import grpc
 from grpc import aio
 
 from mnemon_server.services.shared.accounts import Account
+from mnemon_server.services.shared.outbox import FREE_BYTES, Sending
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit, Record
-from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, current_call
+from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, current_call
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.limiter import Limiter, Limits
@@ -96,13 +97,28 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
             holder = record.holder
             slots.take(*holder)
             try:
-                return await answer(request, context)
+                response = await answer(request, context)
             finally:
                 slots.give_back(*holder)
+            if single and len(response) > FREE_BYTES:
+                _send(response, context, Sending(limits.outbox, holder, account), record)
+            return response
         finally:
             account.end(single=single, held=held)
 
     return call
+
+
+def _send(response: bytes, context: Exchange, sending: Sending, call: Call) -> None:
+    """From now on, the answer takes memory of the outbox only, until the client has taken it or has left.
+
+    Raises:
+        TooManyRequestsError: answers that are not read yet take all of it, or the caller's share.
+    """
+    sending.require(len(response))
+    context.add_done_callback(lambda _: sending.clear())
+    if call.room is not None:
+        call.room.close()
 
 
 async def _while_space(account: Account, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

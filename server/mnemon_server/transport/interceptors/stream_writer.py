@@ -7,10 +7,10 @@ from typing import Any
 from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.transport.errors import SlowReaderError
+from mnemon_server.services.shared.outbox import Outbox, Sending, SlowReaderError
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
-from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Stream
+from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Stream, current_call
 
 
 class StreamWriter:
@@ -18,10 +18,14 @@ class StreamWriter:
 
     A client that stops reading fills the windows of the transport. Then the write blocks, and without the timeout it
     would block for ever. Health streams end by themselves at a shutdown, after a last message.
+
+    What is unread is counted in the outbox until the client has taken it or has left: the runtime keeps it even once
+    the stream has been ended, since the status waits behind it.
     """
 
-    def __init__(self, *, write_timeout_s: float) -> None:
+    def __init__(self, *, write_timeout_s: float, outbox: Outbox) -> None:
         self._write_timeout_s = write_timeout_s
+        self._outbox = outbox
         self._open: set[asyncio.Task[Any]] = set()
         self._ending = False
 
@@ -45,24 +49,29 @@ class StreamWriter:
 
         async def call(request: Any, context: Exchange) -> None:
             write = self._write if method.ends_itself else self._write_until_shutdown
+            record = current_call.get()
+            sending = record.sending = Sending(self._outbox, record.holder, record.account)
             try:
-                await write(inner, request, context)
-            except (SlowReaderError, NotServingError) as error:
-                failure = report(error)
-            else:
-                return
-            await abort(context, failure)
+                try:
+                    await write(inner, request, context, sending)
+                except (SlowReaderError, NotServingError) as error:
+                    failure = report(error)
+                else:
+                    return
+                await abort(context, failure)
+            finally:
+                sending.clear()
 
         return call
 
-    async def _write_until_shutdown(self, inner: Stream, request: Any, context: Exchange) -> None:
+    async def _write_until_shutdown(self, inner: Stream, request: Any, context: Exchange, sending: Sending) -> None:
         if self.is_ending():
             raise NotServingError("the server is shutting down")
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a handler always runs in a task
         self._open.add(task)
         try:
-            await self._write(inner, request, context)
+            await self._write(inner, request, context, sending)
         except asyncio.CancelledError:
             if not self.is_ending() or context.cancelled():
                 raise
@@ -71,9 +80,11 @@ class StreamWriter:
         finally:
             self._open.discard(task)
 
-    async def _write(self, inner: Stream, request: Any, context: Exchange) -> None:
+    async def _write(self, inner: Stream, request: Any, context: Exchange, sending: Sending) -> None:
         async with aclosing(inner(request, context)) as messages:  # type: ignore[type-var]
             async for message in messages:
+                if not sending.fits(len(message)):
+                    await sending.wait(len(message))
                 try:
                     async with asyncio.timeout(self._write_timeout_s):
                         await context.write(message)
@@ -86,3 +97,4 @@ class StreamWriter:
                     # does not, the client still waits for the stream, and the failure is an error of the server.
                     await asyncio.sleep(self._write_timeout_s)
                     raise
+                sending.clear()

@@ -8,7 +8,7 @@ from mnemon.v1 import changes_pb2_grpc
 
 from mnemon_server.transport.convert import change_requests as requests
 from mnemon_server.transport.convert import changes as convert
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Context, current_call
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.tenancy import TenantServicer
 
@@ -22,7 +22,7 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
         query = requests.read_watch(request)
         async with (
             self.vault(context) as vault,
-            aclosing(vault.feed.watch_rendered(query, convert.batch_to_bytes)) as messages,
+            aclosing(vault.feed.watch_rendered(query, convert.batch_to_bytes, current_call.get().sending)) as messages,
         ):
             async for message in messages:
                 yield message if isinstance(message, bytes) else convert.watch_message_to_pb(message)
