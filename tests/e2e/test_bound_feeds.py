@@ -75,6 +75,8 @@ async def test_a_watch_shows_the_changes_of_the_users_of_the_key_deletions_inclu
         assert {tuple(each.namespace) for each in details(live, mnemon.FactChange)} == {("users", "ada", "travel")}
         assert "bob" not in str(live)
         assert {each.segment_count for each in details(live, mnemon.EpisodicSaved)} == {0}
+        assert {change.request_id for change in live} == {""}
+        assert all([change.request_id async for change in each.admin.changes.list(types=["memory:updated"])])
         # The log says the same as the stream, from any place on.
         listed = [change async for change in each.ada.changes.list()]
         assert said(listed) == said(live)

@@ -1,6 +1,7 @@
 """A key that is revoked while hundreds of streams use it: they end, and nothing more reaches or leaves them."""
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from grpc import aio
 from mnemon.v1 import changes_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
-from tests.support.access import bearer, guarded_server, key_id, make_key
+from tests.support.access import bearer, every_event_logged, guarded_server, key_id, make_key
 from tests.support.server import Connection, reason, run_command, stream_end, until
 
 WATCHES, IMPORTS = 200, 50
@@ -45,6 +46,22 @@ async def test_nothing_reaches_hundreds_of_streams_once_their_key_is_revoked(tmp
 async def test_nothing_reaches_hundreds_of_streams_five_seconds_after_their_key_was_revoked(tmp_path: Path) -> None:
     revoked_at, readers = await revoke_under_load(tmp_path)
     assert max(each.told_at for each in readers) - revoked_at < EFFECTIVE_S
+
+
+async def test_a_stream_that_its_caller_cancels_is_no_incident(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = make_key(tmp_path, "reader")
+    with every_event_logged():
+        async with guarded_server(tmp_path) as connection:
+            for _ in range(3):
+                call = watch(connection, secret)
+                assert (await call.read()).HasField("started")
+                call.cancel()
+            await until(lambda: connection.server.open_streams == 0)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    assert [line["code"] for line in lines if line.get("method", "").endswith("WatchChanges")] == ["CANCELLED"] * 3
+    assert "incident" not in {line["event"] for line in lines}
 
 
 async def revoke_under_load(folder: Path) -> tuple[float, Sequence[Reader]]:

@@ -8,6 +8,7 @@ _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/
 _BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
 _TENANT_UNITS = "tests/unit/services/test_tenants.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
+_REVOCATION = "tests/e2e/test_revocation.py"
 _KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
 _CERTIFICATES, _CERTIFICATE_UNITS = "tests/e2e/test_certificates.py", "tests/unit/services/test_certificates.py"
 _ISSUERS, _IDENTITY_FILE = "tests/unit/services/test_issuers.py", "tests/unit/services/test_identity_file.py"
@@ -37,13 +38,14 @@ TESTS: Mapping[str, Sequence[str]] = {
     "services/access/tokens.py": (_TOKENS,),
     "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
     "services/tools/identity.py": (_TOOL_IDENTITY, _TOOL_IDENTITIES),
-    "transport/interceptors/access.py": (_ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
+    "transport/interceptors/access.py": (_REVOCATION, _ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
     "transport/roles.py": (_ACCESS,),
     "transport/tenancy.py": (_TENANTS, _ACCESS, _BOUNDS),
 }
 """The tests of each module below `mnemon_server`, the quickest first."""
 
 _EMPTY, _MADE_ANEW, _MORE_OFTEN = "nothing is found, either way", "what is kept is made anew", "stored more often"
+_RACE = "the stream is cancelled twice at the same moment, or by the end of the server"
 
 EQUIVALENT: Mapping[str, str] = {
     "domain/access/bounds.py Bounds.restricted: self.users -> True": _EMPTY,
@@ -67,6 +69,9 @@ EQUIVALENT: Mapping[str, str] = {
     " -> not record.credentials.bearer": "certificates that nothing reads; the comparison is only quicker",
     "transport/interceptors/access.py Access.checked.call: identities.authenticate_at_once(shown) or await"
     " identities.authenticate(shown) -> await identities.authenticate(shown)": "only quicker",
+    "transport/interceptors/access.py Access._stream: refusal is None or context.cancelled() -> refusal is None": _RACE,
+    "transport/interceptors/access.py Access._stream: refusal is None or context.cancelled()"
+    " -> context.cancelled()": _RACE,
     "transport/interceptors/access.py Access.checked.call: single -> False": "single calls are watched like streams",
     "domain/changes.py ChangeFilter.matches: self.scope == change.scope or self._scope_matches(change.scope)"
     " -> self._scope_matches(change.scope)": "an equal scope also matches; the comparison is only quicker",

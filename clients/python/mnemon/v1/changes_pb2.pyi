@@ -356,7 +356,7 @@ class Change(_message.Message):
     revision: _builtins.int
     """The record's revision after the change."""
     request_id: _builtins.str
-    """The request_id of the call, if it had one."""
+    """The request_id of the call, if it had one. Unset for callers with bounds: the call may be that of another caller."""
     prune_reason: Global___SemanticPruneReason.ValueType
     """For memory:semantic:pruned."""
     @_builtins.property

@@ -32,7 +32,7 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.cursors import Cursors
-from mnemon_server.services.feed.identity import without_totals
+from mnemon_server.services.feed.identity import without_foreign
 from mnemon_server.services.feed.records import ChangeRecords, ReadRecords
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
@@ -320,7 +320,7 @@ class ChangeFeed:
         """As much of the step as fits, with a cursor. With `full`, reads the records, and blocks."""
         step = _shortened(step, step.changes, _count_within(step.changes, bytes_max))
         if self._bounds:
-            step = replace(step, changes=tuple(map(without_totals, step.changes)))
+            step = replace(step, changes=tuple(map(without_foreign, step.changes)))
         if full and step.changes:
             records = self._records.read(step.changes, bytes_max)
             step = replace(_shortened(step, step.changes, len(records)), records=records)

@@ -25,8 +25,9 @@ def is_told_of(change: Change, said: dict[str, Any], stored: EpisodicEvent) -> b
     )
 
 
-def without_totals(change: Change) -> Change:
-    """The change without how many segments all events have."""
-    if change.type is not ChangeType.EPISODIC_SAVED:
-        return change
-    return change._replace(details=json.dumps(details_of(change) | {"segment_count": 0}))
+def without_foreign(change: Change) -> Change:
+    """The change without what concerns others: whose call it was, and how many segments all events have."""
+    details = change.details
+    if change.type is ChangeType.EPISODIC_SAVED:
+        details = json.dumps(details_of(change) | {"segment_count": 0})
+    return change._replace(request_id="", details=details)
