@@ -19,7 +19,7 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.vault_folders import remove_vault, size_of
+from mnemon_server.engines.vault_folders import finish_replacements, remove_vault, size_of
 from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
@@ -88,7 +88,9 @@ async def open_vaults(
         stack.callback(embedder.close)
         if not is_in_memory(settings):
             # Vaults come and go. As long as this server serves, no command may change those that are closed.
-            stack.enter_context(FolderLock(vaults_folder(settings), shared=True))
+            folder = vaults_folder(settings)
+            await asyncio.to_thread(finish_replacements, folder)
+            stack.enter_context(FolderLock(folder, shared=True))
         batcher = EmbeddingBatcher(
             embedder,
             batch_tokens_max=batch_tokens_max(settings),

@@ -14,8 +14,10 @@ import click
 
 from mnemon_server import __version__
 from mnemon_server.commands.audit import audit
+from mnemon_server.commands.backup import backup
 from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
+from mnemon_server.commands.restore import restore
 from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.tool_jwks import tool_jwks
@@ -75,7 +77,9 @@ def cli() -> None:
 
 
 cli.add_command(audit)
+cli.add_command(backup)
 cli.add_command(keys)
+cli.add_command(restore)
 cli.add_command(tenants)
 cli.add_command(timeline)
 cli.add_command(tool_jwks)

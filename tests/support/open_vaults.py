@@ -33,6 +33,7 @@ def open_vault_with(
         facts=nothing,
         tools=nothing,
         archive=nothing,
+        backups=nothing,
         feed=nothing,
         model=nothing,
         vault_id="",

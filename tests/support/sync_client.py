@@ -33,6 +33,7 @@ SUBSTITUTIONS = [
     # Statements.
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
+    (r"\basyncio\.to_thread\(([\w.]+)(, )?", r"\1("),
     (r"\baclosing\b", "closing"),
     (r"\bfor (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),
     # Names.

@@ -25,6 +25,7 @@ MnemonError                             code, reason, request_id
 │   ├── ConfigurationError              such as an unfilled namespace, or a vault that cannot be opened
 │   ├── EmbeddingModelMismatchError
 │   ├── IncompleteArchiveError          an archive that was cut off; what was there is imported
+│   ├── IncompleteBackupError           a backup that was cut off; nothing of it is kept
 │   ├── InvalidOperationError           such as reinforcing what cannot be reinforced
 │   ├── RuleInUseError                  other merge rules extend it
 │   ├── ToolFailedError                 the endpoint of an operator's tool answers with an error
@@ -79,6 +80,7 @@ __all__ = [
     "FieldViolation",
     "IgnoredFilterWarning",
     "IncompleteArchiveError",
+    "IncompleteBackupError",
     "IndexWarmingError",
     "InternalError",
     "InvalidArgumentError",
@@ -285,6 +287,10 @@ class RuleInUseError(FailedPreconditionError):
 
 class IncompleteArchiveError(FailedPreconditionError):
     """The imported archive was cut off. Everything before the end was imported."""
+
+
+class IncompleteBackupError(FailedPreconditionError):
+    """The backup did not arrive completely. Nothing of it was kept."""
 
 
 class ConfigurationError(FailedPreconditionError):

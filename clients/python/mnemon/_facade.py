@@ -1,6 +1,7 @@
 """All public names of the client, except for its errors."""
 
 from mnemon._async.archive import AsyncArchive
+from mnemon._async.backups import AsyncBackups
 from mnemon._async.bridge import AsyncBridge
 from mnemon._async.changes import AsyncChanges
 from mnemon._async.client import AsyncClient
@@ -25,6 +26,7 @@ from mnemon._memory_tools import (
 )
 from mnemon._messages.document_requests import DocumentLike
 from mnemon._sync.archive import Archive
+from mnemon._sync.backups import Backups
 from mnemon._sync.bridge import Bridge
 from mnemon._sync.changes import Changes
 from mnemon._sync.client import Client
@@ -45,6 +47,7 @@ from mnemon._tool_definitions import (
 )
 from mnemon._values.access import ApiKey, Identity, KeyPage, KeySecret, Role
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
+from mnemon._values.backups import Backup, BackupProgress
 from mnemon._values.bridge import (
     BridgeActivity,
     BridgeState,
@@ -219,6 +222,7 @@ __all__ = [
     "ArbitrationStrategy",
     "Archive",
     "AsyncArchive",
+    "AsyncBackups",
     "AsyncBridge",
     "AsyncChanges",
     "AsyncClient",
@@ -233,6 +237,9 @@ __all__ = [
     "AsyncTimeline",
     "AsyncTools",
     "AsyncWatch",
+    "Backup",
+    "BackupProgress",
+    "Backups",
     "BlockProblem",
     "Bridge",
     "BridgeActivity",

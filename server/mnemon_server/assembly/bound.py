@@ -42,7 +42,7 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
-    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive"), refusing)
+    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups"), refusing)
     memories = whole.memories.over(part.collection(MEMORIES), bounds)
     facts = whole.facts.over(part)
     return replace(
@@ -54,7 +54,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         facts=facts,
         episodic=whole.episodic.over(part.timeline),
         feed=whole.feed.within(bounds, feed_readers(part, memories)),
-        tools=whole.tools.over(facts, bounds, bounds.digest(vault.changes.epoch, b"requests").hex()),
+        tools=whole.tools.over(facts, bounds, bounds.digest(vault.changes.origin, b"requests").hex()),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )

@@ -19,11 +19,14 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.backups.folders import TenantBackups
 from mnemon_server.engines.chroma.index import ChromaIndex
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.backup.store import BackupStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.judging import Advisor
 from mnemon_server.services.conflicts.resolution import ConflictResolver
@@ -96,6 +99,14 @@ def open_archive(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, ru
     """Opens the service for exports and imports."""
     capacity = Capacity(settings.semantic_capacity, lambda: vault.collection(SEMANTIC).stats().passage_count)
     return ArchiveStore(vault, batcher, rules=rules, capacity=capacity)
+
+
+def open_backups(settings: Settings, tenant: str, vault: Vault) -> BackupStore:
+    """Opens the service for backups."""
+    folder = settings.backup_dir
+    return BackupStore(
+        vault if isinstance(vault, SQLiteVault) else None, TenantBackups(folder / tenant) if folder else None
+    )
 
 
 def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> ChangeFeed:

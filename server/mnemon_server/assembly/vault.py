@@ -8,6 +8,7 @@ from mnemon_server.assembly.bound import views_of
 from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
     open_archive,
+    open_backups,
     open_change_retention,
     open_documents,
     open_facts,
@@ -95,6 +96,7 @@ async def open_vault_of(
             facts=facts,
             tools=tools,
             archive=archive,
+            backups=await stack.enter_async_context(open_backups(settings, tenant, vault)),
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],

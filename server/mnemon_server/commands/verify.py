@@ -3,24 +3,27 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.backup import MANIFEST, BackupError
 from mnemon_server.domain.errors import MnemonError, StorageFailedError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from mnemon_server.engines.backups.chain import StoredBackup
 
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, *, as_json: bool) -> None:
-    """Read every record and every segment in FOLDER (default: data_dir).
+    """Read every record and every segment in FOLDER (default: data_dir), and every byte of the backups in it.
 
     The exit code is 1 if anything is damaged, and 2 if FOLDER could not be read to the end.
 
@@ -30,23 +33,29 @@ def verify(folder: Path | None, *, as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    from mnemon_server.engines.backups.chain import find_backups
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
 
     try:
         folder = folder or load_settings(environ=os.environ).settings.data_dir
-        files = find_records(folder)
+        backups = find_backups(folder)
+        within = {backup.folder for backup in backups}
+        files = [file for file in find_records(folder) if file.parent not in within]
         with Progress(console=Console(stderr=True)) as bar:
             damages = [damage for file in files for damage in _records(file, folder, bar)]
-            damages += _segments(folder, bar)
+            damages += _segments(folder, within, bar)
+            damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
     except MnemonError as error:
         click.echo(f"mnemon-server: {error}", err=True)
         sys.exit(2)
     if as_json:
-        click.echo(json.dumps({"sound": not damages, "vaults": len(files), "damages": damages}, indent=2))
+        figures = {"sound": not damages, "vaults": len(files), "backups": len(backups), "damages": damages}
+        click.echo(json.dumps(figures, indent=2))
     else:
         for damage in damages:
             click.echo(f"{damage['file']}: {damage['text']}")
-        click.echo(f"{len(files):,} vaults; {len(damages):,} places are damaged")
+        kept = f", {len(backups):,} backups" if backups else ""
+        click.echo(f"{len(files):,} vaults{kept}; {len(damages):,} places are damaged")
     sys.exit(1 if damages else 0)
 
 
@@ -68,7 +77,21 @@ def _records(file: Path, folder: Path, bar: "Progress") -> Iterator[dict[str, An
                 yield {"file": name, "table": each.table, "row": each.row, "problem": each.problem, "text": text}
 
 
-def _segments(folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+def _backup(backup: "StoredBackup", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+    from mnemon_server.engines.backups.chain import damage_of
+
+    name = backup.folder.relative_to(folder)
+    try:
+        total = sum(file.size for file in backup.files)
+    except BackupError as error:
+        yield {"file": str(name / MANIFEST), "text": str(error)}
+        return
+    task = bar.add_task(f"{name}", total=total)
+    for path, problem in damage_of(backup, lambda count: bar.advance(task, count)):
+        yield {"file": str(path.relative_to(folder)), "text": problem}
+
+
+def _segments(folder: Path, backups: Collection[Path], bar: "Progress") -> Iterator[dict[str, Any]]:
     from mnemon_server.engines.timeline.format.inspection import (
         find_contradictions,
         find_segments,
@@ -76,7 +99,7 @@ def _segments(folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
         render,
     )
 
-    paths = find_segments(folder)
+    paths = [path for path in find_segments(folder) if path.parent.parent not in backups]
     task = bar.add_task("timeline", total=len(paths))
     reports = []
     for report in inspect_folder(paths):

@@ -79,6 +79,9 @@ class Settings:
         default_factory=user_data_folder,
         metadata=_row("Folder for all data; by default `mnemon` in the user's data folder."),
     )
+    backup_dir: Path | None = field(
+        default=None, metadata=_row("Folder in which CreateBackup keeps backups that are given a name.")
+    )
     knowledge_store_backend: str = field(
         default="chromadb",
         metadata=_row(

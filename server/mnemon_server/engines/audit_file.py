@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.domain.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
 from mnemon_server.engines.private import create_file, create_folder
 

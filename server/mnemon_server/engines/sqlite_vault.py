@@ -1,7 +1,7 @@
 """A vault in one SQLite file: one writer for all collections and the change log, and concurrent readers."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -9,10 +9,13 @@ from pathlib import Path
 
 import apsw
 
+from mnemon_server.domain.backup import BackupStep, Manifest
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
-from mnemon_server.domain.errors import EmbeddingModelMismatchError
+from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOperationError
 from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.backups.copying import discard_copies
+from mnemon_server.engines.backups.parts import back_up
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, values
@@ -78,6 +81,9 @@ class SQLiteVault:
             StorageFailedError: the file cannot be read.
         """
         self._lock = FolderLock(folder)
+        self._folder, self._clock = folder, clock
+        self._backing_up = threading.Lock()
+        discard_copies(folder)
         self._journal = journal = Journal(clock)
         self._listeners = _Listeners()
         self._connections = Connections(folder / "records.db", vfs, erasure_delay_s=settings.erasure_delay_s)
@@ -168,6 +174,15 @@ class SQLiteVault:
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""
         return self._listeners.add(on_commit)
+
+    def back_up(self, base: Manifest | None) -> Generator[BackupStep]:
+        """See Copyable."""
+        if not self._backing_up.acquire(blocking=False):
+            raise InvalidOperationError("a backup of this vault is being made; wait until it has ended")
+        try:
+            yield from back_up(self._folder, self._connections, base, self._clock)
+        finally:
+            self._backing_up.release()
 
     def failure(self) -> str | None:
         """See Vault."""

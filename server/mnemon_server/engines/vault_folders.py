@@ -5,10 +5,17 @@ import shutil
 from pathlib import Path
 
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
 
 _DOOMED = ".deleted-"
 """No tenant has such a name, so a folder that is half removed is never opened."""
+_DRAFT, _READY, _FORMER = ".restoring-", ".restored-", ".replaced-"
+"""A vault that is being restored, one that is complete, and the one that it replaces."""
+
+
+COPIES = "copies"
+"""In a vault's folder: copies of its files that a backup reads. They are gone when it ends."""
 
 
 def vaults_folder(data_dir: Path) -> Path:
@@ -36,10 +43,65 @@ def remove_vault(vaults: Path, tenant: str) -> None:
         raise StorageFailedError(f"the files of the tenant {tenant!r} cannot be removed: {error.strerror}") from error
 
 
+def draft_of(vaults: Path, tenant: str) -> Path:
+    """The folder in which a tenant's vault is put together, until `put_in_place`."""
+    return vaults / f"{_DRAFT}{tenant}"
+
+
+def put_in_place(vaults: Path, tenant: str) -> None:
+    """Makes the draft the tenant's vault, and removes the former one. If the process is killed meanwhile, the next
+    `finish_replacements` does the rest. The caller has locked `vaults`.
+
+    Raises:
+        StorageFailedError: a folder cannot be renamed or removed.
+    """
+    with translated("replace", "a vault"):
+        draft_of(vaults, tenant).rename(vaults / f"{_READY}{tenant}")
+        _sync(vaults)
+        _finish(vaults, tenant)
+
+
+def finish_replacements(vaults: Path) -> None:
+    """Does what is left of interrupted replacements of vaults. Drafts that are not complete are removed. Blocks.
+
+    Raises:
+        FolderInUseError: something is left, and another process uses the vaults.
+        StorageFailedError: a folder cannot be renamed or removed.
+    """
+    if any(_left(vaults, prefix) for prefix in (_DRAFT, _READY, _FORMER)):
+        with FolderLock(vaults):
+            finish_locked_replacements(vaults)
+
+
+def finish_locked_replacements(vaults: Path) -> None:
+    """As `finish_replacements`, for a caller who has locked the folder."""
+    with translated("replace", "a vault"):
+        for tenant in {*_left(vaults, _READY), *_left(vaults, _FORMER)}:
+            _finish(vaults, tenant)
+        for tenant in _left(vaults, _DRAFT):
+            _remove(draft_of(vaults, tenant))
+
+
+def _left(vaults: Path, prefix: str) -> list[str]:
+    return [folder.name.removeprefix(prefix) for folder in vaults.glob(f"{prefix}*")]
+
+
+def _finish(vaults: Path, tenant: str) -> None:
+    folder, ready, former = vaults / tenant, vaults / f"{_READY}{tenant}", vaults / f"{_FORMER}{tenant}"
+    if ready.exists():
+        if folder.exists():
+            _remove(former)
+            folder.rename(former)
+        ready.rename(folder)
+        _sync(vaults)
+    _remove(former)
+
+
 def size_of(folder: Path) -> int:
-    """The bytes of all files in a folder; 0 if it does not exist. Blocks."""
+    """The bytes of all files in a vault's folder, without copies; 0 if it does not exist. Blocks."""
     total = 0
-    for path, _, names in os.walk(folder):
+    for path, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != COPIES]
         for name in names:
             try:
                 total += os.lstat(os.path.join(path, name)).st_size  # noqa: PTH118 - called for many files

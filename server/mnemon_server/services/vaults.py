@@ -14,6 +14,7 @@ from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.backup.store import BackupStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.documents.store import DocumentStore
@@ -45,6 +46,7 @@ class OpenVault:
     facts: FactStore
     tools: ToolRunner
     archive: ArchiveStore
+    backups: BackupStore
     feed: ChangeFeed
     model: EmbeddingModel
     """Makes the vectors."""

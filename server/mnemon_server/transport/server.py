@@ -16,6 +16,8 @@ from mnemon.v1 import (
     access_pb2_grpc,
     archive_pb2,
     archive_pb2_grpc,
+    backup_pb2,
+    backup_pb2_grpc,
     bridge_pb2,
     bridge_pb2_grpc,
     changes_pb2,
@@ -69,6 +71,7 @@ from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.roles import permissions
 from mnemon_server.transport.servicers.access import AccessServicer
 from mnemon_server.transport.servicers.archive import ArchiveServicer
+from mnemon_server.transport.servicers.backup import BackupServicer
 from mnemon_server.transport.servicers.bridge import BridgeServicer
 from mnemon_server.transport.servicers.change import ChangeServicer
 from mnemon_server.transport.servicers.conflict import ConflictServicer
@@ -103,6 +106,7 @@ DESCRIPTORS = tuple(
         facts_pb2,
         tools_pb2,
         archive_pb2,
+        backup_pb2,
         changes_pb2,
         server_pb2,
     )
@@ -159,6 +163,7 @@ class GrpcServer:
         self._facts = FactServicer()
         self._tools = ToolServicer(message_bytes_max=settings.max_message_mib << 20)
         self._archive = ArchiveServicer()
+        self._backups = BackupServicer()
         self._changes = ChangeServicer()
         self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
@@ -278,6 +283,7 @@ class GrpcServer:
         facts_pb2_grpc.add_FactServiceServicer_to_server(self._facts, services)
         tools_pb2_grpc.add_ToolServiceServicer_to_server(self._tools, services)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
+        backup_pb2_grpc.add_BackupServiceServicer_to_server(self._backups, services)
         changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
         server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
@@ -300,6 +306,7 @@ class GrpcServer:
             self._facts,
             self._tools,
             self._archive,
+            self._backups,
             self._changes,
             self._info,
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemon_server.domain.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.services.access.audit import STRANGERS_MAX, AuditLog
 

@@ -6,6 +6,7 @@ from typing import Self
 import grpc
 
 from mnemon._async.archive import AsyncArchive
+from mnemon._async.backups import AsyncBackups
 from mnemon._async.bridge import AsyncBridge
 from mnemon._async.changes import AsyncChanges
 from mnemon._async.conflicts import AsyncConflicts
@@ -46,6 +47,7 @@ class AsyncClient:
         facts       JSON objects under keys of namespaces
         tools       memory as tools for a language model
         archive     everything, exported to lines of JSON and imported again
+        backups     copies of the whole vault, to restore it from
         changes     every change, in order
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
@@ -121,6 +123,7 @@ class AsyncClient:
         self.facts = AsyncFacts(connection)
         self.tools = AsyncTools(connection)
         self.archive = AsyncArchive(connection)
+        self.backups = AsyncBackups(connection)
         self.changes = AsyncChanges(connection)
         self.keys = AsyncKeys(connection)
         self.tenants = AsyncTenants(connection)

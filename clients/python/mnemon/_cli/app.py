@@ -9,6 +9,7 @@ from click.core import ParameterSource
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli.access import keys, whoami
 from mnemon._cli.archive.commands import export_archive, import_archive
+from mnemon._cli.backups import back_up
 from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents.delete import delete, rebuild_index
 from mnemon._cli.documents.index import index
@@ -115,7 +116,7 @@ _STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_
 _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge)
 
 _FACTS = (facts, tools)
-_ARCHIVES = (export_archive, import_archive)
+_ARCHIVES = (export_archive, import_archive, back_up)
 _ACCESS = (keys, tenants, whoami)
 
 for command in (

@@ -12,6 +12,7 @@ from mnemon._connection import Connection
 from mnemon._messages.access import identity_from_pb
 from mnemon._messages.server import info_from_pb
 from mnemon._sync.archive import Archive
+from mnemon._sync.backups import Backups
 from mnemon._sync.bridge import Bridge
 from mnemon._sync.changes import Changes
 from mnemon._sync.conflicts import Conflicts
@@ -47,6 +48,7 @@ class Client:
         facts       JSON objects under keys of namespaces
         tools       memory as tools for a language model
         archive     everything, exported to lines of JSON and imported again
+        backups     copies of the whole vault, to restore it from
         changes     every change, in order
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
@@ -122,6 +124,7 @@ class Client:
         self.facts = Facts(connection)
         self.tools = Tools(connection)
         self.archive = Archive(connection)
+        self.backups = Backups(connection)
         self.changes = Changes(connection)
         self.keys = Keys(connection)
         self.tenants = Tenants(connection)

@@ -242,6 +242,7 @@ WRITES: Final = (
         {"records": [{"kind": "RECORD_KIND_DOCUMENT", "id": "{document}", "content": "overwritten", **_IMPORTED}]},
         shares=True,
     ),
+    _probe("BackupService/CreateBackup", until="progress"),
     _probe("KnowledgeStoreService/DeleteDocuments", {"filter": {"scope": _SCOPE}}),
     _probe("KnowledgeStoreService/RebuildIndex"),
     _probe(

@@ -23,7 +23,7 @@ class BoundVault:
         """The vault belongs to the caller, who closes it."""
         self._vault = vault
         self._bounds = bounds
-        self._owner = bounds.digest(vault.changes.epoch, b"requests").hex()
+        self._owner = bounds.digest(vault.changes.origin, b"requests").hex()
         self._collections: dict[Collection, BoundRecords] = {}
         self._timeline = BoundTimeline(vault.timeline, bounds, self._owner)
 

@@ -65,7 +65,7 @@ class InMemoryChangeLog:
         self._changes: list[Change] = []
         self._floor = self._head = 0
         self._head_time: datetime | None = None
-        self.epoch = os.urandom(16)
+        self.epoch = self.origin = os.urandom(16)
 
     @property
     def head(self) -> int:

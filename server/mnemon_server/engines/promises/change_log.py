@@ -20,7 +20,13 @@ class ChangeLog(Protocol):
 
     @property
     def epoch(self) -> bytes:
-        """16 random bytes drawn when the vault was created. Cursors are bound to them. Secret."""
+        """16 random bytes drawn when the vault was created, and again when a backup of it was restored. Cursors are
+        bound to them. Secret.
+        """
+
+    @property
+    def origin(self) -> bytes:
+        """The epoch with which the vault was created. Secret."""
 
     def read(self, after: int, *, limit: int, where: ChangeFilter) -> ChangeSlice:
         """Up to `limit` changes after `after` that match, in order, and how far the log was read to find them."""

@@ -57,6 +57,11 @@ class SQLiteChangeLog:
         """See ChangeLog."""
         return self._journal.epoch
 
+    @property
+    def origin(self) -> bytes:
+        """See ChangeLog."""
+        return self._journal.origin
+
     def read(self, after: int, *, limit: int, where: ChangeFilter) -> ChangeSlice:
         """See ChangeLog."""
         conditions, parameters = _conditions(where)

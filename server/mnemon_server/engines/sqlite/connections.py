@@ -116,6 +116,15 @@ class Connections:
         """Runs `operation` in the next transaction; see Writer.submit."""
         return self._writer.submit(operation, parts)
 
+    def between(self, operation: Callable[[apsw.Connection, WriteAheadLog], T]) -> Future[T]:
+        """Runs `operation` on the writer's thread between two transactions; see Writer.submit_between."""
+        return self._writer.submit_between(lambda connection: operation(connection, self._log_ahead))
+
+    @property
+    def log_ahead(self) -> WriteAheadLog:
+        """The log, whose file and `release` any thread may use."""
+        return self._log_ahead
+
     def lend(self) -> AbstractContextManager[apsw.Connection]:
         """A reading connection, within a transaction."""
         return self._readers.lend()

@@ -19,6 +19,9 @@ COUNTED_EVERY = 10_000
 second.
 """
 
+RESTORED_EPOCH = "restored_epoch"
+"""The key of the epoch that a restored backup gets. The vault keeps its first one, which its segments name."""
+
 CREATE_STATEMENTS = (
     # commit_sequence: the sequence of the first change of the same call. changed: a JSON list, or empty for none.
     # details: JSON, or empty.
@@ -115,7 +118,7 @@ class Journal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.epoch = b""
+        self.epoch = self.origin = b""
         self.state = self._running = LogState()
         self._rows: list[ChangeRow] = []
         self._sequence = self._committed_sequence = 0
@@ -180,7 +183,8 @@ class Journal:
     def load(self, connection: apsw.Connection) -> None:
         """Loads the stored state."""
         meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
-        self.epoch = meta["epoch"]
+        self.origin = meta["epoch"]
+        self.epoch = meta.get(RESTORED_EPOCH, self.origin)
         [(count, first, head)] = fetch(connection, _COUNT)
         floor, floor_time = int(meta.get("event.floor", 0)), int(meta.get("event.floor_time", 0))
         # A change without a document is not the newest change of any collection.

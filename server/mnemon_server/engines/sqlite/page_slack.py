@@ -8,9 +8,9 @@ leaves such a copy.
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.sqlite.raw_file import RawFile
 
 _TREE_PAGES = {2: 12, 5: 12, 10: 8, 13: 8}
 """The length of a tree page's header, by the first byte of the page."""
@@ -21,15 +21,10 @@ _PAGES_MAX = 1 << 25
 
 
 class PageSlack:
-    """The unused space in the pages of a database file.
+    """The unused space in the pages of a database file."""
 
-    The file stays open until `close`, which must come after all connections of this process are closed, because closing
-    any descriptor of a file releases all locks that the process holds on it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = -1
+    def __init__(self, file: RawFile) -> None:
+        self._file = file
 
     def clear(self, numbers: Iterable[int]) -> bool:
         """Overwrites the unused space of these pages, and syncs; returns whether anything was overwritten.
@@ -39,37 +34,31 @@ class PageSlack:
         Raises:
             StorageFullError, StorageFailedError: the disk failed.
         """
-        with translated("clear", self._path.name):
-            if self._descriptor < 0:
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            size = _page_size(os.pread(self._descriptor, _FILE_HEADER_BYTES, 0))
-            runs = _runs(sorted(number for number in numbers if number < _PAGES_MAX))
-            cleared = sum([self._clear(first, count, size) for first, count in runs])
+        with translated("clear", self._file.name):
+            descriptor = self._file.descriptor
+            size = _page_size(os.pread(descriptor, _FILE_HEADER_BYTES, 0))
+            runs = runs_of(sorted(number for number in numbers if number < _PAGES_MAX))
+            cleared = sum([_clear(descriptor, first, count, size) for first, count in runs])
             if cleared:
-                os.fdatasync(self._descriptor)
+                os.fdatasync(descriptor)
         return bool(cleared)
 
-    def close(self) -> None:
-        """Closes the file. Further calls have no effect."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
 
-    def _clear(self, first: int, count: int, size: int) -> int:
-        """Overwrites the unused space of `count` pages; returns in how many it was not empty."""
-        start = (first - 1) * size
-        data = os.pread(self._descriptor, count * size, start)
-        cleared = 0
-        for offset in range(0, len(data) - size + 1, size):
-            page = data[offset : offset + size]
-            middle, end = _slack(page, _FILE_HEADER_BYTES if start + offset == 0 else 0)
-            if middle < end and page.count(0, middle, end) < end - middle:
-                os.pwrite(self._descriptor, bytes(end - middle), start + offset + middle)
-                cleared += 1
-        return cleared
+def _clear(descriptor: int, first: int, count: int, size: int) -> int:
+    """Overwrites the unused space of `count` pages; returns in how many it was not empty."""
+    start = (first - 1) * size
+    data = os.pread(descriptor, count * size, start)
+    cleared = 0
+    for offset in range(0, len(data) - size + 1, size):
+        page = data[offset : offset + size]
+        middle, end = _slack(page, _FILE_HEADER_BYTES if start + offset == 0 else 0)
+        if middle < end and page.count(0, middle, end) < end - middle:
+            os.pwrite(descriptor, bytes(end - middle), start + offset + middle)
+            cleared += 1
+    return cleared
 
 
-def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+def runs_of(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """The first of adjacent pages, and how many there are, up to `_PAGES_AT_ONCE`, for ascending numbers.
 
     Each read releases the interpreter lock, so reading page by page would be a wait for other threads each time.

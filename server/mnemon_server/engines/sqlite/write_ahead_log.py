@@ -13,6 +13,7 @@ import apsw
 import numpy as np
 
 from mnemon_server.engines.sqlite.page_slack import PageSlack
+from mnemon_server.engines.sqlite.raw_file import RawFile
 
 LIFE_S = 3.0
 """Maximum time for which the log contains removed data."""
@@ -57,10 +58,13 @@ class WriteAheadLog:
         self._life_s = life_s
         self._on_emptied = on_emptied
         self._monotonic = monotonic
-        self._slack = PageSlack(path)
+        self.file = RawFile(path)
+        self._slack = PageSlack(self.file)
         self._due: float | None = None
         self._cleared: tuple[bytes, int] = b"", 0
         """The identity of the log, and how many of its pages have been processed."""
+        self._noted: set[int] | None = None
+        self._is_held = False
 
     def seconds_until_due(self) -> float | None:
         """Seconds until `tend` has work to do; None until the next write."""
@@ -72,6 +76,9 @@ class WriteAheadLog:
         Raises:
             apsw.Error, StorageFullError, StorageFailedError: the disk failed.
         """
+        if self._is_held:
+            self._due = self._monotonic() + RETRY_S
+            return
         pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         if pages <= 0:
             self._due = None
@@ -105,9 +112,42 @@ class WriteAheadLog:
         self._due = self._monotonic() + RETRY_S
         return False
 
+    # For a copy of the database file
+
+    def note_pages(self) -> None:
+        """Starts to note which pages of the file are written."""
+        self._noted = set()
+
+    def take_noted(self) -> set[int]:
+        """The pages that were written since the last call."""
+        noted, self._noted = self._noted or set(), set()
+        return noted
+
+    def settle(self, connection: apsw.Connection) -> bool:
+        """Copies the whole log into the file. Returns False if older readers do not allow that now.
+
+        Raises:
+            apsw.Error, StorageFullError, StorageFailedError: the disk failed.
+        """
+        connection.set_busy_timeout(PATIENCE_MS)
+        try:
+            return self._copy(connection, apsw.SQLITE_CHECKPOINT_FULL)
+        except apsw.BusyError:
+            return False
+        finally:
+            connection.set_busy_timeout(PATIENCE_FULL_MS)
+
+    def hold(self) -> None:
+        """Leaves the file as it is until `release`; writes go on in the log."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Ends `hold` and the noting of pages. Any thread may call it."""
+        self._is_held, self._noted = False, None
+
     def close(self) -> None:
         """Closes the file. Call it after its connections are closed."""
-        self._slack.close()
+        self.file.close()
 
     def _copy(self, connection: apsw.Connection, mode: int) -> bool:
         """Copies as much as readers allow; returns whether that was all. The next write then restarts the log.
@@ -118,7 +158,10 @@ class WriteAheadLog:
         pages, copied = connection.wal_checkpoint(mode=mode)
         if copied < pages:
             return False
-        if self._slack.clear(self._written(pages)):
+        written = self._written(pages)
+        if (noted := self._noted) is not None:
+            noted |= written
+        if self._slack.clear(written):
             # Otherwise the connection's cached copy of a page would restore the slack with the next write.
             connection.release_memory()
         return True

@@ -29,6 +29,7 @@ Operation = Callable[[apsw.Connection], Any]
 class _Job:
     operation: Operation
     parts: Sequence[Operation] = ()
+    is_between: bool = False
     future: "Future[Any]" = field(default_factory=Future)
     result: Any = None
     error: BaseException | None = None
@@ -75,7 +76,13 @@ class Writer:
         If an operation that does the work of many `parts` fails, they run instead, one by one: the result is then a
         list with the result or the exception of each.
         """
-        job = _Job(operation, parts)
+        return self._enqueue(_Job(operation, parts))
+
+    def submit_between(self, operation: Operation) -> "Future[Any]":
+        """Runs `operation` after the next transaction, on the same thread. The future gets its result."""
+        return self._enqueue(_Job(operation, is_between=True))
+
+    def _enqueue(self, job: _Job) -> "Future[Any]":
         with self._closing:
             if self._closed:
                 job.future.set_exception(StorageFailedError(self.failure or "the records are closed"))
@@ -94,14 +101,18 @@ class Writer:
 
     def _run(self) -> None:
         while (jobs := self._gather()) is not None:
-            if jobs and self.failure is None:
-                self._commit(jobs)
+            together = [job for job in jobs if not job.is_between]
+            if together and self.failure is None:
+                self._commit(together)
             elif self.failure is not None:
-                _fail(jobs, partial(StorageFailedError, self.failure))
-            for job in jobs:
+                _fail(together, partial(StorageFailedError, self.failure))
+            for job in together:
                 _answer(job)
             if self.failure is None:
                 self._tend_log()
+            for job in jobs:
+                if job.is_between:
+                    self._perform_between(job)
         self._close_connection()
 
     def _gather(self) -> list[_Job] | None:
@@ -183,6 +194,20 @@ class Writer:
             raise
         except Exception as error:  # noqa: BLE001 - any exception is the answer to this job
             job.error = error
+
+    def _perform_between(self, job: _Job) -> None:
+        if self.failure is not None:
+            job.error = StorageFailedError(self.failure)
+        else:
+            try:
+                job.result = job.operation(self._connection)
+            except (apsw.FullError, StorageFullError):
+                job.error = StorageFullError(_FULL)
+            except Exception as error:  # any error: the state of the disk may be unknown now
+                log.exception("work between two transactions failed")
+                self.failure = _FAILED if isinstance(error, apsw.Error) else None
+                job.error = error if isinstance(error, MnemonError) else StorageFailedError(_FAILED)
+        _answer(job)
 
     def _abandon(self, jobs: list[_Job], error: Callable[[], MnemonError]) -> None:
         if self._connection.in_transaction:

@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
 
-from mnemon_server.domain.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.services.shared.periodic import Periodic
 

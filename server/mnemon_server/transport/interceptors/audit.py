@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from mnemon_server.domain.access import Permission, Role
-from mnemon_server.domain.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry
 from mnemon_server.services.access.audit import AuditLog
 from mnemon_server.transport.interceptors.base import Call, Method
 

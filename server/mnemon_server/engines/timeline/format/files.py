@@ -102,7 +102,7 @@ class Files(Protocol):
 
     def overwrite(self, name: str, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Writes pieces at their offsets within an existing file, durably. After an error, any part of them may have
-        been written, and no other byte has changed.
+        been written, and no other byte has changed. Other links to the file keep its former content.
         """
         ...
 
@@ -155,6 +155,9 @@ class OsFiles:
 
     def overwrite(self, name: str, pieces: Sequence[tuple[int, bytes]]) -> None:
         with translated("overwrite", name):
+            if (self._folder / name).stat().st_nlink > 1:
+                # A backup is reading it.
+                copy_file(self, name, self)
             descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 for offset, data in pieces:

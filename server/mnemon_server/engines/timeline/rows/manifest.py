@@ -37,7 +37,7 @@ class SQLiteManifest:
     @property
     def epoch(self) -> bytes:
         """See Manifest."""
-        return epoch_digest(self._journal.epoch)
+        return epoch_digest(self._journal.origin)
 
     # Reads
 

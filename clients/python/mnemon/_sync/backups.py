@@ -1,0 +1,88 @@
+# Generated from _async/backups.py by `make generate`: change that file instead.
+"""The blocking client's object for backups."""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+
+from mnemon._backup_folder import BackupFolder, read_manifest
+from mnemon._channel import PathLike
+from mnemon._errors import IncompleteBackupError
+from mnemon._messages import backups as convert
+from mnemon._status import error_from_call
+from mnemon._sync.service import Service
+from mnemon._values.backups import Backup, BackupProgress
+from mnemon.v1 import backup_pb2 as pb
+from mnemon.v1.backup_pb2_grpc import BackupServiceStub
+
+Report = Callable[[BackupProgress], None]
+
+
+class Backups(Service):
+    """Backups of the whole vault, as `client.backups`; for admins. `mnemon-server restore` restores them."""
+
+    def create(
+        self,
+        folder: PathLike,
+        *,
+        base: PathLike | None = None,
+        report: Report | None = None,
+        timeout: float | None = None,
+    ) -> Backup:
+        """Writes a backup of the vault as it is now to a new folder, which appears once everything is on the disk.
+
+        With `base`, the folder of an earlier backup, it has only what has changed since. Keep them side by side in one
+        folder, because it is useless without that one. `report` is called with the progress. There is no deadline
+        unless `timeout` sets one for the whole backup.
+
+        Raises FileExistsError if the folder exists, OSError if it cannot be written, and IncompleteBackupError if
+        something did not arrive; nothing remains in each case.
+        """
+        manifest = read_manifest(Path(base)) if base else b""
+        request = pb.CreateBackupRequest(base_manifest=manifest)
+        with BackupFolder(Path(folder)) as files:
+            return self._receive(files, self._messages(request, report, timeout))
+
+    def create_on_server(
+        self, name: str, *, base: str = "", report: Report | None = None, timeout: float | None = None
+    ) -> Backup:
+        """Makes a backup that the server keeps under a name in its `backup_dir`.
+
+        With `base`, the name of an earlier backup there, it has only what has changed since. Otherwise as `create`.
+        """
+        with closing(self._messages(convert.on_server(name, base), report, timeout)) as messages:
+            for message in messages:
+                return convert.backup_from_pb(message.summary)
+        raise IncompleteBackupError("the server ended the backup early; take it again")
+
+    def _receive(self, files: BackupFolder, messages: Generator[pb.CreateBackupResponse, None, None]) -> Backup:
+        with closing(messages):
+            for message in messages:
+                if message.HasField("summary"):
+                    files.commit()
+                    return convert.backup_from_pb(message.summary)
+                files.write(message.chunk.path, message.chunk.data)
+        raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
+
+    def _messages(
+        self, request: pb.CreateBackupRequest, report: Report | None, timeout: float | None
+    ) -> Generator[pb.CreateBackupResponse, None, None]:
+        """The messages after progress has been reported."""
+        self._connection.authorize()
+        stream = self._stub.CreateBackup(request, timeout=timeout)
+        try:
+            for message in stream:
+                if not message.HasField("progress"):
+                    yield message
+                elif report:
+                    report(convert.progress_from_pb(message.progress))
+        except grpc.RpcError as error:
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
+        finally:
+            stream.cancel()
+
+    @property
+    def _stub(self) -> BackupServiceStub:
+        return self._connection.stub(BackupServiceStub)

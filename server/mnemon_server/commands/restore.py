@@ -1,0 +1,48 @@
+"""The command `mnemon-server restore`."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
+from mnemon_server.domain.errors import MnemonError
+
+
+@click.command()
+@click.argument("backup", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@data_dir_option
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose vault it becomes.")
+@click.option("--replace", is_flag=True, help="Remove the vault that the tenant has.")
+def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool) -> None:
+    """Restore the vault in the folder BACKUP, after reading every byte of it. No server may use the data folder.
+
+    The folder of an incremental backup must be beside those that it completes. Clients that follow the change feed are
+    told that their cursors are no longer valid.
+    """
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
+
+    from mnemon_server.engines.backups.restoring import Restoration
+    from mnemon_server.engines.vault_folders import vaults_folder
+
+    try:
+        check_tenant(tenant)
+        vaults = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
+        columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            restoration = Restoration(backup)
+            task = bar.add_task("Checking", total=restoration.byte_count)
+            restoration.check(lambda count: bar.advance(task, count))
+            bar.update(task, description="Restoring")
+            restoration.run(vaults, tenant, replace=replace, advance=lambda count: bar.advance(task, count))
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(1)
+    manifest = restoration.manifest
+    click.echo(f"the vault of {tenant} is as it was on {manifest.time}, at change {manifest.sequence:,}")
+    for path in manifest.missing:
+        click.echo(f"{path} was lost before the backup was made, and its events with it", err=True)

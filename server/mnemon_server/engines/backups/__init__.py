@@ -1,0 +1,1 @@
+"""Backups of vaults: how they are made, kept, checked and restored."""

@@ -1,0 +1,37 @@
+"""The folder in which a server keeps the backups of a tenant."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mnemon._backup_folder import BackupFolder, read_manifest
+
+from mnemon_server.domain.errors import InvalidOperationError
+from mnemon_server.engines.file_errors import translated
+
+
+class TenantBackups:
+    """See BackupFolder of the promises. Each backup is a folder with its name."""
+
+    def __init__(self, folder: Path) -> None:
+        """Creates nothing yet."""
+        self._folder = folder
+
+    def manifest(self, name: str) -> bytes | None:
+        """See BackupFolder."""
+        with translated("read", "a backup"):
+            try:
+                return read_manifest(self._folder / name)
+            except FileNotFoundError:
+                return None
+
+    @contextmanager
+    def writer(self, name: str) -> Iterator[BackupFolder]:
+        """See BackupFolder."""
+        with translated("write", "a backup"):
+            try:
+                writer = BackupFolder(self._folder / name)
+            except FileExistsError as error:
+                raise InvalidOperationError(f"the backup {name!r} exists already; choose another name") from error
+            with writer:
+                yield writer

@@ -1,0 +1,84 @@
+"""Restores a vault from a backup: all of it, or nothing."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from mnemon_server.domain.backup import RECORDS, BackupError, Manifest
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of, sync_folder
+from mnemon_server.engines.folder import FolderInUseError, FolderLock
+from mnemon_server.engines.private import create_folder
+from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch
+from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place
+
+
+class Restoration:
+    """The restoration of one backup."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads the manifests.
+
+        Raises:
+            BackupError: the backup, or one that it completes, cannot be read or is not there.
+        """
+        self._chain = chain_of(StoredBackup(folder))
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is restored."""
+        return self._chain[0].manifest
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes are read: those of the backups, and then those of the vault."""
+        stored = sum(file.size for backup in self._chain for file in backup.files)
+        return stored + sum(file.size for file in self.manifest.files)
+
+    def check(self, advance: Callable[[int], object]) -> None:
+        """Reads every byte of the backups.
+
+        Raises:
+            BackupError: files are damaged; the message names them.
+        """
+        found = [f"{path}: {problem}" for backup in self._chain for path, problem in damage_of(backup, advance)]
+        if found:
+            raise BackupError("the backup is damaged, and nothing was restored:\n" + "\n".join(found))
+
+    def run(self, vaults: Path, tenant: str, *, replace: bool, advance: Callable[[int], object]) -> None:
+        """Puts the vault together beside the others, and gives it its place in one step.
+
+        Args:
+            vaults: the folder of all vaults. No server uses it.
+            tenant: whose vault it becomes.
+            replace: whether it may take the place of the tenant's vault.
+            advance: gets the number of bytes that were written.
+
+        Raises:
+            BackupError: the backup is not what it was when it was checked.
+            ConfigurationError: a server uses the folder, the tenant has a vault, or a newer program wrote the backup.
+            StorageFullError, StorageFailedError: the disk is full, or failed.
+        """
+        create_folder(vaults)
+        try:
+            lock = FolderLock(vaults)
+        except FolderInUseError as error:
+            raise ConfigurationError(
+                f"a server uses {str(vaults)!r}, and nothing has changed: stop it, and restore again"
+            ) from error
+        with lock:
+            finish_locked_replacements(vaults)
+            if (vaults / tenant).exists() and not replace:
+                raise ConfigurationError(
+                    f"the tenant {tenant!r} has a vault in {str(vaults)!r}, and nothing has changed: "
+                    "--replace removes it, and puts the backup in its place"
+                )
+            draft = draft_of(vaults, tenant)
+            try:
+                create_folder(draft)
+                assemble(self._chain, draft, advance)
+                begin_epoch(draft / RECORDS)
+                sync_folder(draft)
+                put_in_place(vaults, tenant)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Backups of a vault while it is being used."""

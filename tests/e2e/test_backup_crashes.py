@@ -1,0 +1,99 @@
+"""Backups and restorations that are killed: all or nothing, and the next attempt is not hindered."""
+
+import asyncio
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from mnemon import AsyncClient, Client, UnavailableError
+from mnemon_server.engines.vault_folders import finish_replacements
+
+from tests.support.killed_at import run_killed
+from tests.support.server import server_process, whole_server
+from tests.support.server_command import run
+
+
+async def contents_of(data_dir: Path) -> dict[str, str]:
+    """The documents of a vault."""
+    async with whole_server(data_dir) as server, AsyncClient(str(server.server.address)) as client:
+        return {document.doc_id: document.content async for document in client.documents.list()}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder, and a backup from before its last write."""
+    folder = tmp_path_factory.mktemp("kept")
+
+    async def make() -> None:
+        async with whole_server(folder / "data") as server, AsyncClient(str(server.server.address)) as client:
+            await client.documents.put("note", "Before the backup.")
+            await client.backups.create(folder / "backup")
+            await client.documents.put("note", "After the backup.")
+
+    asyncio.run(make())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("event", "number", "restored"),
+    [
+        ("open", 4, False),  # while the draft is written
+        ("os.rename", 1, False),  # before it is called complete
+        ("os.rename", 2, True),  # before the former vault makes room
+        ("os.rename", 3, True),  # before the new one is in its place
+        ("shutil.rmtree", 1, True),  # before the former one is removed
+    ],
+)
+def test_a_killed_restoration_has_restored_all_or_nothing(
+    kept: Path, tmp_path: Path, event: str, number: int, *, restored: bool
+) -> None:
+    data = tmp_path / "data"
+    copytree(kept / "data", data)
+    arguments = ("restore", str(kept / "backup"), "--data-dir", str(data), "--replace")
+    run_killed(event, number, data / "tenants", *arguments)
+
+    expected = "Before the backup." if restored else "After the backup."
+    assert asyncio.run(contents_of(data)) == {"note": expected}
+    assert [each.name for each in (data / "tenants").iterdir() if each.is_dir()] == ["default"]
+    assert run(*arguments).returncode == 0
+    assert asyncio.run(contents_of(data)) == {"note": "Before the backup."}
+
+
+@pytest.mark.parametrize(("event", "number"), [("open", 1), ("open", 3), ("os.rename", 1)])
+def test_a_killed_backup_does_not_exist_and_can_be_made_again(
+    kept: Path, tmp_path: Path, event: str, number: int
+) -> None:
+    copytree(kept / "data", tmp_path / "data")
+    arguments = ("backup", str(tmp_path / "kept/monday"), "--data-dir", str(tmp_path / "data"))
+    run_killed(event, number, tmp_path / "kept", *arguments)
+    assert not (tmp_path / "kept/monday").exists()
+
+    assert run(*arguments).returncode == 0
+    assert [each.name for each in (tmp_path / "kept").iterdir()] == ["monday"]
+    assert run("verify", str(tmp_path)).returncode == 0
+    assert list(tmp_path.rglob("copies/*")) == []
+    assert run("restore", str(tmp_path / "kept/monday"), "--data-dir", str(tmp_path / "restored")).returncode == 0
+    assert asyncio.run(contents_of(tmp_path / "restored")) == {"note": "After the backup."}
+
+
+def test_a_server_that_is_killed_during_a_backup_has_lost_nothing(tmp_path: Path) -> None:
+    copies = tmp_path / "data/tenants/default/copies"
+    with (
+        server_process(tmp_path / "data", "--knowledge-store-backend", "local") as server,
+        Client(server.address()) as client,
+    ):
+        client.documents.put("note", "Kept.")
+        with pytest.raises(UnavailableError):
+            client.backups.create(tmp_path / "backup", report=lambda progress: server.end())
+    assert not (tmp_path / "backup").exists()
+    assert copies.exists()
+    assert asyncio.run(contents_of(tmp_path / "data")) == {"note": "Kept."}
+    assert not copies.exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+
+
+def test_unfinished_drafts_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".restoring-acme").mkdir()
+    (tmp_path / ".restoring-acme/records.db").write_bytes(b"half")
+    finish_replacements(tmp_path)
+    assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == []
