@@ -41,6 +41,7 @@ MnemonError
 ├── NotServingError                    starting or shutting down
 │   └── IndexWarmingError              come back after `retry_after_s`
 ├── ConfigurationError
+│   ├── BackupError                    (in backup.py) a backup cannot be used
 │   └── EmbeddingModelMismatchError    another model made the stored vectors
 └── KnowledgeStoreError
     ├── DocumentNotFoundError

@@ -18,6 +18,7 @@ from mnemon_server.domain.access.errors import (
     TenantNotFoundError,
     TenantSuspendedError,
 )
+from mnemon_server.domain.backup import BackupError
 from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 
@@ -61,6 +62,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.UnknownBaseRuleError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.InvalidOperationError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ConfigurationError: grpc.StatusCode.FAILED_PRECONDITION,
+    BackupError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.EmbeddingModelMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RevisionMismatchError: grpc.StatusCode.ABORTED,
     errors.TooManyRequestsError: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -15,6 +15,7 @@ from mnemon_server.domain.access.errors import (
     TenantNotFoundError,
     TenantSuspendedError,
 )
+from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
@@ -58,6 +59,7 @@ SAMPLES = [
     errors.UnknownBaseRuleError("household", "home"),
     errors.InvalidOperationError("not now"),
     errors.ConfigurationError("not so"),
+    BackupError("manifest.json is damaged"),
     errors.EmbeddingModelMismatchError("another model's"),
     errors.RevisionMismatchError("note-1", 3, 4),
     errors.TooManyRequestsError("later", 0.25),
