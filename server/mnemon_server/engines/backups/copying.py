@@ -112,11 +112,6 @@ def discard_copies(folder: Path) -> None:
     shutil.rmtree(folder / COPIES, ignore_errors=True)
 
 
-def key_files(folder: Path) -> tuple[Path, ...]:
-    """The files with a vault's keys. A backup never contains them, so that it does not open itself."""
-    return ()
-
-
 def refuse_foreign(base: Manifest, connection: apsw.Connection) -> None:
     """Raises InvalidArgumentError if a backup is not of this vault."""
     if base.vault_id != _public(connection.execute("SELECT value FROM meta WHERE key = 'epoch'").get):
