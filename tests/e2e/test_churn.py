@@ -28,7 +28,7 @@ async def test_tenants_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> 
         load, samples, objects = Churn(str(connection.server.address), secrets, seed=1), list[Held](), list[int]()
         for _ in range(3):
             calls = await load.turn()
-            samples.append(await held_at_rest(os.getpid()))
+            samples.append(await held_at_rest(os.getpid(), tmp_path))
             objects.append(count_objects())
         check_flat(samples)
         # A call that stays is more than ten objects; what the libraries keep differs between turns.

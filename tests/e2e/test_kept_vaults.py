@@ -12,7 +12,7 @@ from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER
 
 from tests.support.full_vault import answers, differences
 from tests.support.kept_vault import archive, unpack
-from tests.support.server import until, whole_server
+from tests.support.server import eventually, until, whole_server
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -48,11 +48,16 @@ async def test_the_first_data_folder_holds_the_stored_records(tmp_path: Path) ->
 async def test_the_events_of_the_first_data_folder_get_the_words_of_today(tmp_path: Path) -> None:
     folder = unpack(1, tmp_path)
     async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
-        assert len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
+
+        async def is_found() -> bool:
+            return len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
+
+        # Until a thread has opened the file, all events count as pending.
+        await eventually(is_found)
         with closing(apsw.Connection(str(folder / "tenants/default/timeline-index/text.db"))) as connection:
             await until(lambda: not FORMER.exist(connection))
             assert CURRENT.part_counts(connection)
-        assert len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
+        assert await is_found()
 
 
 async def test_the_first_data_folder_passes_verification(tmp_path: Path) -> None:

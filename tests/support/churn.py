@@ -45,13 +45,13 @@ class Held(NamedTuple):
     """Memory, without files of the page cache."""
 
 
-async def held_at_rest(pid: int) -> Held:
-    """What a process holds, once the last vault is closed and the connections of clients that have gone are, too."""
+async def held_at_rest(pid: int, folder: Path) -> Held:
+    """What a process holds, once the last vault of a data folder and the connections of former clients are closed."""
     process, before = Path(f"/proc/{pid}"), -1
 
     def is_at_rest() -> bool:
         nonlocal before
-        last, (before, vaults) = before, _files(process)
+        last, (before, vaults) = before, _files(process, folder)
         return not vaults and last == before
 
     await until(is_at_rest)
@@ -59,13 +59,16 @@ async def held_at_rest(pid: int) -> Held:
     return Held(before, int(status["Threads"]), int(status["RssAnon"].split()[0]) / 1024)
 
 
-def _files(process: Path) -> tuple[int, int]:
-    """How many files a process has open, and how many of them are vaults."""
-    names = []
+def _files(process: Path, folder: Path) -> tuple[int, int]:
+    """How many files a process has open, and how many of them are vaults of this data folder.
+
+    Tests that ran before may have left other vaults to the garbage collector.
+    """
+    files, inside = list[Path](), folder.resolve()
     for link in (process / "fd").iterdir():
         with suppress(FileNotFoundError):
-            names.append(link.readlink().name)
-    return len(names), names.count("records.db")
+            files.append(link.readlink())
+    return len(files), sum(each.name == "records.db" and each.is_relative_to(inside) for each in files)
 
 
 async def make_tenants(folder: Path, count: int) -> list[str]:
@@ -188,7 +191,7 @@ async def churn(
         load, samples = Churn(server.address(), secrets, seed), list[Held]()
         while goes_on(len(samples)):
             await load.turn()
-            samples.append(await held_at_rest(server.process.pid))
+            samples.append(await held_at_rest(server.process.pid, folder))
             report(f"turn {len(samples)}: {samples[-1]}")
         assert "Traceback" not in server.output, server.output
     return samples
