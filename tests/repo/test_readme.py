@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tests.support.repository import ROOT
 from tests.support.server import server_process
 from tests.support.shell_lines import Shell
 
-PRINTED_ADDRESS = "127.0.0.1:50051"
+PRINTED_ADDRESS, PRINTED_HTTP = "127.0.0.1:50051", "127.0.0.1:8080"
 OTHER_SERVER = "unix:/run/other.sock"
 EXAMPLE_LINES_MAX = 8
 LOOP_LINES_MAX = 16
@@ -27,6 +28,7 @@ README, CLIENT_README = ROOT / "README.md", ROOT / "clients" / "python" / "READM
 SHOWN_ELSEWHERE = {
     "make serve": "runs until it is stopped",
     "make test": "runs this",
+    'make serve ARGS="--http-listen 127.0.0.1:8080"': "runs until it is stopped",
     "pip install mnemon-server": "tests/e2e/test_packages.py",
     "pip install 'mnemon-client[cli]'": "tests/e2e/test_packages.py",
     "mnemon mcp --transport http --user ada": "runs until it is stopped: tests/e2e/test_mcp_server.py",
@@ -35,6 +37,11 @@ SHOWN = {
     "index docker protos/mnemon": r"\d+ created, 0 replaced, 0 unchanged, 0 failed",
     'search "which port must never be published?"': r"docker/docker-compose\.yml",
     "buf curl": r'"docId": *"tea"',
+    """curl --json '{"query":""": '"docId":"tea"',
+    """curl --json '{"memory":""": '"content":"Ada paints."',
+    """curl --json '{"memories":""": '"field":"memories","description":"is unknown',
+    """curl --json '{"pageSize":""": '"changes":',
+    "curl http": "^ok$",
     'remember "Ada is allergic to nuts."': "remembered ",
     'recall "is she allergic to anything?"': r"\n *0\.\d+ +100% +Ada is allergic to nuts\.",
     "forecast --by": "Ada is allergic to nuts|fade_time",
@@ -89,7 +96,7 @@ def blocks(document: Path) -> list[Block]:
     return [Block(language, code, printed or None) for language, code, printed in found if language in RUN]
 
 
-def python(block: Block, address: str) -> None:
+def python(block: Block, address: str, http: str) -> None:
     """Runs the block and compares its output, in which … stands for anything."""
     program = block.text.replace(PRINTED_ADDRESS, address)
     if not re.search(r"with Client\(|Mnemon\(", program):
@@ -107,14 +114,14 @@ def python(block: Block, address: str) -> None:
     assert re.fullmatch(expected, run.stdout), f"{block.text}\nprinted\n{run.stdout}"
 
 
-def commands(block: Block, address: str) -> None:
+def commands(block: Block, address: str, http: str) -> None:
     """Runs each line and checks its output."""
     for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
         command = re.sub(r"^\$ |\s+#.*$", "", line).strip()
         if command in SHOWN_ELSEWHERE:
             continue
         said = said_by(command)
-        returncode, output, problems = run_line(command, address)
+        returncode, output, problems = run_line(command.replace(PRINTED_HTTP, http), address)
         assert returncode == 0, f"{command}\n{output}{problems}"
         assert re.search(said, output), f"{command}\nprinted\n{output}{problems}"
 
@@ -128,11 +135,11 @@ def said_by(command: str) -> str:
 
 
 def run_line(command: str, address: str) -> tuple[int, str, str]:
-    if command.startswith("buf "):
-        words = shlex.split(command.replace(PRINTED_ADDRESS, address))
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("buf")), *words[1:]], capture_output=True, text=True, check=False
-        )
+    if command.startswith(("buf ", "curl ")):
+        name, *words = shlex.split(command.replace(PRINTED_ADDRESS, address))
+        program = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        assert program, f"{name} is not installed"
+        done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
     with Client(address) as memory:
         decisions = [each.decision_id for each in memory.conflicts.list_decisions()]
@@ -166,10 +173,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("document", [README, CLIENT_README], ids=["README", "clients"])
 def test_every_block_and_command_does_what_is_printed(document: Path, folder: Path, tmp_path: Path) -> None:
     flags = ("--embedding-model", "sentence-transformers/all-MiniLM-L6-v2", "--knowledge-store-backend", "local")
-    with server_process(tmp_path / "data", *flags) as server:
-        address = server.address()
+    with server_process(tmp_path / "data", *flags, "--http-listen", "127.0.0.1:0") as server:
+        address, http = server.address(), server.http_address()
         for block in blocks(document):
-            RUN[block.language](block, address)
+            RUN[block.language](block, address, http)
 
 
 def test_every_example_of_the_first_page_is_short_and_shows_its_output() -> None:

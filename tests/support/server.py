@@ -39,7 +39,7 @@ from mnemon_server.transport.server import GrpcServer
 WAIT_S = 60.0
 START_S = 120.0
 
-_SERVING = re.compile(r"serving on (\S+):")
+_SERVING, _HTTP = re.compile(r"serving on (\S+):"), re.compile(r"answers HTTP on https?://(\S+)")
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,13 @@ class ServerProcess:
         wait_until(lambda: _SERVING.search(self.output) or self.process.poll() is not None, START_S)
         if not (found := _SERVING.search(self.output)):
             raise AssertionError(f"the server ended with {self.process.poll()}: {self.output}")
+        return found[1]
+
+    def http_address(self) -> str:
+        """Where it answers HTTP. Waits until it does."""
+        wait_until(lambda: _HTTP.search(self.output) or self.process.poll() is not None, START_S)
+        found = _HTTP.search(self.output)
+        assert found, f"the server answers no HTTP: {self.output}"
         return found[1]
 
     def signal(self, number: signal.Signals) -> None:

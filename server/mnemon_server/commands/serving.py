@@ -50,6 +50,9 @@ async def _serve(settings: Settings) -> None:
                 f"mnemon-server is serving on {server.address}: backend {settings.knowledge_store_backend}, "
                 f"model {settings.embedding_model}, data in {settings.data_dir.absolute()}"
             )
+            if server.http_address:
+                scheme = "https" if settings.tls_certificate else "http"
+                _print_line(f"mnemon-server answers HTTP on {scheme}://{server.http_address}")
             await asyncio.Event().wait()
     except asyncio.CancelledError:
         if not stop.requested:

@@ -1,5 +1,6 @@
 """Fills the table of settings from defaults, a TOML file, the environment and flags, in this order."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.namespaces import NamespaceTemplate
 
 CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +106,30 @@ def _check_together(settings: Settings) -> None:
     if settings.embedding_endpoint_key_file is not None and not settings.embedding_endpoint:
         raise ConfigurationError("embedding_endpoint_key_file needs embedding_endpoint, where the key is sent")
     _check_tool_namespace(settings.tool_namespace)
-    address = Address.parse(settings.listen)
-    _check_authentication(settings, address)
-    if not (address.is_local or settings.tls_certificate or settings.insecure):
-        raise ConfigurationError(
-            f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS, "
-            "or set --insecure (MNEMON_INSECURE=true) if the network is trusted"
-        )
+    _check_origins(settings)
+    addresses = {"listen": Address.parse(settings.listen)}
+    if settings.http_listen:
+        addresses["http_listen"] = Address.parse(settings.http_listen)
+    _check_authentication(settings, addresses)
+    for address in addresses.values():
+        if not (address.is_local or settings.tls_certificate or settings.insecure):
+            raise ConfigurationError(
+                f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS, "
+                "or set --insecure (MNEMON_INSECURE=true) if the network is trusted"
+            )
 
 
-def _check_authentication(settings: Settings, address: Address) -> None:
+def _check_origins(settings: Settings) -> None:
+    if settings.http_origins and not settings.http_listen:
+        raise ConfigurationError("http_origins needs http_listen, the address that scripts call")
+    for origin in settings.http_origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ConfigurationError(
+                f"setting http_origins: {origin!r} is not an origin; one is like https://app.example, without a path"
+            )
+
+
+def _check_authentication(settings: Settings, addresses: Mapping[str, Address]) -> None:
     kinds = settings.authentication
     named = {"jwt", "mtls"} & set(kinds)
     if named and settings.identity_file is None:
@@ -124,8 +140,11 @@ def _check_authentication(settings: Settings, address: Address) -> None:
         raise ConfigurationError("identity_file needs authentication to contain jwt or mtls")
     if "mtls" in kinds and settings.tls_client_ca is None:
         raise ConfigurationError("authentication mtls needs tls_client_ca, whose certificates are accepted")
-    if "unix" in kinds and not address.socket_path:
-        raise ConfigurationError("authentication unix needs listen to be unix:PATH, a socket that only you may open")
+    for name, address in addresses.items():
+        if "unix" in kinds and not address.socket_path:
+            raise ConfigurationError(
+                f"authentication unix needs {name} to be unix:PATH, a socket that only you may open"
+            )
 
 
 def _check_tool_namespace(labels: Texts) -> None:

@@ -43,6 +43,18 @@ class Settings:
         default="127.0.0.1:50051",
         metadata=_row("Address to serve on: HOST:PORT, [IPv6]:PORT or unix:PATH. Port 0 selects a free port."),
     )
+    http_listen: str = field(
+        default="",
+        metadata=_row(
+            "Address to serve HTTP on, for curl, browsers and Connect, in the same forms; empty serves gRPC alone."
+        ),
+    )
+    http_origins: Texts = field(
+        default=(),
+        metadata=_row(
+            "Origins whose scripts may call over HTTP from a browser, such as https://app.example; * allows all."
+        ),
+    )
     insecure: bool = field(
         default=False, metadata=_row("Serve without TLS on an address that other machines can reach.")
     )

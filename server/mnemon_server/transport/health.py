@@ -50,6 +50,10 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """The readiness that was set last."""
         return self._readiness
 
+    def status(self, service: str) -> Any:
+        """The status of one service; None if it is unknown."""
+        return self._statuses.get(service)
+
     def set_ready(self, *, ready: bool, warm: bool = True) -> None:
         """Sets whether calls are served, and those that need a warm index; none are after `shut_down`."""
         self._readiness = Readiness(ready and not self._ending, warm)
@@ -66,7 +70,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     async def Check(self, request: Any, context: Exchange) -> Any:  # noqa: N802
         """The status of one service; NOT_FOUND if it is unknown."""
-        status = self._statuses.get(request.service)
+        status = self.status(request.service)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return health_pb2.HealthCheckResponse(status=status)

@@ -21,13 +21,13 @@ def listen(server: aio.Server, address: Address, credentials: grpc.ServerCredent
     Raises:
         ConfigurationError: the address is taken, or is not of this machine.
     """
-    _require_free(address)
+    require_free(address)
     target = str(address)
     try:
-        with _private_files():
+        with private_files():
             port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
     except RuntimeError as error:
-        raise _cannot_listen(address, error) from error
+        raise cannot_listen(address, error) from error
     return address.at_port(port)
 
 
@@ -49,7 +49,7 @@ def require_private_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _private_files() -> Iterator[None]:
+def private_files() -> Iterator[None]:
     """Only this user may open what is created meanwhile: a socket has its mode before anybody can connect."""
     before = os.umask(0o077)
     try:
@@ -58,7 +58,7 @@ def _private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def _require_free(address: Address) -> None:
+def require_free(address: Address) -> None:
     """Raises ConfigurationError if the address is taken.
 
     The runtime would silently take over the path of a socket, and only writes to its own log that a port is taken.
@@ -72,10 +72,11 @@ def _require_free(address: Address) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the runtime does
                 probe.bind(where)
     except OSError as error:
-        raise _cannot_listen(address, error) from error
+        raise cannot_listen(address, error) from error
 
 
-def _cannot_listen(address: Address, error: Exception) -> ConfigurationError:
+def cannot_listen(address: Address, error: Exception) -> ConfigurationError:
+    """The error of an address that cannot be bound."""
     if isinstance(error, OSError) and error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
         return ConfigurationError(f"cannot listen on {address}: {error.strerror or error}")
     return ConfigurationError(

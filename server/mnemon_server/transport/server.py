@@ -56,6 +56,8 @@ from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.services.shared.outbox import Outbox
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
+from mnemon_server.transport.http.assembly import http_server
+from mnemon_server.transport.http.server import HttpServer
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit
 from mnemon_server.transport.interceptors.codec import Codec
@@ -182,11 +184,22 @@ class GrpcServer:
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s, outbox=outbox)
         self._readiness: asyncio.Task[None] | None = None
         self._server: aio.Server | None = None
+        self._http: HttpServer | None = None
+
+    @property
+    def http_address(self) -> Address | None:
+        """Where it serves HTTP; None if it does not."""
+        return self._http.address if self._http else None
 
     @property
     def address(self) -> Address:
         """Where it listens; port 0 has become the port that was free."""
         return self._address
+
+    @property
+    def http_connections(self) -> int:
+        """Open connections of HTTP."""
+        return self._http.connections if self._http else 0
 
     @property
     def health(self) -> HealthServicer:
@@ -213,6 +226,12 @@ class GrpcServer:
         self._server = self._build()
         self._address = self._bind(self._server)
         await _start(self._server)
+        if self._http is not None:
+            try:
+                await self._http.start()
+            except BaseException:
+                await self._server.stop(None)
+                raise
         return self
 
     async def __aexit__(
@@ -220,6 +239,8 @@ class GrpcServer:
     ) -> None:
         """Ends at once what `shut_down` has not ended."""
         self._stop_readiness()
+        if self._http is not None:
+            await self._http.stop(0.0)
         if self._server is not None:
             await self._server.stop(None)
 
@@ -243,8 +264,10 @@ class GrpcServer:
         self._health.shut_down()
         await asyncio.sleep(self._drain_s())
         self._streams.end_all()
-        if self._server is not None:
-            await self._stop(self._server)
+        stopping = [self._stop(self._server)] if self._server is not None else []
+        if self._http is not None:
+            stopping.append(self._http.stop(self._settings.shutdown_grace_s))
+        await asyncio.gather(*stopping)
 
     async def _stop(self, server: aio.Server) -> None:
         """Stops within the grace period; sooner if all that is left are clients that do not read their last message."""
@@ -266,11 +289,13 @@ class GrpcServer:
     def _drain_s(self) -> float:
         if self._settings.shutdown_drain_s is not None:
             return self._settings.shutdown_drain_s
-        return 0.0 if self._address.is_local else DRAIN_S
+        return 0.0 if self._address.is_local and (self._http is None or self._http.address.is_local) else DRAIN_S
 
     def _build(self) -> aio.Server:
-        server = aio.server(interceptors=[GrpcCalls(self._pipeline())], options=server_options(self._settings))
-        services = cast("aio.Server", GenericServices(server))
+        settings, pipeline = self._settings, self._pipeline()
+        server = aio.server(interceptors=[GrpcCalls(pipeline)], options=server_options(settings))
+        generic = GenericServices(server)
+        services = cast("aio.Server", generic)
         access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
         tenant_pb2_grpc.add_TenantServiceServicer_to_server(self._tenants, services)
         knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
@@ -289,7 +314,8 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
             add_reflection(server, [*SERVICES, HEALTH_SERVICE])
-        server.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
+        generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
+        self._http = http_server(settings, pipeline, generic.find, self._health)
         return server
 
     def _servicers(self) -> tuple[TenantServicer, ...]:
@@ -329,7 +355,8 @@ class GrpcServer:
 
     def _bind(self, server: aio.Server) -> Address:
         if "unix" in self._settings.authentication:
-            require_private_folder(Path(self._address.socket_path).parent)
+            for address in filter(None, (self._address, self.http_address)):
+                require_private_folder(Path(address.socket_path).parent)
         return listen(server, self._address, server_credentials(self._settings))
 
 

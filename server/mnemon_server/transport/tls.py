@@ -1,6 +1,8 @@
 """TLS credentials that follow the certificate files, so that a renewed certificate needs no restart."""
 
+import ssl
 from pathlib import Path
+from typing import Any
 
 import grpc
 import structlog
@@ -25,6 +27,48 @@ def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
         files.renewed,  # type: ignore[arg-type]
         require_client_authentication=settings.tls_client_ca is not None,
     )
+
+
+def server_context(settings: Settings) -> ssl.SSLContext | None:
+    """The same for HTTP.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or does not hold what it should.
+    """
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    try:
+        return _Contexts(settings.tls_certificate, settings.tls_key, settings.tls_client_ca).first
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"the files of the TLS settings cannot be used: {error}") from error
+
+
+class _Contexts:
+    """The contexts of TLS, made anew once the files have changed."""
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
+        self._certificate, self._key, self._client_ca = certificate, key, client_ca
+        self._files = _Files(certificate, key, client_ca)
+        self.first = self._newest = self._made()
+        # Called at the start of every handshake, whether or not the client names a host.
+        self.first.sni_callback = self._renew
+
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(self._certificate, self._key)
+        if self._client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self._client_ca)
+        return context
+
+    def _renew(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
+        if self._files.renewed() is not None:
+            try:
+                self._newest = self._made()
+            except (OSError, ssl.SSLError) as error:
+                _log.error("the TLS files cannot be used; the last ones are", error=str(error))
+        connection.context = self._newest
 
 
 class _Files:

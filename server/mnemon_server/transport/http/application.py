@@ -1,0 +1,83 @@
+"""What is at which path: calls of methods, pages, and the answers that browsers ask for before a call."""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mnemon_server.transport.http.calls import HttpCalls, Refused
+from mnemon_server.transport.http.cross_origin import CrossOrigin
+from mnemon_server.transport.http.json_form import dumped
+from mnemon_server.transport.http.request import Receive, Request, Send
+
+
+class Page(NamedTuple):
+    """A page that is no call."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    code: int = 200
+
+
+Pages = Mapping[str, Callable[[], Page]]
+"""What makes each page, by its path."""
+
+
+class Application:
+    """The ASGI application."""
+
+    def __init__(self, calls: HttpCalls, pages: Pages, origins: CrossOrigin, *, local_hosts_only: bool) -> None:
+        """Serves calls and pages.
+
+        Args:
+            calls: answers the calls.
+            pages: what else there is.
+            origins: the websites that may call.
+            local_hosts_only: whether requests must be addressed to an IP address or localhost. Without authentication,
+                any website could otherwise reach a server on loopback: it would let its own name point there.
+        """
+        self._calls = calls
+        self._pages = pages
+        self._origins = origins
+        self._local_hosts_only = local_hosts_only
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        request = Request(scope, receive, send)
+        headers = self._origins.headers(request)
+        try:
+            if self._local_hosts_only and not _is_local(request.headers.get("host", "")):
+                raise Refused(421, "without authentication, this server must be addressed as localhost or by its IP")
+            if request.method == "OPTIONS":
+                await _respond(send, 204, {**headers, **self._origins.preflight(request)}, b"")
+            elif (page := self._pages.get(request.path)) is not None:
+                await self._show(request, page, headers)
+            else:
+                await self._calls.answer(request, headers)
+        except Refused as refused:
+            body = dumped({"code": "unknown", "message": str(refused)})
+            headers = {**headers, **refused.headers, "content-type": "application/json"}
+            await _respond(send, refused.code, headers, body)
+
+    async def _show(self, request: Request, page: Callable[[], Page], headers: Mapping[str, str]) -> None:
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(405, "use GET", {"allow": "GET, HEAD"})
+        shown = page()
+        await _respond(request.send, shown.code, {**headers, "content-type": shown.content_type}, shown.body)
+
+
+async def _respond(send: Send, code: int, headers: Mapping[str, str], body: bytes) -> None:
+    # An answer without content has no length either.
+    length = {} if code == 204 else {"content-length": str(len(body))}
+    pairs = [(key.encode(), value.encode("latin-1")) for key, value in {**headers, **length}.items()]
+    await send({"type": "http.response.start", "status": code, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _is_local(host: str) -> bool:
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    name = name.strip("[]").lower()
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return True

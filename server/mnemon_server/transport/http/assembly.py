@@ -1,0 +1,51 @@
+"""Builds the HTTP server from the parts that gRPC has, too."""
+
+from grpc_health.v1 import health_pb2
+
+from mnemon_server.config.address import Address
+from mnemon_server.config.settings import Settings
+from mnemon_server.transport.health import OVERALL, HealthServicer
+from mnemon_server.transport.http.application import Application, Page, Pages
+from mnemon_server.transport.http.calls import Find, HttpCalls
+from mnemon_server.transport.http.cross_origin import CrossOrigin
+from mnemon_server.transport.http.server import HttpServer
+from mnemon_server.transport.interceptors.pipeline import Pipeline
+
+
+def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: HealthServicer) -> HttpServer | None:
+    """The server of HTTP that the settings ask for; None if they ask for none.
+
+    Args:
+        settings: what to serve, and where.
+        pipeline: what every call passes.
+        find: returns the handler of a method.
+        health: says whether the server is ready.
+    """
+    if not settings.http_listen:
+        return None
+    address = Address.parse(settings.http_listen)
+    calls = HttpCalls(
+        pipeline,
+        find,
+        message_bytes_max=settings.max_message_mib << 20,
+        write_timeout_s=settings.stream_write_timeout_s,
+    )
+    application = Application(
+        calls,
+        _pages(health),
+        CrossOrigin(settings.http_origins),
+        local_hosts_only=address.is_local and not address.socket_path and not settings.authentication,
+    )
+    return HttpServer(settings, address, application)
+
+
+def _pages(health: HealthServicer) -> Pages:
+    def ready() -> Page:
+        if health.status(OVERALL) == health_pb2.HealthCheckResponse.SERVING:
+            return Page(b"ok\n")
+        return Page(b"not ready\n", code=503)
+
+    return {
+        "/healthz": lambda: Page(b"ok\n"),
+        "/readyz": ready,
+    }

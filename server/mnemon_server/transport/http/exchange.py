@@ -1,0 +1,244 @@
+"""One call over HTTP, as the steps around a method see it."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import grpc
+from google.protobuf.message import Message
+from grpc import aio
+
+from mnemon_server.domain.errors import NotServingError
+from mnemon_server.transport.errors import DeadlineExceededError, MalformedMessageError
+from mnemon_server.transport.http import json_form
+from mnemon_server.transport.http.forms import HTTP_STATUSES, JSON_ERROR, Form, Status
+from mnemon_server.transport.http.request import Request, unzipped
+from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Trailers
+from mnemon_server.transport.status import Failure
+
+JSON_BYTES_MAX = 2 << 20
+CURSOR = "cursor"
+"""The field of a feed's requests and answers that says where it is."""
+_IDENTITY = ("", "identity")
+
+
+class Kinds(NamedTuple):
+    """The messages of a method; None if no descriptor says them."""
+
+    request: type[Message] | None = None
+    response: type[Message] | None = None
+
+
+class HttpExchange:
+    """Reads the request as protobuf, whatever its form is, and writes answers in that form."""
+
+    def __init__(
+        self,
+        request: Request,
+        form: Form,
+        kinds: Kinds,
+        *,
+        headers: Iterable[tuple[str, str]],
+        message_bytes_max: int,
+        write_timeout_s: float,
+    ) -> None:
+        """An exchange that has not begun.
+
+        Args:
+            request: what the client asks for.
+            form: that of the messages.
+            kinds: the messages of the method.
+            headers: those of every answer.
+            message_bytes_max: of a request in protobuf, and of one that is unpacked.
+            write_timeout_s: for which a client may leave a single answer unread.
+        """
+        self._request = request
+        self._form = form
+        self._kinds = kinds
+        self._headers = list(headers)
+        self._bytes_max = JSON_BYTES_MAX if form.is_json else message_bytes_max
+        self._write_timeout_s = write_timeout_s
+        self._status = Status()
+        self._trailers: Trailers = ()
+        self._deadline: float | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._is_read = self._started = self._ended = self._left = False
+
+    async def run(self, behaviour: Answer, *, streams: bool, timeout_s: float | None) -> None:
+        """Answers the call, whatever happens. Returns once the answer is on its way."""
+        loop = asyncio.get_running_loop()
+        self._task, connection = asyncio.current_task(loop), self._request.connection
+        self._deadline = None if timeout_s is None else loop.time() + timeout_s
+        connection.on_lost = self._leave
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                answer = await behaviour(None, self)
+                await (self._end() if streams else self._answer(answer))
+        except aio.AbortError:
+            pass  # Its status is on its way.
+        except TimeoutError:
+            await self._fail(DeadlineExceededError("the deadline of the client has passed"))
+        except asyncio.CancelledError:
+            # Else, the server ends.
+            if not self._left:
+                await self._fail(NotServingError("the server is shutting down"))
+        finally:
+            connection.on_lost = None
+            self._ended = True
+            for callback in self._callbacks:
+                callback(self)
+
+    def peer(self) -> str:
+        """The address of the client."""
+        return self._request.connection.peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """The client's certificate."""
+        return self._request.connection.auth_context
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the client's deadline."""
+        return None if self._deadline is None else self._deadline - asyncio.get_running_loop().time()
+
+    async def read(self) -> Any:
+        """The one request as protobuf, then the end."""
+        if self._is_read:
+            return aio.EOF
+        self._is_read = True
+        data = await self._body()
+        if not self._form.is_json or self._kinds.request is None:
+            return data
+        message = await json_form.message_of(self._kinds.request, data)
+        cursor = self._request.headers.get("last-event-id", "")
+        if cursor and CURSOR in message.DESCRIPTOR.fields_by_name:
+            setattr(message, CURSOR, cursor)
+        return message.SerializeToString()
+
+    async def write(self, message: bytes, /) -> None:
+        """Writes one of several answers, and waits until the client has taken most of it."""
+        part = await self._rendered(message)
+        await self._start(200, self._form)
+        await self._send(part, more=True)
+        await self._request.connection.flow.drain()
+
+    def set_trailing_metadata(self, trailing_metadata: Any, /) -> None:
+        """Sets what follows the answer, or precedes it."""
+        self._trailers = tuple(trailing_metadata)
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
+        """Ends the call with this status. Raises AbortError."""
+        self._status = Status(code, details, tuple(trailing_metadata))
+        self._trailers = self._status.trailers
+        await self._end()
+        raise aio.AbortError(details)
+
+    def code(self) -> Any:
+        """The status."""
+        return self._status.code
+
+    def cancelled(self) -> bool:
+        """Whether the client has left."""
+        return self._left
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._left or self._ended
+
+    def add_done_callback(self, callback: Any, /) -> None:
+        """Calls `callback` with this once the call has ended."""
+        self._callbacks.append(callback)
+
+    def _leave(self) -> None:
+        self._left = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _body(self) -> bytes:
+        request, form = self._request, self._form
+        if request.method == "GET":
+            data, may_be_compressed = request.message_of_query(), True
+            compression = request.query.get("compression", "")
+        else:
+            data, may_be_compressed = form.request(await request.body(self._bytes_max))
+            compression = request.headers.get(form.encoding_header, "")
+        if compression in _IDENTITY or not may_be_compressed:
+            return data
+        if compression != "gzip":
+            raise MalformedMessageError(f"{form.encoding_header} must be gzip or identity")
+        return unzipped(data, self._bytes_max)
+
+    async def _rendered(self, data: bytes) -> bytes:
+        """A message of the answer in the form of the call."""
+        kind, form = self._kinds.response, self._form
+        if not form.is_json or kind is None:
+            return form.message(data, "")
+        message = kind.FromString(data)
+        return form.message(await json_form.text_of(message, len(data)), getattr(message, CURSOR, ""))
+
+    async def _answer(self, data: bytes) -> None:
+        """Writes the only answer."""
+        part = await self._rendered(data) + self._form.end(Status(trailers=self._trailers))
+        await self._respond(200, self._form, part)
+
+    async def _end(self) -> None:
+        """Writes the status, as HTTP's if nothing has been written."""
+        status = Status(self._status.code, self._status.message, self._trailers)
+        if self._started or status.is_ok or self._form.always_ok:
+            await self._start(200, self._form)
+            await self._drain()
+            await self._send(self._form.end(status), more=False)
+            return
+        self._headers += status.headers()
+        text = json_form.dumped(status.error())
+        await self._respond(HTTP_STATUSES[status.code], JSON_ERROR, text)
+
+    async def _fail(self, error: Exception) -> None:
+        """Ends the call with an error of which the pipeline does not know."""
+        if not self._ended:
+            failure = Failure.of(error)
+            ids = tuple(pair for pair in self._trailers if pair[0] == REQUEST_ID_KEY)
+            self._status = Status(failure.code, failure.message)
+            self._trailers = (*ids, *failure.trailers())
+            await self._end()
+
+    async def _respond(self, code: int, form: Form, body: bytes) -> None:
+        """Writes a whole answer, and waits until the client has taken most of it."""
+        await self._start(code, form, length=len(body))
+        await self._send(body, more=True)
+        await self._drain()
+        await self._send(b"", more=False)
+
+    async def _drain(self) -> None:
+        """Waits until the client has taken most of what was written; cuts off one that does not read."""
+        connection = self._request.connection
+        if connection.flow.write_paused:
+            try:
+                async with asyncio.timeout(self._write_timeout_s):
+                    await connection.flow.drain()
+            except TimeoutError:
+                connection.transport.abort()
+                await connection.lost.wait()
+
+    async def _start(self, code: int, form: Form, *, length: int | None = None) -> None:
+        if self._started:
+            return
+        self._started = True
+        headers = [("content-type", form.content_type), *self._headers]
+        headers += [(key, value) for key, value in self._trailers if isinstance(value, str)]
+        if length is None:
+            # A proxy must not collect a stream.
+            headers += [("cache-control", "no-store"), ("x-accel-buffering", "no")]
+        else:
+            headers.append(("content-length", str(length)))
+        await self._request.send(
+            {
+                "type": "http.response.start",
+                "status": code,
+                "headers": [(key.encode("latin-1"), value.encode("latin-1", "replace")) for key, value in headers],
+            }
+        )
+
+    async def _send(self, body: bytes, *, more: bool) -> None:
+        self._ended = self._ended or not more
+        await self._request.send({"type": "http.response.body", "body": body, "more_body": more})

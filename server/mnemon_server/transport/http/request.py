@@ -1,0 +1,96 @@
+"""A request over HTTP: its headers, and its body, which is read only once it is asked for."""
+
+import asyncio
+import base64
+import binascii
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qs
+
+from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
+from mnemon_server.transport.http.connection import Connection
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_GZIP_BITS = 31
+"""A window of the largest size, and the header of gzip."""
+
+
+class Request:
+    """What a client asks for."""
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        """The headers in order; names in lower case."""
+        self.headers = dict(self.fields)
+        self.connection: Connection = scope["state"]["connection"]
+        self.send = send
+        self._receive = receive
+        self._query: bytes = scope["query_string"]
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        """The values in the query of the address, by name."""
+        found = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
+        return {name: values[0] for name, values in found.items()}
+
+    async def body(self, bytes_max: int) -> bytes:
+        """The whole body.
+
+        Raises:
+            MessageTooLargeError: it has more bytes than that. If its length is known beforehand, none is read.
+            CancelledError: the client has left.
+        """
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > bytes_max:
+            raise _too_large(bytes_max)
+        parts, size = [], 0
+        while True:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise asyncio.CancelledError
+            size += len(event["body"])
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            parts.append(event["body"])
+            if not event["more_body"]:
+                return b"".join(parts)
+
+    def message_of_query(self) -> bytes:
+        """The message of a GET, as the Connect protocol has it: in the address, as it is or in base64."""
+        message = self.query.get("message", "" if self.query.get("encoding") == "proto" else "{}")
+        if self.query.get("base64") != "1":
+            return message.encode("latin-1") if self.query.get("encoding") == "proto" else message.encode()
+        try:
+            return base64.b64decode(message + "=" * (-len(message) % 4), "-_", validate=True)
+        except (ValueError, binascii.Error):
+            raise MalformedMessageError("message is not base64, in the alphabet for addresses") from None
+
+
+def unzipped(data: bytes, bytes_max: int) -> bytes:
+    """What gzip holds.
+
+    Raises:
+        MalformedMessageError: it is not gzip, or is cut off.
+        MessageTooLargeError: it holds more bytes than that; no more are unpacked.
+    """
+    reader = zlib.decompressobj(_GZIP_BITS)
+    try:
+        found = reader.decompress(data, bytes_max + 1)
+    except zlib.error:
+        raise MalformedMessageError("the message is not compressed with gzip, as its header says") from None
+    if len(found) > bytes_max:
+        raise _too_large(bytes_max)
+    if not reader.eof:
+        raise MalformedMessageError("the compressed message is cut off")
+    return found
+
+
+def _too_large(bytes_max: int) -> MessageTooLargeError:
+    return MessageTooLargeError(
+        f"the body is larger than the {bytes_max:,} bytes that this server allows; send less at a time, or use gRPC"
+    )

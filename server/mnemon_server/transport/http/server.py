@@ -1,0 +1,126 @@
+"""The HTTP server: binds its address, keeps its connections within their limits, and drains."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from email.utils import formatdate
+from functools import partial
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from mnemon_server.config.address import Address
+from mnemon_server.config.settings import Settings
+from mnemon_server.transport.http.connection import KEEP_ALIVE_S, Connection
+from mnemon_server.transport.listening import cannot_listen, private_files, require_free
+from mnemon_server.transport.options import HANDSHAKE_TIMEOUT_MS
+from mnemon_server.transport.tls import server_context
+
+_SWEEP_S, _POLL_S = 0.25, 0.02
+_MARGIN_S = 1.0
+"""So much longer than a call may wait for its request: then the call itself says that it is late."""
+
+
+class HttpServer:
+    """Serves an ASGI application in the running event loop.
+
+    uvicorn's own server would install handlers of signals, and has no limit for headers and for handshakes.
+    """
+
+    def __init__(self, settings: Settings, address: Address, application: Callable[..., Any]) -> None:
+        """Binds nothing yet."""
+        self._settings = settings
+        self._address = address
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        config = Config(
+            application,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            proxy_headers=False,
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        config.load()
+        self._state = ServerState()
+        self._protocol = partial(Connection, config, self._state, connections_max=settings.connections_max)
+        self._server: asyncio.AbstractServer | None = None
+        self._sweep: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; port 0 has become the port that was free."""
+        return self._address
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._state.connections)
+
+    async def start(self) -> None:
+        """Binds the address.
+
+        Raises:
+            ConfigurationError: the address is taken, or a TLS file cannot be read.
+        """
+        loop, address, context = asyncio.get_running_loop(), self._address, server_context(self._settings)
+        handshake_s = HANDSHAKE_TIMEOUT_MS / 1000 if context else None
+        require_free(address)
+        try:
+            if address.socket_path:
+                with private_files():
+                    self._server = await loop.create_unix_server(
+                        self._protocol, address.socket_path, ssl=context, ssl_handshake_timeout=handshake_s
+                    )
+            else:
+                self._server = await loop.create_server(
+                    self._protocol, address.host, address.port, ssl=context, ssl_handshake_timeout=handshake_s
+                )
+                self._address = address.at_port(self._server.sockets[0].getsockname()[1])
+        except OSError as error:
+            raise cannot_listen(address, error) from error
+        self._sweep = asyncio.create_task(self._keep_within_limits())
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no further connection or request, and ends calls that are not answered within the time."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if tasks := set(self._state.tasks):
+            await asyncio.wait(tasks, timeout=grace_s)
+        for task in (left := set(self._state.tasks)):
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_MARGIN_S)
+        await self._flush()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweep
+        self._server = None
+
+    async def _flush(self) -> None:
+        """Gives the last answers time to leave."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MARGIN_S):
+                while self._state.connections:  # noqa: ASYNC110 - uvicorn only keeps a set of them
+                    await asyncio.sleep(_POLL_S)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+    async def _keep_within_limits(self) -> None:
+        seconds = self._settings.request_timeout_s + _MARGIN_S
+        loop = asyncio.get_running_loop()
+        while True:
+            # uvicorn writes these into every answer.
+            self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+            now = loop.time()
+            for connection in list(self._state.connections):
+                if isinstance(connection, Connection):
+                    connection.end_late(now, seconds=seconds)
+            await asyncio.sleep(_SWEEP_S)
