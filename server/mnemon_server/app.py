@@ -19,11 +19,12 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.vault_folders import finish_replacements, remove_vault, size_of
+from mnemon_server.engines.vault_folders import finish_replacements, remove_vault, size_of, unfinished_tenants
 from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.shared.accounts import Accounts
+from mnemon_server.services.unfinished import ErasureKeeper
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
 
@@ -70,6 +71,8 @@ async def running_server(
             await stack.enter_async_context(TenantRemover(tenants, vaults, remove_files))
         folder = vaults_folder(settings)
         await stack.enter_async_context(SpaceMeter(accounts, vaults, lambda tenant: size_of(folder / tenant)))
+        if not is_in_memory(settings):
+            await stack.enter_async_context(ErasureKeeper(vaults, partial(unfinished_tenants, folder)))
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server

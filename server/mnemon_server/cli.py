@@ -15,6 +15,7 @@ import click
 from mnemon_server import __version__
 from mnemon_server.commands.audit import audit
 from mnemon_server.commands.backup import backup
+from mnemon_server.commands.erasure_key import erasure_key
 from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
 from mnemon_server.commands.restore import restore
@@ -83,6 +84,7 @@ cli.add_command(restore)
 cli.add_command(tenants)
 cli.add_command(timeline)
 cli.add_command(tool_jwks)
+cli.add_command(erasure_key)
 cli.add_command(verify)
 cli.add_command(verify_isolation)
 

@@ -36,6 +36,7 @@ def write_format_11(folder: Path) -> None:
                 pass
     with connection:
         connection.execute("DROP TABLE keyword_reindexing")
+        connection.execute("DROP TABLE tombstone")
         connection.pragma("user_version", 11)
     connection.close()
 

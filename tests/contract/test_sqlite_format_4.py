@@ -119,6 +119,7 @@ def test_a_file_of_format_4_gets_the_tables_of_a_new_one(tmp_path: Path, folder:
         "memory_stemmed",
         "fact_stemmed",
         "keyword_reindexing",
+        "tombstone",
     )
     added = {name for name in new.keys() - before.keys() if not name.startswith(later) and "vector_block" not in name}
     assert added == TABLES | INDEXES

@@ -58,11 +58,11 @@ def test_an_export_is_private_to_its_owner_and_imports_to_the_same_records(
     assert [record["kind"] for record in records] == ["document", "memory", "fact", "fact"]
     assert list(tmp_path.iterdir()) == [path]
 
-    assert run(target, "import", path).stdout == "4 created, 0 replaced, 0 unchanged, 0 kept, 0 failed\n"
-    assert run(target, "import", path).stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 failed\n"
+    assert run(target, "import", path).stdout == "4 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 0 failed\n"
+    assert run(target, "import", path).stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 erased, 0 failed\n"
     assert run(target, "get", "note", "--json").stdout == run(source, "get", "note", "--json").stdout
     piped = run(target, "import", "-", stdin=run(source, "export", "-").stdout)
-    assert piped.stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 failed\n"
+    assert piped.stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 erased, 0 failed\n"
 
 
 def test_records_are_exported_by_kind_namespace_and_scope(source: str) -> None:
@@ -105,7 +105,7 @@ def test_bad_lines_are_named_and_a_truncated_archive_is_reported(source: str, ta
     path.write_text("\n".join(broken) + "\n", encoding="utf-8")
     done = run(target, "import", path)
     assert done.returncode == 1
-    assert done.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 3 failed\n"
+    assert done.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 3 failed\n"
     assert "failed: line 3: line: is not JSON" in done.stderr
     assert f"failed: line 4 (memory {record['id']}): record.revision: must be a whole number" in done.stderr
     assert "failed: line 5 (memory): record.id: must be 1 to 512 bytes" in done.stderr
@@ -119,6 +119,7 @@ def test_bad_lines_are_named_and_a_truncated_archive_is_reported(source: str, ta
         "replaced": 0,
         "unchanged": 2,
         "kept": 0,
+        "erased": 0,
         "failed": 3,
         "complete": False,
     }
@@ -144,7 +145,7 @@ def test_an_export_of_another_system_becomes_facts_that_the_tools_find(target: s
     ]
     path.write_text(json.dumps({"results": results}, indent=1), encoding="utf-8")
     done = run(target, "import", path, "--from", "mem0")
-    assert done.stdout == "1 created, 0 replaced, 0 unchanged, 0 kept, 2 failed\n"
+    assert done.stdout == "1 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 2 failed\n"
     assert "(fact m2): memory: must be the text of the record" in done.stderr
     assert "(fact m3): fact.namespace[1]" in done.stderr and 'must not contain "."' in done.stderr
     with Client(target) as client:
@@ -152,9 +153,9 @@ def test_an_export_of_another_system_becomes_facts_that_the_tools_find(target: s
         assert "window seats" in found.content
 
     again = run(target, "import", path, "--from", "mem0", "--namespace", "people.{id}")
-    assert again.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 1 failed\n"
+    assert again.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 1 failed\n"
     kept = run(target, "import", path, "--from", "mem0", "--namespace", "people.{id}", "--on-conflict", "keep")
-    assert kept.stdout == "0 created, 0 replaced, 0 unchanged, 2 kept, 1 failed\n"
+    assert kept.stdout == "0 created, 0 replaced, 0 unchanged, 2 kept, 0 erased, 1 failed\n"
 
 
 def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ READY_NAMES = (
     "mnemon.v1.ToolService",
     "mnemon.v1.ArchiveService",
     "mnemon.v1.BackupService",
+    "mnemon.v1.EraseService",
     "mnemon.v1.ChangeService",
     "mnemon.v1.ServerService",
     "mnemon.v1.AccessService",

@@ -20,8 +20,8 @@ from mnemon.v1 import (
     tools_pb2,
     tools_pb2_grpc,
 )
+from mnemon_server.domain.access.quotas import Quotas
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.domain.quotas import Quotas
 from mnemon_server.transport.interceptors.limiter import stores_records
 
 from tests.support.access import bearer, guarded_server, make_key, methods, open_call, path_of
@@ -230,7 +230,7 @@ async def test_a_tenant_that_is_full_reads_searches_and_deletes_until_it_has_roo
 def test_every_method_that_writes_is_known_to_store_records_or_not_to() -> None:
     writing = {method.name for method in methods() if method.GetOptions().idempotency_level != 1}
     storing = {method.name for method in methods() if stores_records(path_of(method))}
-    beyond = {method for method in writing - storing if not method.startswith(("Delete", "Purge", "Prune"))}
+    beyond = {method for method in writing - storing if not method.startswith(("Delete", "Purge", "Prune", "Erase"))}
     # Keys, tenants and rules have limits of their own; tools are refused when they store.
     assert beyond <= ADMINISTRATION | {"CallTool", "ExecuteText", "UnmergeMemory", "ReinforceMemory", "RenewFacts"}
     assert {"CreateMemory", "BulkPutFacts", "RecordEvent", "ImportRecords", "MergeMemories"} <= storing

@@ -34,6 +34,7 @@ def open_vault_with(
         tools=nothing,
         archive=nothing,
         backups=nothing,
+        erasure=nothing,
         feed=nothing,
         model=nothing,
         vault_id="",

@@ -25,6 +25,7 @@ from mnemon.v1 import (
     changes_pb2_grpc,
     conflicts_pb2_grpc,
     episodic_pb2_grpc,
+    erase_pb2_grpc,
     facts_pb2_grpc,
     knowledge_store_pb2_grpc,
     memory_pb2_grpc,
@@ -98,6 +99,11 @@ class Connection:
     def archive(self) -> Any:
         """The stub of the archive service."""
         return archive_pb2_grpc.ArchiveServiceStub(self.channel)
+
+    @property
+    def erasures(self) -> Any:
+        """The stub of the erasure service."""
+        return erase_pb2_grpc.EraseServiceStub(self.channel)
 
     @property
     def changes(self) -> Any:

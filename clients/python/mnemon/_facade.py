@@ -7,6 +7,7 @@ from mnemon._async.changes import AsyncChanges
 from mnemon._async.client import AsyncClient
 from mnemon._async.conflicts import AsyncConflicts
 from mnemon._async.documents import AsyncDocuments
+from mnemon._async.erasures import AsyncErasures
 from mnemon._async.facts import AsyncFacts
 from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
@@ -32,6 +33,7 @@ from mnemon._sync.changes import Changes
 from mnemon._sync.client import Client
 from mnemon._sync.conflicts import Conflicts
 from mnemon._sync.documents import Documents
+from mnemon._sync.erasures import Erasures
 from mnemon._sync.facts import Facts
 from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
@@ -97,6 +99,7 @@ from mnemon._values.documents import (
     WriteOutcome,
     WriteReceipt,
 )
+from mnemon._values.erasures import ErasePhase, EraseProgress, ErasureReceipt
 from mnemon._values.facts import (
     Fact,
     FactAnswer,
@@ -228,6 +231,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConflicts",
     "AsyncDocuments",
+    "AsyncErasures",
     "AsyncFacts",
     "AsyncKeys",
     "AsyncMemories",
@@ -270,6 +274,10 @@ __all__ = [
     "EpisodicEvent",
     "EpisodicPruned",
     "EpisodicSaved",
+    "ErasePhase",
+    "EraseProgress",
+    "ErasureReceipt",
+    "Erasures",
     "EventFilters",
     "EventMatch",
     "EventReceipt",

@@ -42,7 +42,7 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
-    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups"), refusing)
+    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups", "erasure"), refusing)
     memories = whole.memories.over(part.collection(MEMORIES), bounds)
     facts = whole.facts.over(part)
     return replace(

@@ -5,11 +5,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.access.quotas import NAMES as QUOTA_NAMES
+from mnemon_server.domain.access.quotas import OF_TENANTS_ONLY, UNLIMITED, parse_quotas
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
-from mnemon_server.domain.quotas import NAMES as QUOTA_NAMES
-from mnemon_server.domain.quotas import OF_TENANTS_ONLY, UNLIMITED, parse_quotas
 from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings

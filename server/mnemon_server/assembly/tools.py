@@ -53,10 +53,10 @@ def _signer(settings: Settings) -> SignCaller:
     if is_in_memory(settings):
         raise ConfigurationError("a tool with identity = true needs a data folder, where the key is that signs")
     # Imports cryptography, which other servers do not wait for.
-    from mnemon_server.engines.tool_key import open_tool_key
+    from mnemon_server.engines.signing_key import TOOL_KEY, open_key
     from mnemon_server.services.tools.identity import CallerTokens
 
-    key = open_tool_key(settings.data_dir)
+    key = open_key(settings.data_dir, TOOL_KEY)
     return CallerTokens(key.private, key.public["kid"]).sign
 
 

@@ -5,6 +5,7 @@ import hashlib
 from contextlib import AsyncExitStack
 
 from mnemon_server.assembly.bound import views_of
+from mnemon_server.assembly.erasure import open_erasure
 from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
     open_archive,
@@ -57,15 +58,12 @@ async def open_vault_of(
         facts = await asyncio.to_thread(open_facts, settings, vault, batcher)
         stack.push_async_callback(facts.aclose)
         await stack.enter_async_context(FactExpiry(facts, guard))
-        tool_offload = Offload(TOOL_THREADS, "tool-reader")
-        stack.push_async_callback(asyncio.to_thread, tool_offload.close)
-        tools = make_tools(settings, facts, registry, tool_offload)
+        tools = make_tools(settings, facts, registry, _threads(stack, TOOL_THREADS, "tool-reader"))
         rules = RuleStore(vault)
         stack.push_async_callback(rules.aclose)
         if settings.rules_file is not None:
             await apply_rules_file(rules, settings.rules_file)
-        offload = Offload(READER_THREADS, "event-reader")
-        stack.push_async_callback(asyncio.to_thread, offload.close)
+        offload = _threads(stack, READER_THREADS, "event-reader")
         advisor = Advisor(vault.collection(SEMANTIC), rules, judge, offload) if judge else None
         conflicts = ConflictStore(vault, batcher, rules=rules, advisor=advisor)
         stack.push_async_callback(conflicts.aclose)
@@ -84,6 +82,8 @@ async def open_vault_of(
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
+        appliers = documents.applier, memories.applier
+        erasure = await stack.enter_async_context(open_erasure(settings, vault, episodic, appliers, batcher, offload))
         views = views_of(vault)
         opened = OpenVault(
             documents=documents,
@@ -97,6 +97,7 @@ async def open_vault_of(
             tools=tools,
             archive=archive,
             backups=await stack.enter_async_context(open_backups(settings, tenant, vault)),
+            erasure=erasure,
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
@@ -105,3 +106,10 @@ async def open_vault_of(
             close=stack.pop_all().aclose,
         )
         return opened
+
+
+def _threads(stack: AsyncExitStack, count: int, name: str) -> Offload:
+    """Threads for reads, which the stack closes."""
+    offload = Offload(count, name)
+    stack.push_async_callback(asyncio.to_thread, offload.close)
+    return offload

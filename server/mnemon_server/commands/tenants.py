@@ -12,8 +12,8 @@ import click
 
 from mnemon_server.commands.keys import data_dir_option, explained, text_of_time
 from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.access.tenants import Tenant, TenantChange
-from mnemon_server.domain.quotas import UNLIMITED, Quotas, parse_quotas
 
 if TYPE_CHECKING:
     from mnemon_server.services.access.tenants import Tenants

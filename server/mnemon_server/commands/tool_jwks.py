@@ -19,10 +19,10 @@ def tool_jwks(data_dir: Path | None) -> None:
 
     If the data folder has no key yet, one is made.
     """
-    from mnemon_server.engines.tool_key import open_tool_key
+    from mnemon_server.engines.signing_key import TOOL_KEY, open_key
 
     try:
-        key = open_tool_key(data_dir or load_settings(environ=os.environ).settings.data_dir)
+        key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, TOOL_KEY)
     except MnemonError as error:
         click.echo(f"mnemon-server: {error}", err=True)
         sys.exit(1)

@@ -38,6 +38,8 @@ class ImportOutcome(StrEnum):
     REPLACED = "replaced"
     UNCHANGED = "unchanged"
     KEPT = "kept"
+    ERASED = "erased"
+    """It was erased after it had been created, and was not stored."""
 
 
 @dataclass(frozen=True, slots=True)

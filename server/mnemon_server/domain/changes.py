@@ -49,6 +49,7 @@ class ChangeType(StrEnum):
     FACT_CREATED = "memory:fact:created"
     FACT_UPDATED = "memory:fact:updated"
     FACT_DELETED = "memory:fact:deleted"
+    RECORDS_ERASED = "records:erased"
 
 
 CHANGES_OF_FACTS = frozenset({ChangeType.FACT_CREATED, ChangeType.FACT_UPDATED, ChangeType.FACT_DELETED})

@@ -389,7 +389,7 @@ class QuotaExceededError(MnemonError):
     def __init__(
         self, subject: str, quota: str, *, limit: float, used: float, retry_after_s: float | None = None
     ) -> None:
-        """`subject` is whose quota it is, such as "tenant:acme"; `quota` is its name in `domain/quotas.py`."""
+        """`subject` is whose quota it is, such as "tenant:acme"; `quota` is its name in `domain/access/quotas.py`."""
         self.subject, self.quota, self.limit, self.used = subject, quota, limit, used
         self.retry_after_s = retry_after_s
         super().__init__(f"the quota {quota} of {subject} is {limit:g}, and {self.usage}")

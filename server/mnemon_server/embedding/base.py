@@ -92,5 +92,8 @@ class Embedder(Protocol):
     def coverage(self, text: str) -> float:
         """How well the model's vocabulary covers a text, 0 to 1; see `embedding/coverage.py`."""
 
+    def forget(self) -> None:
+        """Drops what it keeps of earlier texts."""
+
     def close(self) -> None:
         """Releases the model's memory. Later calls raise EmbeddingError."""

@@ -120,6 +120,13 @@ class EmbeddingBatcher:
         for worker in self._workers:
             worker.start()
 
+    def forget(self) -> None:
+        """Drops what is cached of earlier texts."""
+        with self._changed:
+            self._cache.clear()
+        self._coverage.cache_clear()
+        self._embedder.forget()
+
     def of(self, tenant: str) -> Self:
         """The same batcher for the texts of a tenant."""
         view = copy(self)

@@ -115,6 +115,9 @@ class EndpointEmbedder:
         del text
         return 1.0
 
+    def forget(self) -> None:
+        """Does nothing: it keeps no texts."""
+
     def close(self) -> None:
         """Closes connections; waits between attempts end."""
         self._closed.set()

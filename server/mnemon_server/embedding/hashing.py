@@ -62,6 +62,9 @@ class HashingEmbedder:
         self._check_open()
         return 1.0
 
+    def forget(self) -> None:
+        """Does nothing: it keeps no texts."""
+
     def close(self) -> None:
         """Closes the embedder. Later calls raise EmbeddingError."""
         self._closed = True

@@ -106,6 +106,10 @@ class OnnxEmbedder:
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
         return coverage(text, (offsets for token, offsets in tokens if self._tokenizer.is_known(token)))
 
+    def forget(self) -> None:
+        """See Embedder."""
+        self._tokens.clear()
+
     def close(self) -> None:
         """Waits for the runs in progress, and releases the model's memory."""
         self._encoder = None

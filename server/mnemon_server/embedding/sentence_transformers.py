@@ -102,6 +102,9 @@ class SentenceTransformersEmbedder:
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
         return coverage(text, (offsets for token, offsets in tokens if token != unknown))
 
+    def forget(self) -> None:
+        """Does nothing: it keeps no texts."""
+
     def close(self) -> None:
         """Releases the model's memory."""
         self._encoder = None

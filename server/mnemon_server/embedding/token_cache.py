@@ -29,6 +29,11 @@ class TokenCache:
         with self._lock:
             return self._entries.pop(text_key(text), None)
 
+    def clear(self) -> None:
+        """Drops all tokens."""
+        with self._lock:
+            self._entries.clear()
+
     def put(self, text: str, tokens: Tokens) -> None:
         """Stores the tokens of a text."""
         with self._lock:

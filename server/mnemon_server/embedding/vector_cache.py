@@ -28,6 +28,10 @@ class VectorCache:
             self._entries.move_to_end(key)
         return vector
 
+    def clear(self) -> None:
+        """Drops all vectors."""
+        self._entries.clear()
+
     def put(self, key: bytes, vector: NDArray[np.float32]) -> None:
         """Stores a copy of a vector, because a row view would keep its whole batch in memory."""
         if self._entries_max < 1:

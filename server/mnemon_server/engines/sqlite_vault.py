@@ -4,24 +4,29 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import apsw
+import numpy as np
 
 from mnemon_server.domain.backup import BackupStep, Manifest
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import Clock, from_microseconds, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOperationError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.backups.copying import discard_copies
 from mnemon_server.engines.backups.parts import back_up
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
-from mnemon_server.engines.sqlite import requests, values
+from mnemon_server.engines.promises.marks import Marks
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
+from mnemon_server.engines.quantized import round_vectors
+from mnemon_server.engines.sqlite import requests, tombstones, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections, Follower
-from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking, KeywordReindexing
 from mnemon_server.engines.sqlite.mutations import Mutations
@@ -34,6 +39,7 @@ from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
 from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
+from mnemon_server.engines.vault_folders import discard_quarantined, scan_files, set_unfinished
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
 
 
@@ -99,7 +105,7 @@ class SQLiteVault:
         self._ranking = settings.ranking
         self._collections: dict[Collection, SQLiteCollection] = {}
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
-        self._transactions = Transactions(journal, mutations)
+        self._transactions = Transactions(journal, mutations, self._connections.removals)
         records = TimelineRecords(journal, self._connections)
         keywords = collection_keywords()
         packings: list[Packing] = [
@@ -170,6 +176,38 @@ class SQLiteVault:
         """See Vault."""
         with self._connections.lend() as connection:
             return values.stored_value(connection, key)
+
+    def values(self, prefix: str) -> dict[str, str]:
+        """See Vault."""
+        with self._connections.lend() as connection:
+            return values.stored_values(connection, prefix)
+
+    def answers(self, after: str, *, limit: int) -> list[tuple[str, str]]:
+        """See Vault."""
+        with self._connections.lend() as connection:
+            return requests.answers_after(connection, after, limit)
+
+    def tombstones(self, after: bytes, *, limit: int) -> list[tuple[bytes, datetime]]:
+        """See Vault."""
+        with self._connections.lend() as connection:
+            return [(key, from_microseconds(time)) for key, time in tombstones.page(connection, after, limit)]
+
+    def scan(self, marks: Marks) -> FileScan:
+        """See Vault."""
+        return scan_files(self._folder, marks)
+
+    def forms_of(self, vector: Vector) -> list[bytes]:
+        """See Vault."""
+        rounded = round_vectors(vector.reshape(1, -1), np.zeros_like(vector))
+        return [vector.astype(VECTOR_TYPE).tobytes(), rounded.codes.tobytes()]
+
+    def discard(self, files: Sequence[str]) -> None:
+        """See Vault."""
+        discard_quarantined(self._folder, files)
+
+    def set_unfinished(self, *, is_unfinished: bool) -> None:
+        """See Vault."""
+        set_unfinished(self._folder, is_unfinished=is_unfinished)
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import Suspension, Tenant, TenantChange
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.promises.tenants import StoredTenant, TenantStore
 

@@ -2,12 +2,19 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.private import create_file
+from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
+from mnemon_server.engines.promises.vault import FileScan
 
+_UNFINISHED = "UNFINISHED"
+_QUARANTINE = "quarantine"
+_SCANNED_AT_ONCE = 4 << 20
 _DOOMED = ".deleted-"
 """No tenant has such a name, so a folder that is half removed is never opened."""
 _DRAFT, _READY, _FORMER = ".restoring-", ".restored-", ".replaced-"
@@ -108,6 +115,57 @@ def size_of(folder: Path) -> int:
             except FileNotFoundError:
                 continue
     return total
+
+
+def set_unfinished(folder: Path, *, is_unfinished: bool) -> None:
+    """Says durably whether the vault in this folder has work that goes on after a restart. Blocks.
+
+    Raises:
+        StorageFailedError: the file that says so cannot be written or removed.
+    """
+    path = folder / _UNFINISHED
+    try:
+        if is_unfinished:
+            create_file(path)
+        else:
+            path.unlink(missing_ok=True)
+        _sync(folder)
+    except OSError as error:
+        raise StorageFailedError(f"{path.name} cannot be changed: {error.strerror}") from error
+
+
+def discard_quarantined(folder: Path, files: Sequence[str]) -> None:
+    """Deletes those of these files, relative to a vault's folder, that lie in quarantine. Blocks."""
+    for name in files:
+        if Path(name).parts[0] == _QUARANTINE:
+            (folder / name).unlink(missing_ok=True)
+
+
+def unfinished_tenants(vaults: Path) -> list[str]:
+    """The tenants whose vaults have such work."""
+    return sorted(path.parent.name for path in vaults.glob(f"*/{_UNFINISHED}") if not path.parent.name.startswith("."))
+
+
+def scan_files(folder: Path, marks: Marks) -> FileScan:
+    """Looks for marks in every file below a folder. A file that disappears meanwhile counts as empty. Blocks."""
+    files = size = 0
+    found: dict[str, frozenset[int]] = {}
+    for path in sorted(folder.rglob("*")):
+        numbers = set[int]()
+        try:
+            with path.open("rb") as file:
+                last = b""
+                while data := file.read(_SCANNED_AT_ONCE):
+                    numbers |= marks.find(last + data)
+                    # A run may begin in one part and end in the next.
+                    last = data[-RUN_BYTES_MAX:]
+                    size += len(data)
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+        files += 1
+        if numbers:
+            found[str(path.relative_to(folder))] = frozenset(numbers)
+    return FileScan(files, size, found)
 
 
 def _remove(folder: Path) -> None:

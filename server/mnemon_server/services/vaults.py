@@ -18,6 +18,7 @@ from mnemon_server.services.backup.store import BackupStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.erasure.store import Eraser
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.memories.store import MemoryStore
@@ -47,6 +48,7 @@ class OpenVault:
     tools: ToolRunner
     archive: ArchiveStore
     backups: BackupStore
+    erasure: Eraser
     feed: ChangeFeed
     model: EmbeddingModel
     """Makes the vectors."""

@@ -26,6 +26,8 @@ from mnemon.v1 import (
     conflicts_pb2_grpc,
     episodic_pb2,
     episodic_pb2_grpc,
+    erase_pb2,
+    erase_pb2_grpc,
     facts_pb2,
     facts_pb2_grpc,
     knowledge_store_pb2,
@@ -78,6 +80,7 @@ from mnemon_server.transport.servicers.bridge import BridgeServicer
 from mnemon_server.transport.servicers.change import ChangeServicer
 from mnemon_server.transport.servicers.conflict import ConflictServicer
 from mnemon_server.transport.servicers.episodic import EpisodicServicer
+from mnemon_server.transport.servicers.erase import EraseServicer
 from mnemon_server.transport.servicers.facts import FactServicer
 from mnemon_server.transport.servicers.knowledge_store import KnowledgeStoreServicer
 from mnemon_server.transport.servicers.memory import MemoryServicer
@@ -109,6 +112,7 @@ DESCRIPTORS = tuple(
         tools_pb2,
         archive_pb2,
         backup_pb2,
+        erase_pb2,
         changes_pb2,
         server_pb2,
     )
@@ -166,6 +170,7 @@ class GrpcServer:
         self._tools = ToolServicer(message_bytes_max=settings.max_message_mib << 20)
         self._archive = ArchiveServicer()
         self._backups = BackupServicer()
+        self._erasures = EraseServicer()
         self._changes = ChangeServicer()
         self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
@@ -309,6 +314,7 @@ class GrpcServer:
         tools_pb2_grpc.add_ToolServiceServicer_to_server(self._tools, services)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
         backup_pb2_grpc.add_BackupServiceServicer_to_server(self._backups, services)
+        erase_pb2_grpc.add_EraseServiceServicer_to_server(self._erasures, services)
         changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
         server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
@@ -333,6 +339,7 @@ class GrpcServer:
             self._tools,
             self._archive,
             self._backups,
+            self._erasures,
             self._changes,
             self._info,
         )

@@ -6,6 +6,7 @@ import pytest
 from mnemon_server.domain.access import Role, check_key
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX, TTL_MAX, TTL_MIN, check_overlap
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import (
     DISPLAY_NAME_BYTES_MAX,
     REASON_BYTES_MAX,
@@ -14,7 +15,6 @@ from mnemon_server.domain.access.tenants import (
     tenant_violations,
 )
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.quotas import UNLIMITED, Quotas
 
 MOMENT = timedelta(microseconds=1)
 

@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
+from mnemon_server.domain.access.quotas import Quotas
 from mnemon_server.domain.errors import EmbeddingError, NotServingError, QuotaExceededError, TooManyRequestsError
-from mnemon_server.domain.quotas import Quotas
 from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.errors import InvalidArgumentError, QuotaExceededError
-from mnemon_server.domain.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.services.shared.accounts import MIB, Account, Accounts, Usage
 
 

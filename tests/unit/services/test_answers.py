@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 import pytest
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.shared.accounts import Account, Accounts
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room

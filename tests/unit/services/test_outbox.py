@@ -4,8 +4,8 @@ import asyncio
 from time import monotonic
 
 import pytest
+from mnemon_server.domain.access.quotas import UNLIMITED
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.domain.quotas import UNLIMITED
 from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.outbox import FREE_BYTES, Outbox, Sending, SlowReaderError
 

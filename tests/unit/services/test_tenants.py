@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.access.errors import TenantExistsError, TenantNotFoundError, TenantSuspendedError
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import TenantChange
 from mnemon_server.domain.errors import InvalidArgumentError, InvalidOperationError
-from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError

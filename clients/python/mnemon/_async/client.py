@@ -11,6 +11,7 @@ from mnemon._async.bridge import AsyncBridge
 from mnemon._async.changes import AsyncChanges
 from mnemon._async.conflicts import AsyncConflicts
 from mnemon._async.documents import AsyncDocuments
+from mnemon._async.erasures import AsyncErasures
 from mnemon._async.facts import AsyncFacts
 from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
@@ -48,6 +49,7 @@ class AsyncClient:
         tools       memory as tools for a language model
         archive     everything, exported to lines of JSON and imported again
         backups     copies of the whole vault, to restore it from
+        erasures    what is erased for good, with a receipt
         changes     every change, in order
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
@@ -124,6 +126,7 @@ class AsyncClient:
         self.tools = AsyncTools(connection)
         self.archive = AsyncArchive(connection)
         self.backups = AsyncBackups(connection)
+        self.erasures = AsyncErasures(connection)
         self.changes = AsyncChanges(connection)
         self.keys = AsyncKeys(connection)
         self.tenants = AsyncTenants(connection)

@@ -15,6 +15,7 @@ from mnemon._cli.documents.delete import delete, rebuild_index
 from mnemon._cli.documents.index import index
 from mnemon._cli.documents.read import count, get, health, list_documents, search
 from mnemon._cli.documents.update import update
+from mnemon._cli.erasures import erase
 from mnemon._cli.facts.write import facts
 from mnemon._cli.memories.create import remember
 from mnemon._cli.memories.delete import forget, reinforce
@@ -116,7 +117,7 @@ _STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_
 _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge)
 
 _FACTS = (facts, tools)
-_ARCHIVES = (export_archive, import_archive, back_up)
+_ARCHIVES = (export_archive, import_archive, back_up, erase)
 _ACCESS = (keys, tenants, whoami)
 
 for command in (

@@ -17,6 +17,7 @@ from mnemon._sync.bridge import Bridge
 from mnemon._sync.changes import Changes
 from mnemon._sync.conflicts import Conflicts
 from mnemon._sync.documents import Documents
+from mnemon._sync.erasures import Erasures
 from mnemon._sync.facts import Facts
 from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
@@ -49,6 +50,7 @@ class Client:
         tools       memory as tools for a language model
         archive     everything, exported to lines of JSON and imported again
         backups     copies of the whole vault, to restore it from
+        erasures    what is erased for good, with a receipt
         changes     every change, in order
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
@@ -125,6 +127,7 @@ class Client:
         self.tools = Tools(connection)
         self.archive = Archive(connection)
         self.backups = Backups(connection)
+        self.erasures = Erasures(connection)
         self.changes = Changes(connection)
         self.keys = Keys(connection)
         self.tenants = Tenants(connection)

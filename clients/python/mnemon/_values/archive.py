@@ -47,6 +47,7 @@ class ImportOutcome(StrEnum):
     REPLACED = "replaced"
     UNCHANGED = "unchanged"
     KEPT = "kept"
+    ERASED = "erased"
 
 
 @dataclass(frozen=True, slots=True)

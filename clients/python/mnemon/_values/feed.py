@@ -50,6 +50,7 @@ class ChangeType(StrEnum):
     FACT_CREATED = "memory:fact:created"
     FACT_UPDATED = "memory:fact:updated"
     FACT_DELETED = "memory:fact:deleted"
+    RECORDS_ERASED = "records:erased"
 
 
 class WarningSeverity(StrEnum):

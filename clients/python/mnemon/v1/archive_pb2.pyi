@@ -115,6 +115,8 @@ class _ImportOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportO
     """The stored state is the same."""
     IMPORT_OUTCOME_KEPT: _ImportOutcome.ValueType  # 4
     """A different state was stored, and was kept."""
+    IMPORT_OUTCOME_ERASED: _ImportOutcome.ValueType  # 5
+    """It was erased after it had been created, and is left out; see EraseService."""
 
 class ImportOutcome(_ImportOutcome, metaclass=_ImportOutcomeEnumTypeWrapper):
     """ImportOutcome is the result for a record."""
@@ -129,6 +131,8 @@ IMPORT_OUTCOME_UNCHANGED: ImportOutcome.ValueType  # 3
 """The stored state is the same."""
 IMPORT_OUTCOME_KEPT: ImportOutcome.ValueType  # 4
 """A different state was stored, and was kept."""
+IMPORT_OUTCOME_ERASED: ImportOutcome.ValueType  # 5
+"""It was erased after it had been created, and is left out; see EraseService."""
 Global___ImportOutcome: _TypeAlias = ImportOutcome  # noqa: Y015
 
 @_typing.final

@@ -98,6 +98,10 @@ class _ChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeType
     """"memory:fact:updated"."""
     CHANGE_TYPE_FACT_DELETED: _ChangeType.ValueType  # 29
     """"memory:fact:deleted": a fact was removed permanently, or has expired."""
+    CHANGE_TYPE_RECORDS_ERASED: _ChangeType.ValueType  # 30
+    """"records:erased": records were erased, and so are the entries that named them. A program that keeps copies and may
+    have missed their removal compares them with what is stored.
+    """
 
 class ChangeType(_ChangeType, metaclass=_ChangeTypeEnumTypeWrapper):
     """ChangeType says what happened."""
@@ -164,6 +168,10 @@ CHANGE_TYPE_FACT_UPDATED: ChangeType.ValueType  # 28
 """"memory:fact:updated"."""
 CHANGE_TYPE_FACT_DELETED: ChangeType.ValueType  # 29
 """"memory:fact:deleted": a fact was removed permanently, or has expired."""
+CHANGE_TYPE_RECORDS_ERASED: ChangeType.ValueType  # 30
+""""records:erased": records were erased, and so are the entries that named them. A program that keeps copies and may
+have missed their removal compares them with what is stored.
+"""
 Global___ChangeType: _TypeAlias = ChangeType  # noqa: Y015
 
 class _ChangeView:

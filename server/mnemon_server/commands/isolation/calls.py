@@ -20,7 +20,7 @@ METHODS: Mapping[str, MethodDescriptor] = {
 TIMEOUT_S = 30.0
 _VOLATILE = re.compile(
     r"(.*[a-z](Time|Latency|Lag|Cursor|Token|Sequence|Bytes|PendingCount)"
-    r"|changeId|commitId|pendingCount|pending|duration|latency|cursor|sequence|vaultId|state|message|retainedSince|calls|embeddingSeconds|bytesInFlight)"
+    r"|changeId|commitId|publicKey|pendingCount|pending|duration|latency|cursor|sequence|vaultId|state|message|retainedSince|calls|embeddingSeconds|bytesInFlight)"
 )
 """Fields that differ between two equal tenants, or from one moment to the next."""
 _MADE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16,64}\b|\b20\d\d-\d\d-\d\dT[\d:.]+(Z|\+00:00)")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mnemon_server.domain.access import TENANT_ID
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, quota_violations
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.quotas import UNLIMITED, Quotas, quota_violations
 
 DISPLAY_NAME_BYTES_MAX = 256
 REASON_BYTES_MAX = 1_024

@@ -9,7 +9,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of, sync_folder
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
 from mnemon_server.engines.private import create_folder
-from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch
+from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch, carry_tombstones
 from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place
 
 
@@ -78,6 +78,8 @@ class Restoration:
                 create_folder(draft)
                 assemble(self._chain, draft, advance)
                 begin_epoch(draft / RECORDS)
+                if (former := vaults / tenant / RECORDS).exists():
+                    carry_tombstones(former, draft / RECORDS)
                 sync_folder(draft)
                 put_in_place(vaults, tenant)
             finally:

@@ -1,6 +1,6 @@
 """A vault of which a caller sees only some records. Whatever reads and writes through it cannot reach the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +13,9 @@ from mnemon_server.domain.rules import RULES_STAMP
 from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
 from mnemon_server.engines.bound.timeline import BoundTimeline
 from mnemon_server.engines.promises.change_log import ChangeLog
-from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
+from mnemon_server.engines.promises.marks import Marks
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, Vault, VaultTransaction
 
 
 class BoundVault:
@@ -59,6 +61,34 @@ class BoundVault:
         """See Vault."""
         raise refused()
 
+    def values(self, prefix: str) -> dict[str, str]:
+        """See Vault."""
+        raise refused()
+
+    def answers(self, after: str, *, limit: int) -> list[tuple[str, str]]:
+        """See Vault."""
+        raise refused()
+
+    def tombstones(self, after: bytes, *, limit: int) -> list[tuple[bytes, datetime]]:
+        """See Vault."""
+        raise refused()
+
+    def forms_of(self, vector: Vector) -> list[bytes]:
+        """See Vault."""
+        raise refused()
+
+    def scan(self, marks: Marks) -> FileScan:
+        """See Vault."""
+        raise refused()
+
+    def discard(self, files: Sequence[str]) -> None:
+        """See Vault."""
+        raise refused()
+
+    def set_unfinished(self, *, is_unfinished: bool) -> None:
+        """See Vault."""
+        raise refused()
+
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""
         raise refused()
@@ -98,6 +128,18 @@ class BoundTransaction:
         return self._tx.value(key)
 
     def set_value(self, key: str, value: str) -> None:
+        """See VaultTransaction."""
+        raise refused()
+
+    def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
+        """See VaultTransaction."""
+        raise refused()
+
+    def tombstones(self, keys: Sequence[bytes]) -> dict[bytes, datetime]:
+        """See VaultTransaction."""
+        raise refused()
+
+    def forget(self, *, changes: Sequence[int] = (), answers: Sequence[str] = ()) -> int:
         """See VaultTransaction."""
         raise refused()
 

@@ -2,7 +2,7 @@
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -102,6 +102,21 @@ class InMemoryChangeLog:
         with self._commits.lock:
             first_time = self._changes[0].time if self._changes else None
             return ChangeLogState(self._floor, self._head, len(self._changes), first_time, self._head_time)
+
+    def saved(self) -> Callable[[], None]:
+        """Returns a function that restores the current entries. Call it with the lock held."""
+        former = list(self._changes)
+
+        def restore() -> None:
+            self._changes = former
+
+        return restore
+
+    def forget(self, sequences: Sequence[int]) -> int:
+        """See VaultTransaction."""
+        gone, before = set(sequences) - {self._head}, len(self._changes)
+        self._changes = [change for change in self._changes if change.sequence not in gone]
+        return before - len(self._changes)
 
     def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
         """See ChangeLog."""

@@ -1,7 +1,7 @@
 """What serialises a vault: its lock, the order of changes, the answers to request ids, and the commit listeners."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ class CommitLock:
         self.closed = False
         self._sequence = 0
         self._answers: dict[str, _Answer] = {}
+        self.tombstones: dict[bytes, datetime] = {}
         self._listeners: dict[object, Callable[[], None]] = {}
 
     def next_sequence(self) -> int:
@@ -40,10 +41,10 @@ class CommitLock:
 
     def saved(self) -> Callable[[], None]:
         """Returns a function that restores the current position. Call it with the lock held."""
-        sequence = self._sequence
+        sequence, answers, tombstones = self._sequence, dict(self._answers), dict(self.tombstones)
 
         def restore() -> None:
-            self._sequence = sequence
+            self._sequence, self._answers, self.tombstones = sequence, answers, tombstones
 
         return restore
 
@@ -101,6 +102,18 @@ class CommitLock:
     def keep_answer(self, request: RequestKey, receipt: Any) -> None:
         """Stores the answer to a request. Call it with the lock held."""
         self._answers[request.stored_id] = _Answer(request, receipt, self.clock() + REQUEST_LIFETIME)
+
+    def answers(self, after: str) -> list[tuple[str, str]]:
+        """See Vault. Call it with the lock held."""
+        known = sorted(self._answers.items())
+        return [(stored_id, repr(one.receipt).replace("'", '"')) for stored_id, one in known if stored_id > after]
+
+    def forget(self, stored_ids: Sequence[str]) -> int:
+        """See VaultTransaction. Call it with the lock held."""
+        known = [each for each in stored_ids if each in self._answers]
+        for each in known:
+            del self._answers[each]
+        return len(known)
 
     def _run(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:
         if self.closed:

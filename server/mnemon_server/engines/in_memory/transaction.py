@@ -8,7 +8,7 @@ from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.in_memory.change_log import Call
+from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.state import CollectionState
@@ -25,13 +25,15 @@ class InMemoryTransaction:
         call: Call,
         collections: Mapping[Collection, InMemoryCollection],
         values: dict[str, str],
+        log: InMemoryChangeLog,
     ) -> None:
         self._commits = commits
+        self._log = log
         self._call = call
         self._collections = collections
         self._values = values
         self._opened: dict[Collection, InMemoryRecordTransaction] = {}
-        self._undo: list[Callable[[], None]] = [commits.saved(), _saved(values)]
+        self._undo: list[Callable[[], None]] = [commits.saved(), log.saved(), _saved(values)]
 
     @property
     def now(self) -> datetime:
@@ -53,6 +55,18 @@ class InMemoryTransaction:
     def set_value(self, key: str, value: str) -> None:
         """See VaultTransaction."""
         self._values[key] = value
+
+    def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
+        """See VaultTransaction."""
+        self._commits.tombstones |= {key: max(time, self._commits.tombstones.get(key, time)) for key in keys}
+
+    def tombstones(self, keys: Sequence[bytes]) -> dict[bytes, datetime]:
+        """See VaultTransaction."""
+        return {key: self._commits.tombstones[key] for key in keys if key in self._commits.tombstones}
+
+    def forget(self, *, changes: Sequence[int] = (), answers: Sequence[str] = ()) -> int:
+        """See VaultTransaction."""
+        return self._log.forget(changes) + self._commits.forget(answers)
 
     def note_change(
         self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""

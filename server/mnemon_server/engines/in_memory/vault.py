@@ -1,7 +1,8 @@
 """A vault in dictionaries, behind one lock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
@@ -11,8 +12,10 @@ from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
 from mnemon_server.engines.in_memory.timeline import SEGMENT_EVENTS_MAX, InMemoryTimeline
 from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
+from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
-from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
 
 
 class InMemoryVault:
@@ -65,6 +68,35 @@ class InMemoryVault:
         with self._commits.lock:
             return self._values.get(key)
 
+    def values(self, prefix: str) -> dict[str, str]:
+        """See Vault."""
+        with self._commits.lock:
+            return {key: text for key, text in sorted(self._values.items()) if key.startswith(prefix)}
+
+    def answers(self, after: str, *, limit: int) -> list[tuple[str, str]]:
+        """See Vault."""
+        with self._commits.lock:
+            return self._commits.answers(after)[:limit]
+
+    def tombstones(self, after: bytes, *, limit: int) -> list[tuple[bytes, datetime]]:
+        """See Vault."""
+        with self._commits.lock:
+            return sorted((key, time) for key, time in self._commits.tombstones.items() if key > after)[:limit]
+
+    def forms_of(self, vector: Vector) -> list[bytes]:
+        """See Vault."""
+        return []
+
+    def scan(self, marks: Marks) -> FileScan:
+        """See Vault."""
+        return FileScan()
+
+    def discard(self, files: Sequence[str]) -> None:
+        """See Vault."""
+
+    def set_unfinished(self, *, is_unfinished: bool) -> None:
+        """See Vault."""
+
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""
         return self._commits.subscribe(on_commit)
@@ -81,7 +113,7 @@ class InMemoryVault:
         self._commits.closed = True
 
     def _run(self, program: Callable[[VaultTransaction], str], call: Call) -> TransactionReceipt:
-        transaction = InMemoryTransaction(self._commits, call, self._collections, self._values)
+        transaction = InMemoryTransaction(self._commits, call, self._collections, self._values, self._changes)
         try:
             answer = program(transaction)
         except BaseException:

@@ -1,8 +1,8 @@
 """The contract of a vault: all records of one tenant behind one writer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -10,8 +10,10 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
+from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.values import Vector
 
 
 class VaultTransaction(Protocol):
@@ -30,6 +32,19 @@ class VaultTransaction(Protocol):
     def set_value(self, key: str, value: str) -> None:
         """Stores a small text of the vault's own."""
 
+    def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
+        """Stores tombstones of what is erased at that time: hashes that do not tell what they are of. One that is
+        stored already keeps the later time.
+        """
+
+    def tombstones(self, keys: Sequence[bytes]) -> dict[bytes, datetime]:
+        """The times of those of these tombstones that are stored."""
+
+    def forget(self, *, changes: Sequence[int] = (), answers: Sequence[str] = ()) -> int:
+        """Removes committed entries of the change log by sequence, and answers to requests by the ids that
+        `Vault.answers` gives; returns how many. The newest entry of the log stays.
+        """
+
     def note_change(
         self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
@@ -46,6 +61,18 @@ class TransactionReceipt:
     sequence: int = 0
     """The sequence number of its newest change, or of the newest change in the vault if it made none."""
     replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileScan:
+    """What was found in the files of a vault."""
+
+    files: int = 0
+    bytes: int = 0
+    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By file, relative to the vault's folder: the numbers of the marks that are in it. Files without marks are left
+    out.
+    """
 
 
 class Vault(Protocol):
@@ -78,6 +105,32 @@ class Vault(Protocol):
 
     def value(self, key: str) -> str | None:
         """The text that `VaultTransaction.set_value` stored under this key, or None."""
+
+    def values(self, prefix: str) -> dict[str, str]:
+        """The texts that `set_value` stored under keys with a prefix, by key, in the order of the keys."""
+
+    def answers(self, after: str, *, limit: int) -> list[tuple[str, str]]:
+        """Up to `limit` stored answers to requests after an id, by ascending id: the id, and the answer as text.
+
+        The text names the ids in the answer in double quotes, or is JSON.
+        """
+
+    def tombstones(self, after: bytes, *, limit: int) -> list[tuple[bytes, datetime]]:
+        """Up to `limit` tombstones after a key, by ascending key, with their times."""
+
+    def forms_of(self, vector: Vector) -> list[bytes]:
+        """The bytes in which the vault stores a vector: in full, and rounded. Empty if it has no files."""
+
+    def scan(self, marks: Marks) -> FileScan:
+        """Looks for marks at every byte of every file of the vault, derived data included. Blocks, and reads all."""
+
+    def discard(self, files: Sequence[str]) -> None:
+        """Deletes those of these files that lie in quarantine, by the names that `scan` gives. Blocks."""
+
+    def set_unfinished(self, *, is_unfinished: bool) -> None:
+        """Says whether work is to go on after a restart without waiting for a call that opens the vault. Durable on
+        return.
+        """
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """Calls `on_commit` after every commit, on a thread of the engine. It must not block. Returns a function that

@@ -1,6 +1,7 @@
 """Assigns the order of a vault's changes, and writes them to the change log."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.change_log import TRIM_MAX
-from mnemon_server.engines.sqlite.query import fetch, insert_rows
+from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.tables import Tables
 
 COUNTED_EVERY = 10_000
@@ -122,6 +123,7 @@ class Journal:
         self.state = self._running = LogState()
         self._rows: list[ChangeRow] = []
         self._sequence = self._committed_sequence = 0
+        self._must_count = False
 
     def now(self) -> int:
         """The time of the clock, in microseconds."""
@@ -178,10 +180,29 @@ class Journal:
         )
         return dropped
 
+    def forget(self, connection: apsw.Connection, sequences: Sequence[int]) -> int:
+        """Drops committed changes wherever they are in the log, except the newest one; returns how many there were.
+
+        The newest one must stay, because the position of the next change follows from it after a start.
+        """
+        newest = self.state.head
+        kept = id_array([sequence for sequence in sequences if sequence != newest])
+        connection.execute("DELETE FROM event WHERE sequence IN (SELECT value FROM carray(?))", (kept,))
+        return connection.changes()
+
+    def stage_forgotten(self, connection: apsw.Connection, count: int) -> None:
+        """Counts what a call that has succeeded made `forget` drop."""
+        if count:
+            first = [*fetch(connection, _FIRST_TIME), *((row[2],) for row in self._rows[:1])]
+            running = self._running
+            self._running = replace(running, count=running.count - count, first_time=first[0][0] if first else None)
+            self._must_count = True
+
     # With the transactions; see Follower
 
     def load(self, connection: apsw.Connection) -> None:
         """Loads the stored state."""
+        self._must_count = False
         meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
         self.origin = meta["epoch"]
         self.epoch = meta.get(RESTORED_EPOCH, self.origin)
@@ -205,7 +226,7 @@ class Journal:
         """Writes the staged changes."""
         insert_rows(connection, _INSERT, self._rows)
         running = self._running
-        has_trimmed = running.floor != self.state.floor and running.counted_to
+        has_trimmed = (running.floor != self.state.floor or self._must_count) and running.counted_to
         if has_trimmed or running.head - running.counted_to >= COUNTED_EVERY:
             counted = [("event.counted", running.count), ("event.counted_to", running.head)]
             connection.executemany(_SET_META, counted)
@@ -213,10 +234,10 @@ class Journal:
 
     def after_commit(self) -> None:
         """Makes the staged changes visible."""
-        self._rows = []
+        self._rows, self._must_count = [], False
         self.state, self._committed_sequence = self._running, self._sequence
 
     def after_rollback(self) -> None:
         """Discards the staged changes."""
-        self._rows = []
+        self._rows, self._must_count = [], False
         self._running, self._sequence = self.state, self._committed_sequence

@@ -12,8 +12,7 @@ import apsw
 
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC, Collection
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite import values
-from mnemon_server.engines.sqlite.figure_repair import repair_figures
+from mnemon_server.engines.sqlite import tombstones, values
 from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
@@ -25,6 +24,7 @@ from mnemon_server.engines.sqlite.tables import (
     unusual_indexes,
     vector_block_statements,
 )
+from mnemon_server.engines.sqlite.upkeep.figure_repair import repair_figures
 
 EPOCH_BYTES = 16
 
@@ -165,6 +165,11 @@ def _to_format_12(connection: apsw.Connection) -> None:
         each.start(connection)
 
 
+def _to_format_13(connection: apsw.Connection) -> None:
+    """Adds the tombstones of erased records."""
+    connection.execute(tombstones.CREATE_STATEMENT)
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_2,
     _to_format_3,
@@ -178,5 +183,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_10,
     _to_format_11,
     _to_format_12,
+    _to_format_13,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -80,6 +80,17 @@ def store_answers(connection: apsw.Connection, answers: Sequence[tuple[RequestKe
     )
 
 
+def answers_after(connection: apsw.Connection, after: str, limit: int) -> list[tuple[str, str]]:
+    """Up to `limit` stored answers by ascending id: the id, and the answer as JSON."""
+    return fetch(connection, "SELECT id, answer FROM request WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+
+
+def forget(connection: apsw.Connection, stored_ids: Sequence[str]) -> int:
+    """Deletes the answers with these ids; returns how many there were."""
+    connection.executemany("DELETE FROM request WHERE id = ?", [(each,) for each in stored_ids])
+    return len(stored_ids)
+
+
 def forget_expired(connection: apsw.Connection, now: int) -> None:
     """Deletes a limited number of answers whose lifetime has passed."""
     connection.execute(

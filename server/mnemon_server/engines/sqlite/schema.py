@@ -8,7 +8,7 @@ import apsw
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.private import create_file, tighten_database
-from mnemon_server.engines.sqlite import journal, values
+from mnemon_server.engines.sqlite import journal, tombstones, values
 from mnemon_server.engines.sqlite.migrations import MIGRATIONS, set_epoch
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
@@ -132,6 +132,7 @@ def _create(connection: apsw.Connection) -> None:
         for statement in (
             *journal.CREATE_STATEMENTS,
             values.CREATE_STATEMENT,
+            tombstones.CREATE_STATEMENT,
             *TIMELINE_STATEMENTS,
             *keyword_statements(),
             *vector_block_statements(),

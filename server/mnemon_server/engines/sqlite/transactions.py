@@ -6,7 +6,7 @@ from datetime import datetime
 import apsw
 
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
@@ -15,7 +15,8 @@ from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, W
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly, Visible
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
-from mnemon_server.engines.sqlite import requests, values
+from mnemon_server.engines.sqlite import requests, tombstones, values
+from mnemon_server.engines.sqlite.connections import Removals
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.mutations import Mutations
 
@@ -25,9 +26,10 @@ Program = Callable[[VaultTransaction], str]
 class Transactions:
     """Runs programs within the writer's transaction."""
 
-    def __init__(self, journal: Journal, collections: Mapping[Collection, Mutations]) -> None:
+    def __init__(self, journal: Journal, collections: Mapping[Collection, Mutations], removals: Removals) -> None:
         self._journal = journal
         self._collections = collections
+        self._removals = removals
 
     def run(self, connection: apsw.Connection, program: Program, request: RequestKey | None) -> TransactionReceipt:
         """See Vault.transact."""
@@ -41,7 +43,7 @@ class Transactions:
             sequence=operation.sequence or self._journal.head,
         )
         requests.store_answer(connection, request, requests.transaction_to_answer(receipt), operation.now)
-        transaction.stage()
+        self._removals.stage(records=transaction.stage())
         return receipt
 
 
@@ -60,6 +62,7 @@ class SQLiteTransaction:
         self._journal = journal
         self._collections = collections
         self._opened: dict[Collection, SQLiteRecordTransaction] = {}
+        self._forgotten_changes = self._forgotten_answers = 0
 
     @property
     def now(self) -> datetime:
@@ -82,6 +85,22 @@ class SQLiteTransaction:
         """See VaultTransaction."""
         values.set_value(self._connection, key, value)
 
+    def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
+        """See VaultTransaction."""
+        tombstones.add(self._connection, keys, to_microseconds(time))
+
+    def tombstones(self, keys: Sequence[bytes]) -> dict[bytes, datetime]:
+        """See VaultTransaction."""
+        found = tombstones.find(self._connection, keys)
+        return {key: from_microseconds(time_us) for key, time_us in found.items()}
+
+    def forget(self, *, changes: Sequence[int] = (), answers: Sequence[str] = ()) -> int:
+        """See VaultTransaction."""
+        forgotten = self._journal.forget(self._connection, changes)
+        self._forgotten_changes += forgotten
+        self._forgotten_answers += requests.forget(self._connection, answers)
+        return forgotten + len(answers)
+
     def note_change(
         self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
@@ -89,11 +108,13 @@ class SQLiteTransaction:
         sequence = self._journal.next_sequence()
         self._operation.add(sequence, change, record_id, revision, scope_values(scope), details=details)
 
-    def stage(self) -> None:
-        """Stages the effects of a program that has succeeded."""
+    def stage(self) -> int:
+        """Stages the effects of a program that has succeeded; returns how many entries it forgot."""
         for opened in self._opened.values():
             opened.stage()
         self._journal.stage(self._operation)
+        self._journal.stage_forgotten(self._connection, self._forgotten_changes)
+        return self._forgotten_changes + self._forgotten_answers
 
 
 class SQLiteRecordTransaction:

@@ -6,6 +6,7 @@ from typing import Self
 
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.access.errors import TenantExistsError, TenantNotFoundError, TenantSuspendedError
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import (
     Tenant,
     TenantChange,
@@ -19,7 +20,6 @@ from mnemon_server.domain.errors import (
     InvalidOperationError,
     PermissionDeniedError,
 )
-from mnemon_server.domain.quotas import UNLIMITED, Quotas
 from mnemon_server.engines.promises.tenants import TenantStore
 from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.services.shared.periodic import Periodic

@@ -23,6 +23,7 @@ from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.tombstones import erased_events
 from mnemon_server.services.timeline.checks import event_violations
 from mnemon_server.services.timeline.new_events import to_utc
 from mnemon_server.wire.events import decode
@@ -186,11 +187,26 @@ class Import:
         return results
 
     async def _store_events(self, writes: Sequence[EventWrite]) -> list[ImportResult]:
+        erased = await self._erased(writes)
+        writes = [write for write, gone in zip(writes, erased, strict=True) if not gone]
         ids = [write.event.event_id for write in writes]
         known = await self._offload(self._vault.timeline.get, ids)
         stored = [None if each is None else decode(each.body) for each in known]
         receipts = await completion(self._vault.timeline.append(writes))
-        return [self._recorded(*each) for each in zip(writes, stored, receipts, strict=True)]
+        recorded = iter([self._recorded(*each) for each in zip(writes, stored, receipts, strict=True)])
+        return [ImportOutcome.ERASED if gone else next(recorded) for gone in erased]
+
+    async def _erased(self, writes: Sequence[EventWrite]) -> list[bool]:
+        """Which of the events were erased after they had been recorded."""
+        erased: list[bool] = []
+
+        def program(tx: VaultTransaction) -> str:
+            nonlocal erased
+            erased = erased_events(tx, [write.event for write in writes])
+            return ""
+
+        await completion(self._vault.transact(program))
+        return erased
 
     def _recorded(
         self, write: EventWrite, stored: EpisodicEvent | None, receipt: EventReceipt | MnemonError

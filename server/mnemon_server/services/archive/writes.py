@@ -23,6 +23,7 @@ from mnemon_server.services.facts.writes import details as fact_details
 from mnemon_server.services.facts.writes import remove as remove_fact
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
+from mnemon_server.services.shared.tombstones import erased_among, known_names
 
 _OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
     WriteOutcome.CREATED: ImportOutcome.CREATED,
@@ -54,7 +55,10 @@ def store(
     places = Counter((each.kind, each.document.doc_id) for each in incoming)
     room = _room(tx, incoming, capacity)
     results: list[ImportResult] = []
-    for each in incoming:
+    for each, is_erased in zip(incoming, _erased(tx, incoming), strict=True):
+        if is_erased:
+            results.append(ImportOutcome.ERASED)
+            continue
         place = each.kind, each.document.doc_id
         stored = known[place]
         if stored is None and capacity is not None and _takes_room(each):
@@ -135,6 +139,18 @@ def _room(tx: VaultTransaction, incoming: Sequence[Incoming], capacity: Capacity
 
 def _takes_room(each: Incoming) -> bool:
     return each.kind is RecordKind.SEMANTIC and not each.document.hidden
+
+
+def _erased(tx: VaultTransaction, incoming: Sequence[Incoming]) -> list[bool]:
+    """Which of the records were erased after they had been created."""
+    names = known_names(tx)
+    if names is None:
+        return [False] * len(incoming)
+    named = [
+        (names.of_document(each.kind, each.document), each.stamps.create_time if each.stamps else None)
+        for each in incoming
+    ]
+    return erased_among(tx, named)
 
 
 def _known(tx: VaultTransaction, incoming: Sequence[Incoming]) -> dict[Place, Document | None]:

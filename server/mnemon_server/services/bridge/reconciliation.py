@@ -12,7 +12,7 @@ deleted a part since, the merged statement falls with the next link that it lose
 Demoting removes nothing: a statement that has lost its last link keeps everything but its importance, and is marked.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnemon_server.domain.bridge import LINK_KEY, PruneAction, RoutingPolicy
@@ -86,7 +86,7 @@ def reconcile(
         return Reconciled(policy.on_prune, event_ids, demoted, unlinked)
     fallen = _fallen(found)
     unlinked = _unlink(tx, found, fallen.keys())
-    restored = _remove(tx, fallen)
+    restored = remove_and_restore(tx, fallen)
     return Reconciled(policy.on_prune, event_ids, tuple(fallen), unlinked, restored)
 
 
@@ -210,7 +210,7 @@ def _demote(tx: VaultTransaction, found: _Linked, importance_max: float) -> tupl
     return tuple(document.doc_id for document in demoted)
 
 
-def _remove(tx: VaultTransaction, fallen: dict[str, Document]) -> tuple[str, ...]:
+def remove_and_restore(tx: VaultTransaction, fallen: Mapping[str, Document]) -> tuple[str, ...]:
     """Removes the fallen statements. What they had superseded takes their place, or stands behind their successor.
 
     If the same has been saved since, it stands behind that. Returns the ids of the statements that are visible again.

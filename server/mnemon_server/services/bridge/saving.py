@@ -19,6 +19,7 @@ from mnemon_server.services.semantic.event_linking import add_link
 from mnemon_server.services.semantic.event_links import is_bridged
 from mnemon_server.services.semantic.saving import SaveProgram
 from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.tombstones import erased_events
 
 PROBE = SaveSemantic(memory=SemanticMemory("", "whether anything can be saved", scope=Scope(user="nobody")))
 
@@ -71,9 +72,10 @@ class Batch:
             ThrottledError: there was no room for the first one.
         """
         tally, programs = Tally(), iter(self.programs)
+        erased = iter(erased_events(tx, [item.event for item in self.items if item.event is not None]))
         for number, item in enumerate(self.items):
             try:
-                _handle(tx, item, programs, tally)
+                _handle(tx, item, programs, tally, erased)
             except ThrottledError:
                 # It refuses before it writes, so there is nothing to undo.
                 if not number:
@@ -117,12 +119,22 @@ def _refuse_failed(programs: Iterable[SaveProgram | MnemonError]) -> None:
             raise program
 
 
-def _handle(tx: VaultTransaction, item: Item, programs: Iterator[SaveProgram | MnemonError], tally: Tally) -> None:
+def _handle(
+    tx: VaultTransaction,
+    item: Item,
+    programs: Iterator[SaveProgram | MnemonError],
+    tally: Tally,
+    erased: Iterator[bool],
+) -> None:
     if item.event is None:
         if item.skip is not None:
             tally.skip(item.skip)
         return
     program = next(programs)
+    if next(erased):
+        # It was erased while its statement was being prepared.
+        tally.skip(Skip.GONE)
+        return
     if isinstance(program, MnemonError):
         tally.skip(Skip.INVALID)
         return

@@ -113,6 +113,11 @@ class Reading:
         return self.subject[-1] if self.subject else ""
 
 
+def forget_readings() -> None:
+    """Drops what is cached of earlier texts."""
+    read.cache_clear()
+
+
 @lru_cache(READINGS_KEPT)
 def read(text: str) -> Reading:
     """Reads a text for comparisons."""

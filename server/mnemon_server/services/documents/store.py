@@ -255,6 +255,11 @@ class DocumentStore:
             log.exception("health check failed")
             return self._described(HealthStatus.UNHEALTHY, "the records cannot be read; the log says why")
 
+    @property
+    def applier(self) -> IndexApplier | None:
+        """What keeps the vector database up to date; None if the records index the vectors themselves."""
+        return self._applier
+
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the vector index; calls after it fail."""
         await asyncio.to_thread(self._offload.close)

@@ -22,6 +22,11 @@ def expired(now: datetime, where: FactFilter | None = None) -> RecordFilter:
     return RecordFilter(expression=joined([*parts, _ended(now)]))
 
 
+def matching(where: FactFilter) -> RecordFilter:
+    """The filter for the facts that match, expired ones included."""
+    return RecordFilter(expression=joined([_named(where), _asked(where)]))
+
+
 def _named(where: FactFilter) -> Expression | None:
     if where.namespace is None:
         return None

@@ -46,6 +46,7 @@ from mnemon_server.services.memories.filters import fading_filter, filter_violat
 from mnemon_server.services.memories.search import MemorySearch
 from mnemon_server.services.memories.status import read_status, unhealthy
 from mnemon_server.services.memories.stored_form import to_memory, with_confidence
+from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
@@ -279,6 +280,11 @@ class MemoryStore:
         key = request_key(request_id, "purge", repr(asked), only_deleted)
         future = self._records.delete_documents(records, request=key, change=ChangeType.MEMORY_PURGED)
         return await completion(future)
+
+    @property
+    def applier(self) -> IndexApplier | None:
+        """What keeps the vector database up to date; None if the records index the vectors themselves."""
+        return self._applier
 
     async def aclose(self) -> None:
         """Waits for the calls that have begun, and closes the applier, but not the records; calls after it fail."""

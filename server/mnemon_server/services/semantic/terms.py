@@ -38,6 +38,11 @@ def _terms_of(keywords: tuple[str, ...], content: str) -> frozenset[str]:
     return given or frozenset(words_of(content))
 
 
+def forget_terms() -> None:
+    """Drops what is cached of earlier texts."""
+    _terms_of.cache_clear()
+
+
 def words_of(text: str) -> list[str]:
     """The distinct words in lower case, in their order, longer than one character; CJK as overlapping pairs."""
     return [word for word in dict.fromkeys(_WORD.findall(analyze(_lowered(text)))) if len(word) > 1]

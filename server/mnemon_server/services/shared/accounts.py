@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.errors import QuotaExceededError
-from mnemon_server.domain.quotas import UNLIMITED, Quotas
 
 RETRY_AFTER_S = 0.5
 CALLERS_MAX = 10_000

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
+from mnemon_server.domain.access.quotas import UNLIMITED
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.domain.quotas import UNLIMITED
 from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.offload import Offload
 

@@ -162,6 +162,10 @@ class EpisodicPruning:
         """Removes the events whose retention has ended; returns how many it removed."""
         return (await self._prune(sequences, PruneReason.RETENTION)).count
 
+    async def erase(self, sequences: Sequences) -> int:
+        """Removes events of an erasure; returns how many it removed."""
+        return (await self._prune(sequences, PruneReason.REQUESTED)).count
+
     async def _prune_once(self, pruning: Pruning, key: RequestKey) -> PrunedEvents:
         if (answer := await self._offload(self._timeline.kept_answer, key)) is not None:
             return replace(_Tally.from_values(json.loads(answer)).pruned(), replayed=True)

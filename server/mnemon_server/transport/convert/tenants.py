@@ -5,10 +5,10 @@ from typing import Any
 
 from mnemon.v1 import tenant_pb2 as pb
 
+from mnemon_server.domain.access.quotas import Quotas
 from mnemon_server.domain.access.tenants import Tenant, TenantChange, change_violations
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.kinds import RecordKind
-from mnemon_server.domain.quotas import Quotas
 from mnemon_server.services.shared.accounts import Usage
 from mnemon_server.transport.convert.shared.reader import Reader, named
 from mnemon_server.wire.values import fill_time

@@ -1,4 +1,4 @@
-"""The key that signs who calls an operator's tool: a private JWK in the data folder, readable by its owner only."""
+"""The keys that sign: private JWKs in the data folder, readable by its owner only."""
 
 import base64
 import hashlib
@@ -15,11 +15,14 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.private import create_folder, tighten
 
-FILE_NAME = "tool-identity.jwk"
+TOOL_KEY = "tool-identity.jwk"
+"""Signs who calls an operator's tool."""
+ERASURE_KEY = "erasure.jwk"
+"""Signs the receipts of erasures."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolKey:
+class SigningKey:
     """An Ed25519 key."""
 
     private: Ed25519PrivateKey
@@ -32,18 +35,32 @@ class ToolKey:
         return members | {"kid": _encode(hashlib.sha256(canonical).digest()), "alg": "EdDSA", "use": "sig"}
 
     @property
+    def public_bytes(self) -> bytes:
+        """The public key: 32 bytes."""
+        return self.private.public_key().public_bytes_raw()
+
+    def sign(self, content: bytes) -> tuple[bytes, bytes]:
+        """The signature of these bytes, and the public key."""
+        return self.private.sign(content), self.public_bytes
+
+    @property
     def jwks(self) -> dict[str, Any]:
         """The set of keys for those who verify."""
         return {"keys": [self.public]}
 
 
-def open_tool_key(data_dir: Path) -> ToolKey:
-    """The key of a data folder, which is made if there is none yet. Blocks.
+def new_key() -> SigningKey:
+    """A key that is kept nowhere."""
+    return SigningKey(Ed25519PrivateKey.generate())
+
+
+def open_key(data_dir: Path, name: str) -> SigningKey:
+    """The key with this name in a data folder, which is made if there is none yet. Blocks.
 
     Raises:
         ConfigurationError: the file cannot be read or created, or does not contain the key that was written.
     """
-    path = data_dir / FILE_NAME
+    path = data_dir / name
     try:
         create_folder(data_dir)
         # Another process may be creating it, too: only one of them succeeds.
@@ -59,21 +76,21 @@ def open_tool_key(data_dir: Path) -> ToolKey:
 def _create(path: Path) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        key = ToolKey(Ed25519PrivateKey.generate())
+        key = SigningKey(Ed25519PrivateKey.generate())
         file.write(json.dumps(key.public | {"d": _encode(key.private.private_bytes_raw())}).encode())
         file.flush()
         os.fsync(descriptor)
 
 
-def _read(path: Path, content: bytes) -> ToolKey:
+def _read(path: Path, content: bytes) -> SigningKey:
     try:
         written = json.loads(content)
-        key = ToolKey(Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(written["d"] + "=")))
+        key = SigningKey(Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(written["d"] + "=")))
         is_intact = key.public["x"] == written["x"]
     except UNREADABLE:
         is_intact = False
     if not is_intact:
-        problem = "is damaged; remove it, start the server, which makes another key, and give that to your tools"
+        problem = "is damaged; remove it, start the server, which makes another key, and give that to those who verify"
         raise ConfigurationError(f"the key in {str(path)!r} {problem}")
     return key
 

@@ -1,0 +1,95 @@
+"""The command that erases for good."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from mnemon._cli.archive.files import new_file
+from mnemon._cli.facts.options import labels
+from mnemon._cli.options import json_option
+from mnemon._cli.session import Session
+from mnemon._values.erasures import EraseProgress, ErasureReceipt
+
+_TRACES = ("answer", "change", "unmarked", "vector")
+
+
+@click.command()
+@click.option("--user", default="", help="Everything of this user, and the facts in namespaces with this label.")
+@click.option(
+    "--facts-namespace", "namespace", type=labels, default=None, help="The facts of this namespace and below."
+)
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--request-id", help="Follow the erasure that an earlier call began with this id.")
+@click.option(
+    "--receipt", type=click.Path(dir_okay=False, path_type=Path), help="Write the signed receipt to this file."
+)
+@json_option
+@click.pass_obj
+def erase(
+    session: Session,
+    *,
+    user: str,
+    namespace: tuple[str, ...] | None,
+    dry_run: bool,
+    yes: bool,
+    request_id: str | None,
+    receipt: Path | None,
+    as_json: bool,
+) -> None:
+    """Erase a user, or a namespace of facts, from every file of the server, and get a signed receipt.
+
+    Exit code 1 if something is left.
+    """
+    if bool(user) == bool(namespace):
+        raise click.UsageError("say what to erase with --user or with --facts-namespace")
+    target: dict[str, Any] = {"user": user, "namespace": namespace or ()}
+    if dry_run or not yes:
+        counts = session.client.erasures.count(**target)
+        if dry_run:
+            click.echo(json.dumps(counts) if as_json else f"{_records(counts)} would be erased")
+            return
+        click.confirm(f"Erase {_records(counts)} for good?", abort=True, err=True)
+    erased = _run(session, request_id=request_id, quiet=as_json, **target)
+    if receipt is not None:
+        with new_file(str(receipt)) as file:
+            file.write(erased.to_json() + "\n")
+    click.echo(erased.to_json() if as_json else _told(erased))
+    if not erased.is_complete:
+        raise SystemExit(1)
+
+
+def _run(session: Session, *, request_id: str | None, quiet: bool, **target: Any) -> ErasureReceipt:
+    console = session.error_console
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("finding", total=None)
+        said = ""
+
+        def show(progress: EraseProgress) -> None:
+            nonlocal said
+            what = f"{progress.phase}: {progress.problem}" if progress.problem else str(progress.phase)
+            bar.update(task, description=what, completed=progress.done, total=progress.total or None)
+            if bar.disable and not quiet and what != said:
+                said = what
+                click.echo(what, err=True)
+
+        return session.client.erasures.run(request_id=request_id, on_progress=show, **target)
+
+
+def _records(counts: Mapping[str, int]) -> str:
+    named = [f"{count:,} {store}" for store, count in counts.items() if count and store not in _TRACES]
+    return ", ".join(named) or "nothing"
+
+
+def _told(receipt: ErasureReceipt) -> str:
+    lines = [f"erased: {_records(receipt.counts)}; {receipt.tombstone_count:,} tombstones"]
+    lines += [f"out of reach: {place}" for place in receipt.out_of_reach]
+    lines += [f"STILL IN {file}" for file in receipt.found_files]
+    if receipt.found_neighbours:
+        lines.append(f"STILL FOUND by searches: {receipt.found_neighbours:,}")
+    return "\n".join(lines)

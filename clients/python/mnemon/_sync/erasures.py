@@ -1,0 +1,90 @@
+# Generated from _async/erasures.py by `make generate`: change that file instead.
+"""The blocking client's object for erasures."""
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator
+
+import grpc
+
+from mnemon._errors import UnavailableError
+from mnemon._messages import erasures as convert
+from mnemon._status import error_from_call
+from mnemon._sync.service import Service
+from mnemon._values import documents, erasures, filters
+from mnemon.v1 import erase_pb2 as pb
+from mnemon.v1.erase_pb2_grpc import EraseServiceStub
+
+
+class Erasures(Service):
+    """What is erased so that no byte of it is left, as `client.erasures`; for admins of the whole tenant.
+
+    An erasure is about a `user` with everything that is theirs, or about a `namespace` of facts and those below it, or
+    about the records of a `kind` (see RecordKind) that have this `scope` and match `where`.
+    """
+
+    def run(
+        self,
+        *,
+        user: str = "",
+        namespace: Iterable[str] = (),
+        kind: str = "",
+        scope: documents.Scope | None = None,
+        where: filters.Filter | None = None,
+        on_progress: Callable[[erasures.EraseProgress], object] | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> erasures.ErasureReceipt:
+        """Erases, and returns the signed receipt. Calls `on_progress` on the way.
+
+        Once it has begun to remove, the server completes it, whatever happens to this call. A call with the same
+        `request_id` follows it, or returns its receipt; do not put the name of the subject into it. There is no
+        deadline unless `timeout` sets one for the whole erasure.
+        """
+        request = convert.erase_to_pb(user, namespace, kind, scope, where, request_id)
+        for message in self._messages(request, timeout):
+            if message.HasField("receipt"):
+                return convert.receipt_from_pb(message.receipt)
+            if on_progress is not None:
+                on_progress(convert.progress_from_pb(message.progress))
+        raise UnavailableError("the server ended the erasure without a receipt; call again with the same request_id")
+
+    def count(
+        self,
+        *,
+        user: str = "",
+        namespace: Iterable[str] = (),
+        kind: str = "",
+        scope: documents.Scope | None = None,
+        where: filters.Filter | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, int]:
+        """Returns how much `run` would erase, by kind of record; erases nothing."""
+        request = convert.erase_to_pb(user, namespace, kind, scope, where, dry_run=True)
+        counts: dict[str, int] = {}
+        for message in self._messages(request, timeout):
+            counts = convert.counts_from_pb(message.dry_run.counts)
+        return counts
+
+    def list(self, *, timeout: float | None = None) -> builtins.list[erasures.ErasureReceipt]:
+        """Returns the receipts of all erasures, oldest first."""
+        response = self._call(self._stub.ListErasures, pb.ListErasuresRequest(), timeout)
+        return [convert.receipt_from_pb(each) for each in response.receipts]
+
+    def key(self, *, timeout: float | None = None) -> bytes:
+        """Returns the public key that verifies receipts: Ed25519, 32 bytes."""
+        response = self._call(self._stub.GetErasureKey, pb.GetErasureKeyRequest(), timeout)
+        return response.public_key
+
+    def _messages(self, request: pb.EraseRequest, timeout: float | None) -> Iterator[pb.EraseResponse]:
+        self._connection.authorize()
+        stream = self._stub.Erase(request, timeout=timeout)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
+        finally:
+            stream.cancel()
+
+    @property
+    def _stub(self) -> EraseServiceStub:
+        return self._connection.stub(EraseServiceStub)

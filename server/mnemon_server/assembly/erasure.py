@@ -1,0 +1,50 @@
+"""Opens the erasure service of a vault."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.config.settings import Settings
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.erasure.receipts import Sign
+from mnemon_server.services.erasure.settling import Settling
+from mnemon_server.services.erasure.store import Eraser
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.timeline.store import EpisodicStore
+
+if TYPE_CHECKING:
+    from mnemon_server.engines.signing_key import SigningKey
+
+
+def open_erasure(
+    settings: Settings,
+    vault: Vault,
+    episodic: EpisodicStore,
+    appliers: Sequence[IndexApplier | None],
+    batcher: EmbeddingBatcher,
+    offload: Offload,
+) -> Eraser:
+    """Opens the service, which completes what was begun once it is entered."""
+    return Eraser(
+        vault,
+        pruning=episodic.pruning,
+        settling=Settling(vault, [each for each in appliers if each is not None], offload),
+        embedder=batcher,
+        sign=_signer(settings),
+        offload=offload,
+    )
+
+
+def _signer(settings: Settings) -> Sign:
+    """A function that signs. It opens the key with its first call, since most servers never erase."""
+
+    @cache
+    def opened() -> "SigningKey":
+        from mnemon_server.engines.signing_key import ERASURE_KEY, new_key, open_key
+
+        return new_key() if is_in_memory(settings) else open_key(settings.data_dir, ERASURE_KEY)
+
+    return lambda content: opened().sign(content)

@@ -1,0 +1,28 @@
+"""The command `mnemon-server erasure-key`, which prints the key that verifies receipts of erasures."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.errors import MnemonError
+
+
+@click.command()
+@data_dir_option
+def erasure_key(data_dir: Path | None) -> None:
+    """Print the public key (Ed25519, hexadecimal) that verifies receipts of erasures. A server may be running.
+
+    If the data folder has no key yet, one is made.
+    """
+    from mnemon_server.engines.signing_key import ERASURE_KEY, open_key
+
+    try:
+        key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, ERASURE_KEY)
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(1)
+    click.echo(key.public_bytes.hex())

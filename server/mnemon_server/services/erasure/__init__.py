@@ -1,0 +1,1 @@
+"""Erases records so that nothing of them is left, and proves it."""

@@ -1,0 +1,124 @@
+"""Removes the records of an erasure, in steps, each with the tombstones of what it removes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+
+from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.bridge.reconciliation import linked_to, reconcile, remove_and_restore
+from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection
+from mnemon_server.services.erasure.survey import events_of, falling
+from mnemon_server.services.facts.writes import remove as remove_fact
+from mnemon_server.services.semantic.filters import among
+from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.tombstones import Names
+from mnemon_server.services.timeline.pruning import EpisodicPruning
+
+ROUNDS_MAX = 20
+"""Passes over what is still being written while it is erased."""
+REASON = "erased"
+_DELETE = RoutingPolicy(on_prune=PruneAction.DELETE)
+
+
+class Removal:
+    """Removes what a selection finds, until it finds nothing more."""
+
+    def __init__(
+        self, vault: Vault, names: Names, time: datetime, *, pruning: EpisodicPruning, offload: Offload
+    ) -> None:
+        """`time` is that of the tombstones; `offload` runs the reads."""
+        self._vault = vault
+        self._names = names
+        self._time = time
+        self._pruning = pruning
+        self._offload = offload
+        self.removed = 0
+
+    async def run(self, selection: Selection) -> None:
+        """Removes everything. Counts the removed records in `removed`."""
+        for _ in range(ROUNDS_MAX):
+            before = self.removed
+            for kind in ERASED_KINDS:
+                await self._remove_kind(kind, selection)
+            await self._remove_events(selection)
+            if self.removed == before:
+                return
+
+    async def _remove_kind(self, kind: RecordKind, selection: Selection) -> None:
+        pages = selection.documents(kind)
+        while page := await self._offload(_next, pages):
+            await self._transact(partial(self._remove, kind=kind, page=page))
+            self.removed += len(page)
+
+    def _remove(self, tx: VaultTransaction, kind: RecordKind, page: Sequence[Document]) -> None:
+        records = tx.collection(COLLECTION_OF[kind])
+        page = [one for one in records.get_documents([one.doc_id for one in page]) if one is not None]
+        if kind is RecordKind.SEMANTIC:
+            fallen = falling(records, page)
+            remove_and_restore(tx, fallen)
+            page = [*fallen.values()]
+        elif kind is RecordKind.FACT:
+            for document in page:
+                remove_fact(records, document, REASON)
+        elif page:
+            records.delete_documents(among("id", [one.doc_id for one in page], hidden=None), change=KINDS[kind].removed)
+        self._entomb(tx, kind, [one.doc_id for one in page])
+
+    async def _remove_events(self, selection: Selection) -> None:
+        sequences = await self._offload(selection.events)
+        for start in range(0, len(sequences), PAGE):
+            some_of = sequences[start : start + PAGE].tolist()
+            events = await self._offload(_read, self._vault, some_of)
+            ids = [one.event_id for one in events]
+            await self._transact(partial(self._entomb, kind=RecordKind.EVENT, ids=ids))
+            for scope, some in _by_scope(events):
+                await self._unlink(scope, [one.event_id for one in some])
+        self.removed += await self._pruning.erase(sequences)
+
+    async def _unlink(self, scope: Scope, event_ids: Sequence[str]) -> None:
+        """Removes the statements that stand only by these events, whatever the bridge's policy would do with them."""
+        linked = await self._offload(linked_to, self._vault.collection(SEMANTIC), event_ids, scope.user)
+        if not linked:
+            return
+
+        def program(tx: VaultTransaction) -> None:
+            gone = reconcile(tx, linked, event_ids, scope, _DELETE).memory_ids
+            self._entomb(tx, RecordKind.SEMANTIC, gone)
+
+        await self._transact(program)
+
+    def _entomb(self, tx: VaultTransaction, kind: RecordKind, ids: Sequence[str]) -> None:
+        tx.entomb([self._names.record(kind, each) for each in ids], self._time)
+
+    async def _transact(self, program: Callable[[VaultTransaction], None]) -> None:
+        def run(tx: VaultTransaction) -> str:
+            program(tx)
+            return ""
+
+        await completion(self._vault.transact(run))
+
+
+def _next(pages: Iterator[list[Document]]) -> list[Document]:
+    return next((page for page in pages if page), [])
+
+
+def _read(vault: Vault, sequences: list[int]) -> list[EpisodicEvent]:
+    return [*events_of(vault, sequences)]
+
+
+def _by_scope(events: Sequence[EpisodicEvent]) -> Iterator[tuple[Scope, list[EpisodicEvent]]]:
+    def key(event: EpisodicEvent) -> tuple[str, ...]:
+        scope = event.scope
+        return scope.user, scope.persona, scope.household, scope.agent, scope.project
+
+    for _, run in groupby(sorted(events, key=key), key=key):
+        some = [*run]
+        yield some[0].scope, some

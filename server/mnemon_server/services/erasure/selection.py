@@ -1,0 +1,156 @@
+"""Which records an erasure is about: those that a request names, or those that tombstones name. All of it blocks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+
+from mnemon_server.domain.clock import EPOCH, Clock
+from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
+from mnemon_server.domain.documents import Document, DocumentFilter
+from mnemon_server.domain.episodic import EventSelection
+from mnemon_server.domain.erasure import EraseFilter, EraseTarget
+from mnemon_server.domain.facts import FactFilter
+from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
+from mnemon_server.domain.memories import MemoryFilter
+from mnemon_server.domain.namespaces import decode_namespace, starts_with
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticFilter
+from mnemon_server.engines.promises.timeline import Sequences
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.documents.filters import strict_filter
+from mnemon_server.services.facts.filters import matching
+from mnemon_server.services.memories.filters import record_filter as memory_filter
+from mnemon_server.services.semantic.filters import record_filter as semantic_filter
+from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.tombstones import Names, is_erased
+from mnemon_server.services.timeline.selections import selection as event_selection
+from mnemon_server.wire.events import decode
+
+ERASED_KINDS = tuple(kind for kind in RecordKind if kind not in (RecordKind.RULE, RecordKind.EVENT))
+"""The kinds that are erased from collections. Rules belong to no one."""
+PAGE = 200
+_CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
+"""Filters of erasures do not name a confidence."""
+_NOTHING = np.empty(0, np.int64)
+
+
+class Selection(Protocol):
+    """Which records to erase."""
+
+    def documents(self, kind: RecordKind, *, vectors: bool = False) -> Iterator[list[Document]]:
+        """The records of a kind, hidden ones included, page by page."""
+
+    def events(self) -> Sequences:
+        """The events."""
+
+
+class TargetSelection:
+    """The records that a request names."""
+
+    def __init__(self, vault: Vault, target: EraseTarget, clock: Clock) -> None:
+        self._vault = vault
+        self._target = target
+        self._clock = clock
+
+    def documents(self, kind: RecordKind, *, vectors: bool = False) -> Iterator[list[Document]]:
+        """See Selection."""
+        where = self._where(kind)
+        if where is None:
+            return
+        for page in pages_of(self._vault, kind, where, vectors=vectors):
+            yield [document for document in page if self._is_meant(kind, document)]
+
+    def events(self) -> Sequences:
+        """See Selection."""
+        target = self._target
+        if target.user:
+            return self._vault.timeline.sequences(EventSelection(scope=Scope(user=target.user)))
+        if target.where is None or target.where.kind is not RecordKind.EVENT:
+            return _NOTHING
+        where = EventSelection(scope=target.where.scope, expression=target.where.expression)
+        return self._vault.timeline.sequences(event_selection(where))
+
+    def _where(self, kind: RecordKind) -> RecordFilter | None:
+        target = self._target
+        if target.where is not None:
+            return self._filter(target.where) if target.where.kind is kind else None
+        if target.namespace is not None:
+            if kind is not RecordKind.FACT:
+                return None
+            return RecordFilter(expression=starts_with(target.namespace, "namespace"), hidden=None)
+        if kind in WITHOUT_SCOPE:
+            return RecordFilter(expression=Condition("namespace", Operator.CONTAINS, (target.user,)), hidden=None)
+        return RecordFilter(scope=Scope(user=target.user), hidden=None)
+
+    def _filter(self, where: EraseFilter) -> RecordFilter:
+        scope, expression = where.scope, where.expression
+        match where.kind:
+            case RecordKind.DOCUMENT:
+                made = strict_filter(DocumentFilter(scope=scope, expression=expression))
+            case RecordKind.MEMORY:
+                made = memory_filter(MemoryFilter(scope=scope, expression=expression), _CONFIDENCE, self._clock())
+            case RecordKind.FACT:
+                made = matching(FactFilter(namespace=None, subtree=True, where=expression))
+            case _:
+                made = semantic_filter(SemanticFilter(scope=scope, expression=expression))
+        return replace(made, hidden=None)
+
+    def _is_meant(self, kind: RecordKind, document: Document) -> bool:
+        """Whether a fact that was found by a part of its namespace has the user's label."""
+        if kind is not RecordKind.FACT or not self._target.user:
+            return True
+        return self._target.user in decode_namespace(str(document.fields["namespace"]))
+
+
+class TombstoneSelection:
+    """The records of a vault that its tombstones name: after an interruption, and after older records came back."""
+
+    def __init__(self, vault: Vault, names: Names) -> None:
+        """Reads the tombstones."""
+        self._vault = vault
+        self._names = names
+        self.times = dict(tombstones_of(vault))
+
+    def documents(self, kind: RecordKind, *, vectors: bool = False) -> Iterator[list[Document]]:
+        """See Selection."""
+        for page in pages_of(self._vault, kind, RecordFilter(hidden=None), vectors=vectors):
+            named = ((self._names.of_document(kind, one), one.create_time) for one in page)
+            found = [one for one, each in zip(page, named, strict=True) if is_erased(each, self.times)]
+            if found:
+                yield found
+
+    def events(self) -> Sequences:
+        """See Selection."""
+        sequences = self._vault.timeline.sequences(EventSelection()).tolist()
+        found: list[int] = []
+        while sequences:
+            stored = self._vault.timeline.read(sequences[:PAGE], bytes_max=1 << 20)
+            for one in stored:
+                event = decode(one.body)
+                recorded = event.record_time if event.record_time != EPOCH else None
+                if is_erased((self._names.of_event(event), recorded), self.times):
+                    found.append(one.sequence)
+            last = stored[-1].sequence if stored else sequences[:PAGE][-1]
+            sequences = [sequence for sequence in sequences if sequence > last]
+        return np.array(found, np.int64)
+
+
+def tombstones_of(vault: Vault) -> Iterator[tuple[bytes, datetime]]:
+    """All tombstones of a vault with their times."""
+    after = b""
+    while rows := vault.tombstones(after, limit=10_000):
+        yield from rows
+        after = rows[-1][0]
+
+
+def pages_of(vault: Vault, kind: RecordKind, where: RecordFilter, *, vectors: bool = False) -> Iterator[list[Document]]:
+    """The records of a collection that match, page by page, in the order in which they were first stored."""
+    after: int | None = 0
+    while after is not None:
+        rows, after = read_page(vault.collection(COLLECTION_OF[kind]), where, after=after, limit=PAGE, vectors=vectors)
+        if rows:
+            yield [document for _, document in rows]

@@ -1,0 +1,90 @@
+"""What an erasure waits for: everything that still holds bytes of what was removed gives them up."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from mnemon_server.domain.collections import MEMORIES
+from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.shared.offload import Offload
+
+POLL_S = 0.05
+PENDING_MAX_S = 120.0
+INDEX_MAX_S = 3_600.0
+SNAPSHOTS = 2
+"""As many as are kept of each graph."""
+
+Report = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+class Settling:
+    """Rewrites derived data without what was removed. What it cannot reach is named."""
+
+    def __init__(self, vault: Vault, appliers: Sequence[IndexApplier], offload: Offload) -> None:
+        self._vault = vault
+        self._appliers = appliers
+        self._offload = offload
+
+    async def rewrite(self, report: Report) -> list[str]:
+        """Rewrites segments, vector indexes and snapshots; returns what it could not reach."""
+        await asyncio.to_thread(self._vault.timeline.compact, lambda progress: None)
+        unreached = [place for applier in self._appliers if (place := await self._rebuild(applier, report))]
+        for kind in EMBEDDED:
+            for _ in range(SNAPSHOTS):
+                if await self._offload(self._vault.collection(COLLECTION_OF[kind]).save_snapshot) is None:
+                    break
+        return unreached
+
+    async def wait(self, report: Report) -> int:
+        """Waits until nothing that was removed is in the vault's own files; returns how much is after two minutes.
+
+        A read that began before, and is still going on, keeps the pages that it may need.
+        """
+        first = left = self._pending()
+        async with asyncio.timeout(None) as limit:
+            limit.reschedule(asyncio.get_running_loop().time() + PENDING_MAX_S)
+            try:
+                while (left := self._pending()) > 0:
+                    first = max(first, left)
+                    report(first - left, first)
+                    await asyncio.sleep(POLL_S)
+            except asyncio.CancelledError:
+                if not limit.expired():
+                    raise
+        return left
+
+    def _pending(self) -> int:
+        status = self._vault.timeline.status()
+        return self._vault.collection(MEMORIES).removals_pending() + status.removal_pending_count
+
+    async def _rebuild(self, applier: IndexApplier, report: Report) -> str:
+        """Empties and fills a vector index of our own; says what it could not reach, or nothing."""
+        index = applier.index
+        if not index.belongs_to_records:
+            return f"the ChromaDB server at {index.host}: its files keep {applier.removals()} removed records"
+        if not await self._offload(applier.removals):
+            return ""
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def hear(progress: object) -> None:
+            loop.call_soon_threadsafe(take, progress.done, progress.total)  # type: ignore[attr-defined]
+
+        def take(done: int, total: int) -> None:
+            report(done, total)
+            if done >= total:
+                ended.set()
+
+        stop = applier.rebuild(hear)
+        try:
+            async with asyncio.timeout(INDEX_MAX_S):
+                while not ended.is_set():
+                    if applier.failure:
+                        return f"the embedded ChromaDB: {applier.failure}; it is emptied once it can be opened"
+                    await asyncio.wait([asyncio.create_task(ended.wait())], timeout=POLL_S)
+        except TimeoutError:
+            return "the embedded ChromaDB: it is still being rebuilt"
+        finally:
+            stop()
+        return ""

@@ -1,0 +1,395 @@
+"""The erasure service: erases what a request names, proves it, and confirms it with a signed receipt.
+
+An erasure is a task of its own. Callers follow it, and it goes on without them. Its state is in the vault, so an open
+vault completes what a killed server began.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.clock import Clock, system_clock, to_microseconds
+from mnemon_server.domain.erasure import (
+    REPLAY,
+    EraseCounts,
+    EraseMessage,
+    ErasePhase,
+    EraseProgress,
+    EraseTarget,
+    ErasureReceipt,
+    ErasureRequest,
+)
+from mnemon_server.domain.errors import MnemonError, NotServingError
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.domain.validation import refuse
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.promises.marks import Marks
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.conflicts.relation_features import forget_readings
+from mnemon_server.services.erasure.checks import erasure_violations
+from mnemon_server.services.erasure.job import RECEIPTS, Job, finish, stored_evidence, stored_job
+from mnemon_server.services.erasure.proof import Proof, check
+from mnemon_server.services.erasure.receipts import Sign, receipt_from_json, receipt_to_json, signed, subject_of
+from mnemon_server.services.erasure.removal import Removal
+from mnemon_server.services.erasure.selection import Selection, TargetSelection, TombstoneSelection, tombstones_of
+from mnemon_server.services.erasure.settling import Settling
+from mnemon_server.services.erasure.survey import Survey, Surveyor
+from mnemon_server.services.erasure.traces import Traces, marked_answers
+from mnemon_server.services.semantic.terms import forget_terms
+from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.tombstones import Names, names_of
+from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.timeline.pruning import EpisodicPruning
+
+READER_THREADS = 2
+PROGRESS_S = 0.2
+RETRY_S, RETRY_MAX_S = 1.0, 60.0
+CHECKS_MAX = 3
+RECORD_ID = "erasure"
+OUT_OF_REACH = "backups, exports and copies that were made before"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    """A running erasure."""
+
+    request: RequestKey | None
+    progress: EraseProgress = field(default_factory=lambda: EraseProgress(ErasePhase.FINDING))
+    problem: str = ""
+
+    def report(self, phase: ErasePhase, done: int = 0, total: int = 0) -> None:
+        """Notes how far it is."""
+        self.progress = EraseProgress(phase, done, total, self.problem)
+
+
+class _NewRequestError(Exception):
+    """The request is not a replay."""
+
+
+class Eraser:
+    """Erases records of a vault. An async context manager that completes what was begun; belongs to one event loop."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        *,
+        pruning: EpisodicPruning,
+        settling: Settling,
+        embedder: EmbeddingBatcher,
+        sign: Sign,
+        offload: Offload,
+        clock: Clock = system_clock,
+    ) -> None:
+        """Erases nothing yet.
+
+        Args:
+            vault: whose records they are.
+            pruning: removes events.
+            settling: rewrites what is derived from the records.
+            embedder: keeps vectors of earlier texts, which it must forget.
+            sign: signs receipts.
+            offload: runs the reads.
+            clock: the time of an erasure.
+        """
+        self._vault = vault
+        self._pruning = pruning
+        self._settling = settling
+        self._embedder = embedder
+        self._sign = sign
+        self._offload = offload
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._runs: dict[asyncio.Task[ErasureReceipt], _Run] = {}
+
+    async def __aenter__(self) -> Self:
+        if (job := await self._offload(stored_job, self._vault)) is not None:
+            log.info("an erasure goes on that was interrupted")
+            run = _Run(job.request)
+            self._start(run, self._resume(job, run))
+        elif after := await self._offload(self._vault.value, REPLAY):
+            # Before anything is served, so that no one sees what has come back.
+            await self._replay(int(after))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._runs:
+            task.cancel()
+        if self._runs:
+            await asyncio.wait(self._runs)
+
+    @property
+    def public_key(self) -> bytes:
+        """The key that verifies receipts: Ed25519, 32 bytes."""
+        return self._sign(b"")[1]
+
+    async def erase(self, request: ErasureRequest) -> AsyncGenerator[EraseMessage]:
+        """Yields the progress, and at the end the receipt, or the counts of a dry run.
+
+        If the caller leaves, the erasure goes on once it has begun to remove. A repeated request follows the first one,
+        or gets its receipt.
+
+        Raises:
+            InvalidArgumentError: names the invalid fields.
+            RequestIdReusedError: the request id belongs to another request.
+            NotServingError: the server is shutting down; the erasure goes on after the next start.
+            IndexWarmingError: the timeline is not loaded yet.
+        """
+        refuse([*erasure_violations(request)])
+        selection = TargetSelection(self._vault, request.target, self._clock)
+        if request.dry_run:
+            yield EraseCounts(dict((await self._survey(Names(b""), selection, None)).counts))
+            return
+        key = request_key(request.request_id, "erase", repr(request.target))
+        if key is not None and (receipt := await self._answered(key)) is not None:
+            yield receipt
+            return
+        task = next((task for task, run in self._runs.items() if key is not None and run.request == key), None)
+        if task is None:
+            run = _Run(key)
+            task = self._start(run, self._begin(request.target, selection, run))
+        async for message in self._follow(task, self._runs[task]):
+            yield message
+
+    async def wait(self) -> None:
+        """Waits until no erasure is running."""
+        while self._runs:
+            await asyncio.wait([*self._runs])
+
+    async def receipts(self) -> list[ErasureReceipt]:
+        """The receipts of all erasures, oldest first."""
+        stored = await self._offload(self._vault.values, RECEIPTS)
+        return [receipt_from_json(text) for text in stored.values()]
+
+    # Running
+
+    def _start(self, run: _Run, work: Any) -> "asyncio.Task[ErasureReceipt]":
+        # In its own context: it goes on without the caller that started it.
+        task: asyncio.Task[ErasureReceipt] = asyncio.create_task(work, context=Context())
+        self._runs[task] = run
+        task.add_done_callback(self._note_ended)
+        return task
+
+    def _note_ended(self, task: "asyncio.Task[ErasureReceipt]") -> None:
+        self._runs.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("an erasure failed: %s", error)
+
+    async def _follow(self, task: "asyncio.Task[ErasureReceipt]", run: _Run) -> AsyncIterator[EraseMessage]:
+        told: EraseProgress | None = None
+        while not task.done():
+            if run.progress != told:
+                told = run.progress
+                yield told
+            await asyncio.wait([task], timeout=PROGRESS_S)
+        if task.cancelled():
+            raise NotServingError("the server is shutting down; the erasure goes on after the next start")
+        yield task.result()
+
+    async def _begin(
+        self, target: EraseTarget, selection: Selection, run: _Run, *, subject: Mapping[str, str] | None = None
+    ) -> ErasureReceipt:
+        """Finds what there is, stores tombstones and job in one transaction, and completes the job."""
+        async with self._turn:
+            names = await self._secret()
+            found = await self._survey(names, selection, run)
+            marks = await self._offload(Marks.of, found.runs.runs)
+            job = Job(
+                time_us=await self._offload(self._next_time),
+                subject=subject or subject_of(target),
+                counts=dict(found.counts),
+                tombstones=len(found.keys),
+                request_id=run.request.request_id if run.request else "",
+                digest=run.request.digest.hex() if run.request else "",
+            )
+            keys = [*found.keys, *_subject_keys(names, target)]
+
+            def program(tx: VaultTransaction) -> str:
+                tx.entomb(keys, job.time)
+                replace(job, tombstones=len(keys)).store(tx, marks, found.probes)
+                return ""
+
+            await asyncio.to_thread(self._vault.set_unfinished, is_unfinished=True)
+            await completion(self._vault.transact(program))
+            return await self._complete(replace(job, tombstones=len(keys)), names, selection, run)
+
+    async def _replay(self, after_us: int) -> None:
+        """Erases again what the tombstones name that are newer than the records of a restored vault."""
+        log.info("what was erased after the restored backup is erased again")
+        await self._offload(self._vault.timeline.wait_until_warm, RETRY_MAX_S)
+        selection = await self._offload(TombstoneSelection, self._vault, await self._secret())
+        subject = {"kind": "tombstones", "after_us": str(after_us)}
+        await self._start(run := _Run(None), self._begin(EraseTarget(), selection, run, subject=subject))
+        await self._transact(lambda tx: int(tx.set_value(REPLAY, "") is None))
+
+    async def _resume(self, job: Job, run: _Run) -> ErasureReceipt:
+        async with self._turn:
+            names = await self._secret()
+            await self._offload(self._vault.timeline.wait_until_warm, RETRY_MAX_S)
+            selection = await self._offload(TombstoneSelection, self._vault, names)
+            return await self._complete(job, names, selection, run)
+
+    async def _complete(self, job: Job, names: Names, selection: Selection, run: _Run) -> ErasureReceipt:
+        """Completes a job, however often it has to be tried."""
+        delay_s = RETRY_S
+        while True:
+            try:
+                return await self._attempt(job, names, selection, run)
+            except MnemonError as error:
+                log.warning("an erasure could not be completed, and is tried again: %s", error)
+                run.problem = str(error)
+                run.report(run.progress.phase)
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, RETRY_MAX_S)
+
+    async def _attempt(self, job: Job, names: Names, selection: Selection, run: _Run) -> ErasureReceipt:
+        run.report(ErasePhase.REMOVING)
+        removal = Removal(self._vault, names, job.time, pruning=self._pruning, offload=self._offload)
+        total = sum(job.counts.values())
+        removing = asyncio.ensure_future(removal.run(selection))
+        while not removing.done():
+            await asyncio.wait([removing], timeout=PROGRESS_S)
+            run.report(ErasePhase.REMOVING, min(removal.removed, total), total)
+        removing.result()
+        self._embedder.forget()
+        forget_terms()
+        forget_readings()
+        run.report(ErasePhase.SETTLING)
+        told = await self._transact(lambda tx: self._tell(tx, job))
+        unreached = await self._settling.rewrite(lambda done, all_: run.report(ErasePhase.SETTLING, done, all_))
+        erased = await self._offload(self._erased_in, job)
+        traces = await self._forget_traces(Traces(self._vault, names, erased), told)
+        proof, pending = await self._proof(names, erased, run)
+        said = self._said(job, proof, [*unreached, *([pending] if pending else []), OUT_OF_REACH], traces)
+        receipt = signed(said, self._sign)
+        await completion(self._vault.transact(lambda tx: self._store(tx, job, receipt), request=job.request))
+        await asyncio.to_thread(self._vault.set_unfinished, is_unfinished=False)
+        log.info("erased %d records; %d files hold something of them", job.tombstones, len(proof.found))
+        return receipt
+
+    async def _forget_traces(self, traces: Traces, through: int) -> dict[str, int]:
+        changes = 0
+        pages = traces.changes(through)
+        while some := await self._offload(next, pages, ()):
+            sequences = [*some]
+            changes += await self._transact(lambda tx, sequences=sequences: tx.forget(changes=sequences))
+        return {"change": changes, "answer": await self._forget_answers(traces.answers())}
+
+    async def _forget_answers(self, pages: Iterator[list[str]]) -> int:
+        count = 0
+        while found := await self._offload(next, pages, ()):
+            ids = [*found]
+            count += await self._transact(lambda tx, ids=ids: tx.forget(answers=ids))
+        return count
+
+    async def _proof(self, names: Names, erased: set[bytes], run: _Run) -> tuple[Proof, str]:
+        """Checks the files; once more if something was only about to leave them."""
+        marks, probes = await self._offload(stored_evidence, self._vault)
+        for attempt in range(CHECKS_MAX):
+            left = await self._settling.wait(lambda done, total: run.report(ErasePhase.SETTLING, done, total))
+            run.report(ErasePhase.CHECKING)
+            proof = await asyncio.to_thread(check, self._vault, names, erased, marks, probes)
+            if not proof.found or attempt == CHECKS_MAX - 1:
+                break
+            await asyncio.to_thread(self._vault.discard, [*proof.found])
+            await self._forget_answers(marked_answers(self._vault, marks, proof.left))
+        pending = f"{left} removed records that a longer read still needs" if left else ""
+        return proof, pending
+
+    # In transactions
+
+    async def _transact(self, program: Any) -> int:
+        """Runs a program that returns a number."""
+        return int((await completion(self._vault.transact(lambda tx: str(program(tx))))).answer)
+
+    def _tell(self, tx: VaultTransaction, job: Job) -> int:
+        """Tells watchers that records are gone whose removal they may have missed; returns the position before that."""
+        tx.note_change(ChangeType.RECORDS_ERASED, RECORD_ID, details=json.dumps({"count": job.tombstones}))
+        return self._vault.changes.state().head
+
+    def _store(self, tx: VaultTransaction, job: Job, receipt: ErasureReceipt) -> str:
+        text = receipt_to_json(receipt)
+        tx.set_value(job.receipt_key, text)
+        finish(tx)
+        return text
+
+    def _said(self, job: Job, proof: Proof, out_of_reach: Sequence[str], traces: dict[str, int]) -> dict[str, Any]:
+        return {
+            "begin_time": job.time.isoformat(),
+            "end_time": self._clock().isoformat(),
+            "subject": dict(job.subject),
+            "counts": {**job.counts, **traces},
+            "tombstones": job.tombstones,
+            "out_of_reach": list(out_of_reach),
+            "scan": {
+                "files": proof.files,
+                "bytes": proof.bytes,
+                "marks": proof.marks,
+                "shared": proof.shared,
+                "found": sorted(proof.found),
+            },
+            "neighbours_found": proof.neighbours,
+        }
+
+    # Reading
+
+    async def _answered(self, key: RequestKey) -> ErasureReceipt | None:
+        def refuse_new(tx: VaultTransaction) -> str:
+            raise _NewRequestError
+
+        try:
+            receipt = await completion(self._vault.transact(refuse_new, request=key))
+        except _NewRequestError:
+            return None
+        return receipt_from_json(receipt.answer, replayed=True)
+
+    async def _survey(self, names: Names, selection: Selection, run: _Run | None) -> Survey:
+        surveyor = Surveyor(self._vault, names, marks=run is not None)
+
+        def read() -> Survey:
+            for count in surveyor.run(selection):
+                if run is not None:
+                    run.report(ErasePhase.FINDING, count)
+            return surveyor.found
+
+        await self._offload(self._vault.timeline.wait_until_warm, RETRY_S)
+        return await self._offload(read)
+
+    async def _secret(self) -> Names:
+        found: list[Names] = []
+
+        def program(tx: VaultTransaction) -> str:
+            found[:] = [names_of(tx)]
+            return ""
+
+        await completion(self._vault.transact(program))
+        return found[0]
+
+    def _next_time(self) -> int:
+        """A time that no earlier erasure has, and no earlier record is younger than."""
+        head = self._vault.changes.state().head_time
+        earlier = [*self._vault.values(RECEIPTS)]
+        last = int(earlier[-1].removeprefix(RECEIPTS)) if earlier else 0
+        now = max(self._clock(), head) if head else self._clock()
+        return max(to_microseconds(now), last + 1)
+
+    def _erased_in(self, job: Job) -> set[bytes]:
+        """The tombstones of an erasure, or those that it replays."""
+        first = int(job.subject.get("after_us", job.time_us - 1)) + 1
+        return {key for key, buried in tombstones_of(self._vault) if first <= to_microseconds(buried) <= job.time_us}
+
+
+def _subject_keys(names: Names, target: EraseTarget) -> list[bytes]:
+    if target.user:
+        return [names.user(target.user)]
+    return [names.namespace(target.namespace)] if target.namespace is not None else []
