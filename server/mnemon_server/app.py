@@ -14,6 +14,7 @@ from mnemon_server.assembly.judge import open_judge
 from mnemon_server.assembly.records import is_in_memory, vaults_folder
 from mnemon_server.assembly.settings import accounts_of
 from mnemon_server.assembly.tools import open_registry
+from mnemon_server.assembly.tracing import open_tracing
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
@@ -56,8 +57,14 @@ async def running_server(
         identities = None if private else await stack.enter_async_context(open_identities(settings))
         accounts = accounts_of(settings)
         audit = await stack.enter_async_context(open_audit(settings)) if identities else None
+        tracing = await stack.enter_async_context(open_tracing(settings))
         server = GrpcServer(
-            settings, identities=identities, accounts=accounts, audit=audit, extra_handlers=extra_handlers
+            settings,
+            identities=identities,
+            accounts=accounts,
+            audit=audit,
+            tracing=tracing,
+            extra_handlers=extra_handlers,
         )
         await stack.enter_async_context(server)
         vaults = await stack.enter_async_context(open_vaults(settings, report=report, accounts=accounts))

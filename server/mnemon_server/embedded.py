@@ -42,7 +42,7 @@ class EmbeddedServer:
 
         Args:
             data_dir: the folder of the vault. No other server may use it at the same time.
-            arguments: settings by name, except `listen` and `http_listen`. No file and no environment variable is read.
+            arguments: settings by name, except for the addresses. No file and no environment variable is read.
             opened_at: where the program opens the vault, for the error of a second opening.
 
         Raises:
@@ -138,7 +138,7 @@ threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 
 
 def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Settings:
-    for name in ("listen", "http_listen"):
+    for name in ("listen", "http_listen", "metrics_listen"):
         if name in arguments:
             raise ConfigurationError(f"an embedded vault listens on a private socket: omit {name}")
     return settings_from_arguments({"knowledge_store_backend": BACKEND, **arguments, "data_dir": Path(data_dir)})

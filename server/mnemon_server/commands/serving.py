@@ -53,6 +53,8 @@ async def _serve(settings: Settings) -> None:
             if server.http_address:
                 scheme = "https" if settings.tls_certificate else "http"
                 _print_line(f"mnemon-server answers HTTP on {scheme}://{server.http_address}")
+            if server.metrics_address:
+                _print_line(f"mnemon-server shows metrics on {server.metrics_address}/metrics")
             await asyncio.Event().wait()
     except asyncio.CancelledError:
         if not stop.requested:

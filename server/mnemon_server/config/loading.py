@@ -111,6 +111,8 @@ def _check_together(settings: Settings) -> None:
     if settings.http_listen:
         addresses["http_listen"] = Address.parse(settings.http_listen)
     _check_authentication(settings, addresses)
+    if settings.metrics_listen:
+        addresses["metrics_listen"] = Address.parse(settings.metrics_listen)
     for address in addresses.values():
         if not (address.is_local or settings.tls_certificate or settings.insecure):
             raise ConfigurationError(

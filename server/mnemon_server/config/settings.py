@@ -55,6 +55,9 @@ class Settings:
             "Origins whose scripts may call over HTTP from a browser, such as https://app.example; * allows all."
         ),
     )
+    metrics_listen: str = field(
+        default="", metadata=_row("Address to serve /metrics on over HTTP, for Prometheus; empty measures nothing.")
+    )
     insecure: bool = field(
         default=False, metadata=_row("Serve without TLS on an address that other machines can reach.")
     )
@@ -448,6 +451,21 @@ class Settings:
     )
     log_level: str = field(
         default="info", metadata=_row("Minimum level that is logged.", choices=("debug", "info", "warning", "error"))
+    )
+    trace_endpoint: str = field(
+        default="",
+        metadata=_row(
+            "Address of an OpenTelemetry collector that gets traces by OTLP over gRPC, such as http://localhost:4317; "
+            "empty traces nothing."
+        ),
+    )
+    trace_sample_ratio: float = field(
+        default=0.01,
+        metadata=_row(
+            "Share of calls that are traced, of those without a traceparent; otherwise that decides.",
+            at_least=0.0,
+            at_most=1.0,
+        ),
     )
     reflection: bool | None = field(
         default=None, metadata=_row("Enable gRPC reflection; auto enables it on loopback only.")

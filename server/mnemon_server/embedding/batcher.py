@@ -16,6 +16,8 @@ from typing import Protocol, Self
 import numpy as np
 
 from mnemon_server.domain.errors import EmbeddingError, EmbeddingUnavailableError, NotServingError, TooManyRequestsError
+from mnemon_server.domain.observation.figures import BATCH_SECONDS, BATCH_TEXTS
+from mnemon_server.domain.observation.tracing import traced
 from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector, Vectors
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
 from mnemon_server.embedding.vector_cache import VectorCache, text_key
@@ -256,7 +258,7 @@ class EmbeddingBatcher:
             if call.missing == 0:
                 return call.vectors
         try:
-            await asyncio.wrap_future(call.done)
+            await asyncio.wrap_future(traced("embed", call.done))
         finally:
             self._forget(call)
         return call.vectors
@@ -312,9 +314,11 @@ class EmbeddingBatcher:
         except Exception as error:
             raise _error_from(error) from error
         finally:
+            seconds = perf_counter() - began
+            _count_run(1, seconds)
             with self._changed:
                 if self._meter is not None:
-                    self._meter.note(self._tenant, perf_counter() - began)
+                    self._meter.note(self._tenant, seconds)
                 self._state.direct_runs -= 1
                 if vector is not None:
                     self._cache.put(text_key(text), vector)
@@ -373,9 +377,11 @@ class EmbeddingBatcher:
         except Exception as error:  # noqa: BLE001  the worker must outlive whatever a model raises
             return error
         finally:
+            seconds = perf_counter() - began
+            _count_run(len(batch), seconds)
             with self._changed:
                 self._state.batch_runs -= 1
-                self._note(batch, perf_counter() - began)
+                self._note(batch, seconds)
 
     def _note(self, batch: Sequence[Item[_Call]], seconds: float) -> None:
         """Counts a run, in parts by the lengths of the tenants' texts."""
@@ -407,6 +413,11 @@ class EmbeddingBatcher:
                 if call.missing == 0:
                     complete.add(call)
         return complete
+
+
+def _count_run(texts: int, seconds: float) -> None:
+    BATCH_TEXTS.note(texts)
+    BATCH_SECONDS.note(seconds)
 
 
 def _error_from(cause: Exception) -> EmbeddingError:

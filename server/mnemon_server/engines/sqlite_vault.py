@@ -222,6 +222,10 @@ class SQLiteVault:
         finally:
             self._backing_up.release()
 
+    def waiting_writes(self) -> int:
+        """See Vault."""
+        return self._connections.waiting_writes()
+
     def failure(self) -> str | None:
         """See Vault."""
         return self._connections.failure()

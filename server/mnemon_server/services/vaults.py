@@ -24,6 +24,7 @@ from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.gauges import VaultGauges
 from mnemon_server.services.timeline.store import EpisodicStore
 from mnemon_server.services.tools.service import ToolRunner
 
@@ -56,6 +57,8 @@ class OpenVault:
     """Identifies the vault; not a secret."""
     page_key: bytes
     """The secret key that seals page tokens; a restart does not change it."""
+    gauges: Callable[[], Awaitable[VaultGauges]]
+    """Reads what operators watch."""
     within: Callable[[Bounds], "OpenVault"]
     """The vault as a caller with bounds sees it. Services that know no bounds refuse every call."""
     close: Callable[[], Awaitable[None]]
@@ -145,8 +148,14 @@ class VaultPool:
 
     async def is_ready(self) -> bool:
         """Whether every open vault accepts writes."""
-        open_now = [entry.vault for entry in self._entries.values() if entry.vault and not entry.closing]
-        return all(await asyncio.gather(*(vault.is_ready() for vault in open_now)))
+        return all(await asyncio.gather(*(vault.is_ready() for vault in self._open_now())))
+
+    async def gauges(self) -> list[VaultGauges]:
+        """The gauges of every open vault."""
+        return await asyncio.gather(*(vault.gauges() for vault in self._open_now()))
+
+    def _open_now(self) -> list[OpenVault]:
+        return [entry.vault for entry in self._entries.values() if entry.vault and not entry.closing]
 
     def is_warm(self, tenant: str) -> bool:
         """Whether the indexes of the tenant's vault are warm; true for a vault that is closed."""

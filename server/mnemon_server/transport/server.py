@@ -70,6 +70,7 @@ from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.listening import listen, require_private_folder
+from mnemon_server.transport.metrics.call_figures import CallFigures
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.roles import permissions
@@ -95,6 +96,8 @@ from mnemon_server.transport.unknown_methods import UnknownMethods
 
 if TYPE_CHECKING:
     from mnemon_server.services.vaults import VaultPool
+    from mnemon_server.transport.interceptors.tracing import Tracing
+    from mnemon_server.transport.metrics.server import MetricsServer
 
 DESCRIPTORS = tuple(
     service
@@ -119,6 +122,7 @@ DESCRIPTORS = tuple(
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 SERVICES = tuple(service.full_name for service in DESCRIPTORS)
+_PATHS = frozenset(f"/{service.full_name}/{method.name}" for service in DESCRIPTORS for method in service.methods)
 INDEXED_SERVICES = tuple(
     service.full_name for file in (semantic_pb2, episodic_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 )
@@ -140,6 +144,7 @@ class GrpcServer:
         identities: Identities | None = None,
         accounts: Accounts | None = None,
         audit: AuditLog | None = None,
+        tracing: "Tracing | None" = None,
         extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
         """Binds nothing yet.
@@ -149,9 +154,11 @@ class GrpcServer:
             identities: who may call; None: everybody.
             accounts: what callers use, and may use; None: as much as the server can do.
             audit: gets the calls that the settings name; None: no call.
+            tracing: traces calls; None: no call.
             extra_handlers: further services.
         """
         self._settings = settings
+        self._tracing = tracing
         reads = settings.audit_log == "all"
         self._audit = Audit(audit, permissions(DESCRIPTORS), reads=reads) if audit else None
         self._access = Access(identities, permissions(DESCRIPTORS))
@@ -190,6 +197,13 @@ class GrpcServer:
         self._readiness: asyncio.Task[None] | None = None
         self._server: aio.Server | None = None
         self._http: HttpServer | None = None
+        self._metrics: MetricsServer | None = None
+        self._figures = CallFigures(_PATHS) if settings.metrics_listen else None
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Where it shows metrics; None if it does not."""
+        return self._metrics.address if self._metrics else None
 
     @property
     def http_address(self) -> Address | None:
@@ -231,12 +245,12 @@ class GrpcServer:
         self._server = self._build()
         self._address = self._bind(self._server)
         await _start(self._server)
-        if self._http is not None:
-            try:
-                await self._http.start()
-            except BaseException:
-                await self._server.stop(None)
-                raise
+        try:
+            for server in self._http_servers:
+                await server.start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
@@ -244,8 +258,8 @@ class GrpcServer:
     ) -> None:
         """Ends at once what `shut_down` has not ended."""
         self._stop_readiness()
-        if self._http is not None:
-            await self._http.stop(0.0)
+        for server in self._http_servers:
+            await server.stop(0.0)
         if self._server is not None:
             await self._server.stop(None)
 
@@ -253,6 +267,8 @@ class GrpcServer:
         """Serves the vaults, and answers health checks with SERVING for as long as they take writes."""
         for servicer in self._servicers():
             servicer.attach(vaults, self._answers)
+        if self._metrics is not None:
+            self._metrics.attach(vaults)
 
         async def check() -> Readiness:
             return Readiness(await vaults.is_ready(), vaults.is_warm(DEFAULT_TENANT))
@@ -270,8 +286,7 @@ class GrpcServer:
         await asyncio.sleep(self._drain_s())
         self._streams.end_all()
         stopping = [self._stop(self._server)] if self._server is not None else []
-        if self._http is not None:
-            stopping.append(self._http.stop(self._settings.shutdown_grace_s))
+        stopping += [server.stop(self._settings.shutdown_grace_s) for server in self._http_servers]
         await asyncio.gather(*stopping)
 
     async def _stop(self, server: aio.Server) -> None:
@@ -322,7 +337,27 @@ class GrpcServer:
             add_reflection(server, [*SERVICES, HEALTH_SERVICE])
         generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
         self._http = http_server(settings, pipeline, generic.find, self._health)
+        self._metrics = self._metrics_server()
         return server
+
+    def _metrics_server(self) -> "MetricsServer | None":
+        if self._figures is None:
+            return None
+        # Imported here, because its library takes as long to load as the rest of the transport.
+        from mnemon_server.transport.metrics.server import MetricsServer
+
+        return MetricsServer(
+            self._settings,
+            health=self._health,
+            accounts=self.accounts,
+            figures=self._figures,
+            limiter=self._limiter,
+            streams=self._streams,
+        )
+
+    @property
+    def _http_servers(self) -> list[HttpServer]:
+        return [server for server in (self._http, self._metrics) if server is not None]
 
     def _servicers(self) -> tuple[TenantServicer, ...]:
         return (
@@ -352,8 +387,10 @@ class GrpcServer:
             limiter=self._limiter,
             streams=self._streams,
             deadline=DefaultDeadline(seconds=settings.default_deadline_s),
-            codec=Codec(message_bytes_max=settings.max_message_mib << 20),
+            codec=Codec(message_bytes_max=settings.max_message_mib << 20, figures=self._figures),
             audit=self._audit,
+            figures=self._figures,
+            tracing=self._tracing,
         )
         return Pipeline(steps)
 

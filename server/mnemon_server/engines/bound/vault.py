@@ -93,6 +93,10 @@ class BoundVault:
         """See Vault."""
         raise refused()
 
+    def waiting_writes(self) -> int:
+        """See Vault."""
+        raise refused()
+
     def failure(self) -> str | None:
         """See Vault."""
         return self._vault.failure()

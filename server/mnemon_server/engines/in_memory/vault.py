@@ -101,6 +101,10 @@ class InMemoryVault:
         """See Vault."""
         return self._commits.subscribe(on_commit)
 
+    def waiting_writes(self) -> int:
+        """See Vault."""
+        return 0
+
     def failure(self) -> str | None:
         """See Vault."""
         return None

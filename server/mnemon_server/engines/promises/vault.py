@@ -137,6 +137,9 @@ class Vault(Protocol):
         ends it.
         """
 
+    def waiting_writes(self) -> int:
+        """About how many writes wait for a transaction."""
+
     def failure(self) -> str | None:
         """Why writes are refused, as a sentence for clients; None if they are accepted."""
 

@@ -133,6 +133,10 @@ class Connections:
         """See ReaderPool.fetch_at_once."""
         return self._readers.fetch_at_once(statement, parameters)
 
+    def waiting_writes(self) -> int:
+        """About how many operations wait for a transaction."""
+        return self._writer.waiting
+
     def failure(self) -> str | None:
         """Why writes are refused; None if they are accepted."""
         return self._writer.failure

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import apsw
 
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.domain.observation.figures import COMMIT_SECONDS, COMMIT_WRITES
 from mnemon_server.engines.sqlite.schema import close_quietly
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
@@ -90,6 +92,11 @@ class Writer:
                 self._queue.put(job)
         return job.future
 
+    @property
+    def waiting(self) -> int:
+        """About how many operations wait for a transaction."""
+        return self._queue.qsize()
+
     def close(self) -> None:
         """Finishes the submitted operations, empties the log, and closes the connection."""
         with self._closing:
@@ -140,6 +147,7 @@ class Writer:
         return jobs
 
     def _commit(self, jobs: list[_Job]) -> None:
+        began = perf_counter()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             if not self._perform_together(jobs):
@@ -156,6 +164,8 @@ class Writer:
             self.failure = _FAILED
             self._abandon(jobs, partial(StorageFailedError, _FAILED))
         else:
+            COMMIT_SECONDS.note(perf_counter() - began)
+            COMMIT_WRITES.note(sum(len(job.parts) or 1 for job in jobs))
             self._after_commit()
 
     def _perform_together(self, jobs: list[_Job]) -> bool:

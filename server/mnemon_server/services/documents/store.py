@@ -99,7 +99,8 @@ class DocumentStore:
         """
         self._embedder = embedder
         self._model = embedder.model
-        self._backend = backend
+        self.backend = backend
+        """Indexes the vectors."""
         self._applier = backend.applier
         self._offload = Offload(search.threads, "reader")
         self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
@@ -230,7 +231,7 @@ class DocumentStore:
             BackendConnectionError: the index cannot be reached; it is built once it can.
         """
         if self._applier is None:
-            raise InvalidOperationError(f"the backend {self._backend.name} has no vector index to rebuild")
+            raise InvalidOperationError(f"the backend {self.backend.name} has no vector index to rebuild")
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[RebuildProgress] = asyncio.Queue()
 
@@ -340,9 +341,9 @@ class DocumentStore:
         return StoreHealth(
             status=status,
             message=message,
-            backend=self._backend.name,
+            backend=self.backend.name,
             host=self._applier.index.host if self._applier else "",
-            collection=self._backend.collection,
+            collection=self.backend.collection,
             model_name=self._model.name,
             model_revision=self._model.revision,
             model_precision=self._model.precision,

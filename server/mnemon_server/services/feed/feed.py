@@ -29,6 +29,7 @@ from mnemon_server.domain.feed import (
     WatchQuery,
 )
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.observation.figures import WATCH_LAG_SECONDS
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.cursors import Cursors
@@ -195,6 +196,8 @@ class ChangeFeed:
                     news = self._tail.news
                     ahead.reading = asyncio.create_task(self._step(position, query, render))
                 if step.rendered is not None:
+                    if last.caught_up and step.head_time is not None:
+                        WATCH_LAG_SECONDS.note((self._clock() - step.head_time).total_seconds())
                     yield step.rendered
                     last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
                 elif loop.time() >= self._progress_time(last, step, heartbeat_s):

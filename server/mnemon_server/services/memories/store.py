@@ -86,7 +86,8 @@ class MemoryStore:
             clock: the time that confidence is computed for.
         """
         self._embedder = embedder
-        self._backend = backend
+        self.backend = backend
+        """Indexes the vectors."""
         self._applier = backend.applier
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
@@ -183,10 +184,10 @@ class MemoryStore:
     async def status(self) -> MemoryStatus:
         """The status of the service, of its records and of its index. Never raises."""
         try:
-            return await self._offload(read_status, self._records, self._backend)
+            return await self._offload(read_status, self._records, self.backend)
         except Exception:
             log.exception("the status cannot be read")
-            return unhealthy(self._backend, "the records cannot be read; the log says why")
+            return unhealthy(self.backend, "the records cannot be read; the log says why")
 
     # Writing
 

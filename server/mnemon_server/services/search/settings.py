@@ -35,5 +35,9 @@ class VectorBackend:
     applier: IndexApplier | None = None
     """Keeps the index up to date; None if the records index the vectors themselves."""
 
+    def pending(self) -> int | None:
+        """How many changes the index has not seen yet; None if the records index the vectors. Blocks."""
+        return None if self.applier is None else self.applier.pending()
+
 
 LOCAL_BACKEND = VectorBackend()

@@ -310,6 +310,10 @@ class Accounts:
         """For the embedder: see `Account.note_embedding`."""
         self.of_tenant(tenant).note_embedding(seconds)
 
+    def usages(self) -> dict[str, Usage]:
+        """What each tenant that has called uses now; those that called first come first."""
+        return {tenant: account.usage for tenant, account in self._tenants.items()}
+
     def usage_of(self, tenant: str) -> Usage:
         """What a tenant uses now; changes later do not change it."""
         account = self._tenants.get(tenant)

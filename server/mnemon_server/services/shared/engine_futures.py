@@ -7,11 +7,15 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from mnemon_server.domain.observation.tracing import traced
+
 T = TypeVar("T")
 
 
-async def completion(future: "Future[T]") -> T:
+async def completion(future: "Future[T]", part: str = "write") -> T:
     """The result of an engine's future. Cancelling the caller does not cancel the engine's work.
+
+    `part` is what traces call it.
 
     `asyncio.wrap_future` wakes the loop once for each future. A transaction completes many at the same time, and a
     wake-up costs as much as a third of a small write.
@@ -21,7 +25,7 @@ async def completion(future: "Future[T]") -> T:
     loop = asyncio.get_running_loop()
     if (futures := _OF_LOOPS.get(loop)) is None:
         futures = _OF_LOOPS[loop] = _EngineFutures()
-    result: T = await futures.of(future, loop)
+    result: T = await futures.of(traced(part, future), loop)
     return result
 
 

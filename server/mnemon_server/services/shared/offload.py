@@ -28,7 +28,7 @@ class Offload:
         """Returns or raises what `function` does. Cancelling the caller does not stop a call that has begun."""
         future = self._executor.submit(function, *args, **kwargs)
         try:
-            return await completion(future)
+            return await completion(future, "read")
         except asyncio.CancelledError:
             future.cancel()
             raise
@@ -68,7 +68,7 @@ class OneByOne(Offload):
         if self._timer is None:
             self._set_timer()
         try:
-            return await completion(future)
+            return await completion(future, "read")
         except asyncio.CancelledError:
             future.cancel()
             raise

@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.observation.tracing import traced
 from mnemon_server.services.shared.engine_futures import completion
 
 Write = TypeVar("Write")
@@ -49,7 +50,7 @@ class WriteBatcher(Generic[Write, Receipt]):
         elif self._sending is None:
             # In its own context: the write belongs to the first caller no more than to the others.
             self._sending = asyncio.create_task(self._send_in_turn(), context=Context())
-        return call.waiter
+        return traced("write", call.waiter)
 
     async def _send_in_turn(self) -> None:
         try:

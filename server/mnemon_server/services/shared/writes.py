@@ -48,7 +48,7 @@ async def acknowledge(applier: IndexApplier | None, ack: AckLevel, sequence: int
     """
     if ack is AckLevel.SEARCHABLE and applier is not None:
         try:
-            await completion(applier.applied(sequence))
+            await completion(applier.applied(sequence), "index")
         except BackendConnectionError as error:
             raise BackendConnectionError(
                 f"the change is stored, but not yet in the vector database: {error}"

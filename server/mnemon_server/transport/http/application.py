@@ -1,7 +1,7 @@
 """What is at which path: calls of methods, pages, and the answers that browsers ask for before a call."""
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from mnemon_server.transport.http.calls import HttpCalls, Refused
@@ -18,18 +18,18 @@ class Page(NamedTuple):
     code: int = 200
 
 
-Pages = Mapping[str, Callable[[], Page]]
+Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 """What makes each page, by its path."""
 
 
 class Application:
     """The ASGI application."""
 
-    def __init__(self, calls: HttpCalls, pages: Pages, origins: CrossOrigin, *, local_hosts_only: bool) -> None:
+    def __init__(self, calls: HttpCalls | None, pages: Pages, origins: CrossOrigin, *, local_hosts_only: bool) -> None:
         """Serves calls and pages.
 
         Args:
-            calls: answers the calls.
+            calls: answers the calls; None: there are only pages.
             pages: what else there is.
             origins: the websites that may call.
             local_hosts_only: whether requests must be addressed to an IP address or localhost. Without authentication,
@@ -51,17 +51,19 @@ class Application:
                 await _respond(send, 204, {**headers, **self._origins.preflight(request)}, b"")
             elif (page := self._pages.get(request.path)) is not None:
                 await self._show(request, page, headers)
-            else:
+            elif self._calls is not None:
                 await self._calls.answer(request, headers)
+            else:
+                raise Refused(404, "there is nothing here")
         except Refused as refused:
             body = dumped({"code": "unknown", "message": str(refused)})
             headers = {**headers, **refused.headers, "content-type": "application/json"}
             await _respond(send, refused.code, headers, body)
 
-    async def _show(self, request: Request, page: Callable[[], Page], headers: Mapping[str, str]) -> None:
+    async def _show(self, request: Request, page: Callable[[], Awaitable[Page]], headers: Mapping[str, str]) -> None:
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "use GET", {"allow": "GET, HEAD"})
-        shown = page()
+        shown = await page()
         await _respond(request.send, shown.code, {**headers, "content-type": shown.content_type}, shown.body)
 
 

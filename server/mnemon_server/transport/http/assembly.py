@@ -32,20 +32,22 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
     )
     application = Application(
         calls,
-        _pages(health),
+        probes(health),
         CrossOrigin(settings.http_origins),
         local_hosts_only=address.is_local and not address.socket_path and not settings.authentication,
     )
     return HttpServer(settings, address, application)
 
 
-def _pages(health: HealthServicer) -> Pages:
-    def ready() -> Page:
+def probes(health: HealthServicer) -> Pages:
+    """The pages that probes read."""
+
+    async def alive() -> Page:
+        return Page(b"ok\n")
+
+    async def ready() -> Page:
         if health.status(OVERALL) == health_pb2.HealthCheckResponse.SERVING:
             return Page(b"ok\n")
         return Page(b"not ready\n", code=503)
 
-    return {
-        "/healthz": lambda: Page(b"ok\n"),
-        "/readyz": ready,
-    }
+    return {"/healthz": alive, "/readyz": ready}

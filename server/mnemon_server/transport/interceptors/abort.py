@@ -7,7 +7,7 @@ from typing import NoReturn
 from grpc import aio
 
 from mnemon_server.transport.incidents import report
-from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Exchange, Trailers, current_call
+from mnemon_server.transport.interceptors.base import Exchange, Trailers, current_call
 from mnemon_server.transport.status import Failure
 
 
@@ -35,7 +35,7 @@ async def abort(context: Exchange, failure: Failure) -> NoReturn:
     call.reason, call.incident_id = failure.reason, failure.incident_id
     if context.cancelled() or context.done():
         raise asyncio.CancelledError
-    trailers: Trailers = ((REQUEST_ID_KEY, call.request_id), *failure.trailers())
+    trailers: Trailers = (*call.trailers, *failure.trailers())
     try:
         await context.abort(failure.code, failure.message, trailers)
     except aio.BaseError as ended:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 import grpc
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
+from mnemon_server.domain.observation.tracing import Trace
 from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.answers import NOBODY, Room
 from mnemon_server.services.shared.ids import new_id
@@ -74,12 +75,14 @@ Answer = Callable[[Any, Exchange], Awaitable[Any]]
 """Takes the bytes of a request, or an iterator of them; returns the bytes of one response, or writes a stream."""
 
 REQUEST_ID_KEY = "x-request-id"
+TRACEPARENT_KEY = "traceparent"
 NOTHING_SHOWN = Credentials()
 CREDENTIAL_KEY, CREDENTIAL_SCHEME = "authorization", "bearer"
 
 # Probes and descriptions must answer when everything else is full.
 _HEALTH = "/grpc.health.v1."
 _EXEMPT = (_HEALTH, "/grpc.reflection.")
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[0-3]")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -107,8 +110,18 @@ class Call:
     """Whether its credential was valid."""
     records: tuple[str, ...] = ()
     """The ids that its request and answer name, if the audit log gets it."""
+    traceparent: str = ""
+    """The trace that the call belongs to, as W3C writes it; empty if it is not known to belong to one."""
+    trace: Trace | None = None
+    """Its trace, if it is traced here."""
     started: float = 0.0
     """By `time.perf_counter`."""
+
+    @property
+    def trailers(self) -> Trailers:
+        """What every answer ends with."""
+        request_id = (REQUEST_ID_KEY, self.request_id)
+        return (request_id, (TRACEPARENT_KEY, self.traceparent)) if self.traceparent else (request_id,)
 
     @property
     def caller(self) -> str:
@@ -122,6 +135,9 @@ class Call:
         return (tenant, (tenant, subject)) if subject else (self.connection,)
 
 
+Observer = Callable[[Call, str], None]
+"""Hears of a call that has ended, with the name of its code."""
+
 current_call: ContextVar[Call] = ContextVar("current_call")
 
 
@@ -129,6 +145,12 @@ def request_bytes() -> int:
     """The size of this call's request on the wire. A message takes as long to tell its size as to be read: 60 ms for
     4 MB of small parts."""
     return current_call.get().request_bytes
+
+
+def end_trace(call: Call, code: str) -> None:
+    """Ends the trace of a call, if it has one."""
+    if call.trace is not None:
+        call.trace.end(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +182,8 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
     for key, value in headers:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             call.request_id = value
+        elif key == TRACEPARENT_KEY and isinstance(value, str) and _TRACEPARENT.fullmatch(value):
+            call.traceparent = value
         elif key == CREDENTIAL_KEY and isinstance(value, str):
             scheme, _, credential = value.partition(" ")
             if scheme.lower() == CREDENTIAL_SCHEME:

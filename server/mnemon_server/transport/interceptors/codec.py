@@ -11,6 +11,7 @@ from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.audit import records_of
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
+from mnemon_server.transport.metrics.call_figures import CallFigures, Traffic
 
 Parse = Callable[[bytes], Any]
 Encoded: TypeAlias = Any
@@ -24,8 +25,9 @@ class Codec:
     answer that is too large as an error without a reason.
     """
 
-    def __init__(self, *, message_bytes_max: int) -> None:
+    def __init__(self, *, message_bytes_max: int, figures: CallFigures | None = None) -> None:
         self._message_bytes_max = message_bytes_max
+        self._figures = figures
 
     def single(self, method: Method, inner: Single, *, audited: bool = False) -> Answer:
         """Reads the request, writes the response. If it is `audited`, the call gets the ids that they name."""
@@ -50,10 +52,14 @@ class Codec:
     def stream(self, method: Method, inner: Stream) -> Stream:
         """Reads the request, writes each response."""
         read, write = self._reader(method), self._writer(method)
+        sent = self._figures.of(method.path).sent if self._figures else None
 
         async def call(request: Any, context: Exchange) -> AsyncIterator[bytes]:
             async for response in inner(await read(request), context):
-                yield write(response)
+                data = write(response)
+                if sent is not None:
+                    sent.note(len(data))
+                yield data
 
         return call
 
@@ -68,8 +74,10 @@ class Codec:
             except DecodeError:
                 raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
 
+        received = self._figures.of(method.path).received if self._figures else None
+
         async def read_each(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-            return _each(read, messages)
+            return _each(read, messages, received)
 
         return read_each if method.handler.request_streaming else read
 
@@ -101,6 +109,10 @@ async def _read_large(parse: Parse, data: bytes) -> Any:
     return message
 
 
-async def _each(read: Callable[[bytes], Awaitable[Any]], messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _each(
+    read: Callable[[bytes], Awaitable[Any]], messages: AsyncIterator[bytes], received: Traffic | None
+) -> AsyncIterator[Any]:
     async for data in messages:
+        if received is not None:
+            received.note(len(data))
         yield await read(data)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc import aio
@@ -12,14 +12,19 @@ from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.outbox import FREE_BYTES, Sending
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
-from mnemon_server.transport.interceptors.audit import Audit, Record
-from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, current_call
+from mnemon_server.transport.interceptors.audit import Audit
+from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, Observer, current_call, end_trace
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.limiter import Limiter, Limits
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.request_log import MethodLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.metrics.call_figures import CallFigures
+
+if TYPE_CHECKING:
+    # Its library takes long to load, and most servers trace nothing.
+    from mnemon_server.transport.interceptors.tracing import Tracing
 
 Receive = Callable[[Exchange], Awaitable[bytes]]
 
@@ -35,6 +40,8 @@ class Steps:
     deadline: DefaultDeadline
     codec: Codec
     audit: Audit | None = None
+    figures: CallFigures | None = None
+    tracing: "Tracing | None" = None
 
 
 class Pipeline:
@@ -50,9 +57,16 @@ class Pipeline:
         """
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
-        record = steps.audit.of(method) if steps.audit else None
         answer = _received(self._answer(method), receive, steps.limiter.limits(method))
-        return _guarded(steps.access.checked(method, answer), MethodLog(method), record)
+        begin = steps.tracing.of(method) if steps.tracing else None
+        return _guarded(steps.access.checked(method, answer), MethodLog(method), begin, self._observers(method))
+
+    def _observers(self, method: Method) -> tuple[Observer, ...]:
+        """What hears of each call of a method that has ended, besides the log."""
+        steps = self._steps
+        audit = steps.audit.of(method) if steps.audit else None
+        figures = steps.figures.of(method.path).note if steps.figures else None
+        return tuple(each for each in (audit, figures, end_trace if steps.tracing else None) if each is not None)
 
     def _answer(self, method: Method) -> Answer:
         """From bytes to bytes, or from bytes to a stream that is written."""
@@ -135,10 +149,14 @@ def _unlimited(answer: Answer, receive: Receive) -> Answer:
     return call
 
 
-def _guarded(answer: Answer, log: MethodLog, audit: Record | None) -> Answer:
-    """The answer, or the status of its error; the line of the call, and what the audit log gets of it."""
+def _guarded(
+    answer: Answer, log: MethodLog, begin: Callable[[Call], None] | None, observers: tuple[Observer, ...]
+) -> Answer:
+    """The answer, or the status of its error; the line of the call, and what others get of it."""
 
     async def call(requests: Any, context: Exchange) -> Any:
+        if begin is not None:
+            begin(current_call.get())
         record, code = log.begin(context), "UNKNOWN"
         try:
             try:
@@ -160,8 +178,8 @@ def _guarded(answer: Answer, log: MethodLog, audit: Record | None) -> Answer:
             raise
         finally:
             log.end(record, code)
-            if audit is not None:
-                audit(record, code)
+            for observe in observers:
+                observe(record, code)
 
     return call
 

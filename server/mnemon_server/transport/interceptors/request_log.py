@@ -8,14 +8,14 @@ from functools import partial
 import structlog
 
 from mnemon_server.domain.access import Principal
-from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Call, Exchange, Method, current_call
+from mnemon_server.transport.interceptors.base import Call, Exchange, Method, current_call
 
 _PATH_CHARACTERS_MAX = 128
 _log = structlog.get_logger()
 
 
 class MethodLog:
-    """Logs method, code, duration, request id and peer of each call of a method. Trailers carry the id back."""
+    """Logs method, code, duration, request id and peer of each call. Trailers carry the id and the trace back."""
 
     def __init__(self, method: Method) -> None:
         self._level = logging.DEBUG if method.exempt else logging.INFO
@@ -28,7 +28,7 @@ class MethodLog:
         call.started = time.perf_counter()
         call.connection = str(context.peer())
         structlog.contextvars.bind_contextvars(request_id=call.request_id)
-        context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        context.set_trailing_metadata(call.trailers)
         return call
 
     def end(self, call: Call, code: str) -> None:
@@ -42,7 +42,7 @@ class MethodLog:
             "duration_ms": round((time.perf_counter() - call.started) * 1000, 3),
             "peer": call.connection,
             **_who(call.principal),
-            **{key: value for key in ("reason", "incident_id") if (value := getattr(call, key))},
+            **{key: value for key in ("reason", "incident_id", "traceparent") if (value := getattr(call, key))},
         }
         # Once the answer is on its way: a line costs as much as the rest of a small call.
         asyncio.get_running_loop().call_soon(partial(self._log.log, self._level, "rpc", **fields))
