@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
-from mnemon.v1 import facts_pb2
+from mnemon.v1 import facts_pb2, memory_pb2
+from mnemon_server.transport.convert.shared.counts import cut
 from mnemon_server.transport.convert.shared.json_values import object_from_pb
 from mnemon_server.transport.convert.shared.slices import FIELDS_MAX, SLICE_BYTES, merge
 from mnemon_server.transport.errors import MalformedMessageError
@@ -26,6 +27,9 @@ def read(kind: Any, data: bytes, slice_bytes: int = SLICE_BYTES) -> Any:
 
 
 def encoded(message: Message) -> bytes:
+    """As bytes, after lists and maps that are too long were cut, as they always are."""
+    if message.DESCRIPTOR.full_name.startswith("mnemon"):
+        cut(message)
     return message.SerializeToString(deterministic=True)
 
 
@@ -86,10 +90,36 @@ def test_a_large_message_is_read_in_many_steps() -> None:
         value.fields[f"key {number}"].number_value = number
     request = facts_pb2.BulkPutFactsRequest(requests=[{"fact": {"value": value}}])
     data, message = request.SerializeToString(), facts_pb2.BulkPutFactsRequest()
-    sizes = [len(message.requests[0].fact.value.fields) if message.requests else 0 for _ in merge(message, data)]
+    sizes = [
+        len(message.requests[0].fact.value.fields) if message.requests else 0 for _ in merge(message, data, SLICE_BYTES)
+    ]
     assert message == request
     assert max(after - before for before, after in pairwise(sizes)) < SLICE_BYTES / 10
     assert len(sizes) > len(data) / SLICE_BYTES / 2
+
+
+def test_the_longer_its_parts_take_the_more_steps_a_message_has() -> None:
+    many, one = facts_pb2.PutFactRequest(), facts_pb2.PutFactRequest()
+    for number in range(90_000):
+        many.fact.value.fields[f"key {number}"].bool_value = True
+    one.fact.value.fields["key"].string_value = "x" * many.ByteSize()
+    steps = [len(list(merge(facts_pb2.PutFactRequest(), request.SerializeToString()))) for request in (many, one)]
+    assert steps[0] > 20
+    assert steps[1] < 5
+
+
+TOO_LONG = (
+    facts_pb2.BatchGetFactsRequest(names=[{"key": "k"}] * 50_000),
+    memory_pb2.CreateMemoryRequest(memory={"metadata": {f"k{n}": {"bool_value": True} for n in range(50_000)}}),
+)
+
+
+@pytest.mark.parametrize("request_", TOO_LONG, ids=lambda one: type(one).__name__)
+def test_of_a_list_or_map_that_is_too_long_little_more_is_kept_than_it_may_have(request_: Any) -> None:
+    kept = max(
+        message.ByteSize() for message in [type(request_)()] for _ in merge(message, request_.SerializeToString(), 512)
+    )
+    assert kept < 10_000
 
 
 def test_a_message_with_more_fields_than_any_may_have_is_refused_before_its_end() -> None:

@@ -91,6 +91,21 @@ def cut(message: Message) -> None:
     _cut(message, _fields(message.DESCRIPTOR))
 
 
+def cut_own(message: Any) -> None:
+    """Cuts its own lists and maps in that way, but none of the messages inside of it."""
+    for name, most, is_map in _own(message.DESCRIPTOR):
+        if len(getattr(message, name)) > most + 1:
+            _shorten(message, name, most + 1, is_map=is_map)
+
+
+@lru_cache(maxsize=256)
+def _own(descriptor: Descriptor) -> tuple[tuple[str, int, bool], ...]:
+    """The name of each list and map of a message, how many entries it may have, and whether it is a map."""
+    if descriptor.full_name in COUNTED_ELSEWHERE or descriptor.file.package.startswith("google."):
+        return ()
+    return tuple((field.name, entries_max(field), _is_map(field)) for field in descriptor.fields if field.is_repeated)
+
+
 @lru_cache(maxsize=256)
 def _fields(descriptor: Descriptor) -> tuple[_Field, ...]:
     found = (_field(field) for field in descriptor.fields)
@@ -98,10 +113,13 @@ def _fields(descriptor: Descriptor) -> tuple[_Field, ...]:
 
 
 def _field(field: FieldDescriptor) -> _Field:
-    kind = field.message_type
-    is_map = kind is not None and kind.GetOptions().map_entry
+    kind, is_map = field.message_type, _is_map(field)
     inner = () if kind is None or is_map or kind.full_name in COUNTED_ELSEWHERE else _fields(kind)
     return _Field(field.name, entries_max(field) if field.is_repeated else None, is_map, inner)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _cut(message: Any, fields: tuple[_Field, ...]) -> None:

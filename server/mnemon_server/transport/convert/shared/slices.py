@@ -5,31 +5,45 @@ may be divided between any two of its fields, and so may each message inside of 
 """
 
 from collections.abc import Iterator
+from time import thread_time
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from mnemon_server.transport.convert.shared.counts import cut_own
 from mnemon_server.transport.convert.shared.json_values import VALUES_MAX
 from mnemon_server.transport.errors import MalformedMessageError
 
-SLICE_BYTES = 16 << 10
-"""So much is read in one step, in a millisecond or two."""
+SLICE_S = 0.0005
+"""So long is one step, as processor time: other calls wait for it several times each."""
+SLICE_BYTES, SLICE_BYTES_MIN, SLICE_BYTES_MAX = 4 << 10, 512, 64 << 10
+"""How much the first step reads, and others may: parts of one shape take a hundred times as long as of another."""
 FIELDS_MAX = 1 << 17
 """Fields of one message, each entry of a list or map being one. Every list and map has a lower maximum of its own."""
 LEVELS_MAX = 100
 """How deep messages may be inside of each other; the limit that protobuf has, too."""
 _OF_JSON = {"google.protobuf.Struct": "fields", "google.protobuf.ListValue": "values"}
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+_VALUE_TAG = 2 << 3 | _BYTES
+"""Of the value in an entry of a map, if it is a message."""
 
 
-def merge(message: Message, data: bytes, slice_bytes: int = SLICE_BYTES) -> Iterator[None]:
+def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Iterator[None]:
     """Reads `data` into the message, like `MergeFromString`. The caller may do other things at each step.
+
+    Of a list or map that is longer than it may be, some of what is too much is left out, as `counts.cut` would: the
+    more entries a map has, the longer its next one can take. So it is with a JSON object or list: its reader refuses it
+    anyway, and the other items of a bulk message are read.
+
+    Args:
+        message: gets the fields.
+        data: the message as bytes.
+        slice_bytes: how much a step reads; None: as much as takes SLICE_S.
 
     Raises:
         DecodeError: these are not the bytes of a message, or it is too deep.
-        MalformedMessageError: a message has more than FIELDS_MAX fields. Of a JSON object or list, the rest is only
-            left out: its reader refuses it anyway, and so the other items of a bulk message are read.
+        MalformedMessageError: a message has more than FIELDS_MAX fields.
     """
     try:
         yield from _Slices(data, slice_bytes).merge(message, 0, len(data), LEVELS_MAX)
@@ -40,9 +54,11 @@ def merge(message: Message, data: bytes, slice_bytes: int = SLICE_BYTES) -> Iter
 class _Slices:
     """The bytes of one message."""
 
-    def __init__(self, data: bytes, slice_bytes: int) -> None:
+    def __init__(self, data: bytes, slice_bytes: int | None) -> None:
         self._data, self._view = data, memoryview(data)
-        self._slice_bytes = slice_bytes
+        self._is_adapted = slice_bytes is None
+        self._slice_bytes = SLICE_BYTES if slice_bytes is None else slice_bytes
+        self._began = thread_time()
 
     def merge(self, message: Any, at: int, end: int, levels: int) -> Iterator[None]:
         """Reads what is between two positions. Small fields are collected until they make up a slice."""
@@ -66,14 +82,28 @@ class _Slices:
                         break
                     message.MergeFromString(self._view[begin:start])
                     yield from self._merge_field(message, field, content, at, levels - 1)
-                    begin = at
+                    begin, size = at, self._slice_bytes
             if at - begin > size:
                 message.MergeFromString(self._view[begin : min(at, end)])
-                begin = at
-                yield
+                if _has_too_many_values(message):
+                    return
+                cut_own(message)
+                yield from self._end_step()
+                begin, size = at, self._slice_bytes
         if at > end:
             raise DecodeError("a field ends outside of its message")
         message.MergeFromString(self._view[begin:end])
+
+    def _end_step(self) -> Iterator[None]:
+        """Pauses if the step has taken its time. The next one reads more after a short step, less after a long one."""
+        if self._is_adapted:
+            took = thread_time() - self._began
+            pace = SLICE_S / max(took, SLICE_S / 2)
+            self._slice_bytes = min(max(int(self._slice_bytes * pace), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+            if took < SLICE_S / 2:
+                return
+        yield
+        self._began = thread_time()
 
     def _field(self, at: int) -> tuple[int, int, int]:
         """The number of the field at a position, where its content begins, and where it ends."""
@@ -102,12 +132,7 @@ class _Slices:
         """Reads a message inside of this one: an entry of a map, one of a list, or the only one of its field."""
         target = getattr(message, field.name)
         if hasattr(target, "GetEntryClass"):
-            entry = target.GetEntryClass()()
-            yield from self.merge(entry, at, end, levels)
-            if isinstance(entry.value, Message):
-                target[entry.key].CopyFrom(entry.value)
-            else:
-                target[entry.key] = entry.value
+            yield from self._merge_entry(target, at, end, levels)
             return
         if field.is_repeated:
             target = target.add()
@@ -115,11 +140,32 @@ class _Slices:
             target.SetInParent()
         yield from self.merge(target, at, end, levels)
 
+    def _merge_entry(self, target: Any, at: int, end: int, levels: int) -> Iterator[None]:
+        """Reads an entry of a map. Its value is read where it belongs, if it follows the key: to copy it takes long."""
+        entry = target.GetEntryClass()()
+        number, _, after_key = self._field(at)
+        if number == 1 and after_key < end and self._data[after_key] == _VALUE_TAG and isinstance(entry.value, Message):
+            _, content, after_value = self._field(after_key)
+            if after_value == end and levels:
+                entry.MergeFromString(self._view[at:after_key])
+                target.pop(entry.key, None)
+                yield from self.merge(target[entry.key], content, end, levels - 1)
+                return
+        yield from self.merge(entry, at, end, levels)
+        if isinstance(entry.value, Message):
+            target[entry.key].CopyFrom(entry.value)
+        else:
+            target[entry.key] = entry.value
+
 
 def _refuse(message: Any) -> None:
     """Raises MalformedMessageError, unless the reader of the message certainly refuses it."""
-    kind = message.DESCRIPTOR.full_name
-    if kind not in _OF_JSON or len(getattr(message, _OF_JSON[kind])) <= VALUES_MAX:
-        raise MalformedMessageError(
-            f"the request has a {kind.removeprefix('mnemon.v1.')} of more than {FIELDS_MAX:,} fields"
-        )
+    if not _has_too_many_values(message):
+        kind = message.DESCRIPTOR.full_name.removeprefix("mnemon.v1.")
+        raise MalformedMessageError(f"the request has a {kind} of more than {FIELDS_MAX:,} fields")
+
+
+def _has_too_many_values(message: Any) -> bool:
+    """Whether it is a JSON object or list that its reader certainly refuses."""
+    name = _OF_JSON.get(message.DESCRIPTOR.full_name)
+    return name is not None and len(getattr(message, name)) > VALUES_MAX
