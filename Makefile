@@ -22,10 +22,11 @@ BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
 PROJECTS := clients/python/pyproject.toml server/pyproject.toml
 MODEL := server/model/mnemon_minilm
+PROMETHEUS := $(or $(shell command -v prometheus),$(CURDIR)/build/prometheus/usr/bin/prometheus)
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages and not monitoring" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -106,6 +107,10 @@ test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Ja
 	@tests/stubs/setup
 	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
 
+.PHONY: test-monitoring
+test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard and the alerts with a real Prometheus; takes Debian's, if there is none.
+	PATH="$$PATH:$(dir $(PROMETHEUS))" $(BIN)/python -m pytest -m monitoring tests/e2e/test_monitoring.py $(ARGS)
+
 .PHONY: test-packages
 test-packages: packages ## The packages in environments of their own, also beside packages that share their dependencies.
 	$(BIN)/python -m pytest -m packages -o faulthandler_timeout=0 --durations 0 tests/e2e/test_packages.py $(ARGS)
@@ -151,6 +156,12 @@ slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memo
 
 .PHONY: endurance
 endurance: slow-test crash-test fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
+
+# Taken out of its package, since installing it would start it.
+$(CURDIR)/build/prometheus/usr/bin/prometheus:
+	mkdir -p build/prometheus
+	cd build/prometheus && { apt-get download prometheus || { apt-get update --quiet && apt-get download prometheus; }; }
+	dpkg-deb --extract build/prometheus/prometheus_*.deb build/prometheus
 
 # --- measure
 

@@ -10,7 +10,7 @@ from tests.support.repository import ROOT
 
 NAMES = ["build", "dev", "fuzz", "generate", "lock", "neighbours", "reference", "server", "vectors", "weights"]
 # A version, perhaps only for some platforms, and the hashes of all its files, but no location.
-PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
+PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.!]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
 
 def _pins(name: str) -> dict[str, str]:
