@@ -273,9 +273,12 @@ define environment
 @test -x .venv/$(1)/bin/python || $(PYTHON) -m venv .venv/$(1)
 endef
 
+# Packages that the pins named once, and that have files in common with those that took their place.
+FORMER := apsw
+
 # $(call pins,environment,name): installs requirements/<name>.txt. It names every package, by version and by hash, so that
 # there is nothing to resolve; and what comes as source is built with what is installed, instead of with what is newest.
-pins = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --no-build-isolation \
+pins = .venv/$(1)/bin/python -m pip uninstall --quiet --quiet --yes $(FORMER) && .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --no-build-isolation \
 	--requirement requirements/$(2).txt
 # $(call project,environment): installs the client and the server themselves, editable.
 project = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable clients/python --editable server
