@@ -37,11 +37,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("event", "number", "restored"),
     [
-        ("open", 4, False),  # while the draft is written
+        pytest.param("open", 4, False, marks=pytest.mark.slow),  # while the draft is written
         ("os.rename", 1, False),  # before it is called complete
-        ("os.rename", 2, True),  # before the former vault makes room
+        pytest.param("os.rename", 2, True, marks=pytest.mark.slow),  # before the former vault makes room
         ("os.rename", 3, True),  # before the new one is in its place
-        ("shutil.rmtree", 1, True),  # before the former one is removed
+        pytest.param("shutil.rmtree", 1, True, marks=pytest.mark.slow),  # before the former one is removed
     ],
 )
 def test_a_killed_restoration_has_restored_all_or_nothing(
@@ -59,7 +59,10 @@ def test_a_killed_restoration_has_restored_all_or_nothing(
     assert asyncio.run(contents_of(data)) == {"note": "Before the backup."}
 
 
-@pytest.mark.parametrize(("event", "number"), [("open", 1), ("open", 3), ("os.rename", 1)])
+@pytest.mark.parametrize(
+    ("event", "number"),
+    [*(pytest.param("open", number, marks=pytest.mark.slow) for number in (1, 3)), ("os.rename", 1)],
+)
 def test_a_killed_backup_does_not_exist_and_can_be_made_again(
     kept: Path, tmp_path: Path, event: str, number: int
 ) -> None:

@@ -238,6 +238,25 @@ async def test_restore_refuses_what_would_lose_data(tmp_path: Path) -> None:
         assert (await client.documents.get("newer")).content == "And this."
 
 
+async def test_a_damaged_vault_is_replaced_only_if_its_erasures_may_be_forgotten(tmp_path: Path) -> None:
+    arguments = "restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "data"), "--replace"
+    records = tmp_path / "data/tenants/default/records.db"
+    async with served(tmp_path / "data") as client:
+        await client.documents.put("note", "From the backup.")
+        await client.backups.create(tmp_path / "backup")
+    for content in (b"damaged" * 10_000, b"", None):
+        if content is None:
+            records.unlink()
+        else:
+            records.write_bytes(content)
+        done = run(*arguments)
+        assert (done.returncode, "--forget-erasures" in done.stderr) == (1, True)
+        assert (records.read_bytes() if records.exists() else None) == content
+        assert run(*arguments, "--forget-erasures").returncode == 0
+        async with served(tmp_path / "data") as client:
+            assert (await client.documents.get("note")).content == "From the backup."
+
+
 async def test_the_server_keeps_backups_under_names(tmp_path: Path) -> None:
     async with served(tmp_path / "data", backup_dir=tmp_path / "kept") as client:
         await client.documents.put("note", "Ada prefers window seats.")

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from mnemon.v1 import changes_pb2, changes_pb2_grpc, common_pb2, episodic_pb2
 from mnemon.v1 import memory_pb2 as pb
 from prometheus_client.parser import text_string_to_metric_families
@@ -74,6 +76,17 @@ async def test_calls_are_counted_by_method_and_status(tmp_path: Path) -> None:
     # Clients could invent any number of names.
     assert page[key("rpc_seconds_count", service="unknown", method="unknown", code="UNIMPLEMENTED")] == 3
     assert not [name for name, labels in page if "Invented" in str(labels)]
+
+
+async def test_calls_of_health_and_reflection_are_not_counted(tmp_path: Path) -> None:
+    async with measured(tmp_path) as server:
+        channel = server.connection.channel
+        assert await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        assert [one async for one in reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)]
+        await server.connection.memories.CreateMemory(creation())
+        page = await server.page()
+    assert {dict(labels)["service"] for _, labels in page if "service" in dict(labels)} == {MEMORIES}
 
 
 async def test_streams_commits_and_the_delay_of_watchers_are_measured(tmp_path: Path) -> None:

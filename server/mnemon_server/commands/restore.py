@@ -17,7 +17,12 @@ from mnemon_server.domain.errors import MnemonError
 @data_dir_option
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose vault it becomes.")
 @click.option("--replace", is_flag=True, help="Remove the vault that the tenant has.")
-def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool) -> None:
+@click.option(
+    "--forget-erasures",
+    is_flag=True,
+    help="With --replace: do so even if it cannot be read what that vault has erased; it comes back with the backup.",
+)
+def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool, forget_erasures: bool) -> None:
     """Restore the vault in the folder BACKUP, after reading every byte of it. No server may use the data folder.
 
     The folder of an incremental backup must be beside those that it completes. Clients that follow the change feed are
@@ -38,7 +43,13 @@ def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool) 
             task = bar.add_task("Checking", total=restoration.byte_count)
             restoration.check(lambda count: bar.advance(task, count))
             bar.update(task, description="Restoring")
-            restoration.run(vaults, tenant, replace=replace, advance=lambda count: bar.advance(task, count))
+            restoration.run(
+                vaults,
+                tenant,
+                replace=replace,
+                forget_erasures=forget_erasures,
+                advance=lambda count: bar.advance(task, count),
+            )
     except MnemonError as error:
         click.echo(f"mnemon-server: {error}", err=True)
         sys.exit(1)

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemon_server.domain.backup import RECORDS, BackupError, Manifest
-from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
 from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of, sync_folder
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
 from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch, carry_tombstones
-from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place
+from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place, set_unfinished
 
 
 class Restoration:
@@ -45,18 +45,28 @@ class Restoration:
         if found:
             raise BackupError("the backup is damaged, and nothing was restored:\n" + "\n".join(found))
 
-    def run(self, vaults: Path, tenant: str, *, replace: bool, advance: Callable[[int], object]) -> None:
+    def run(
+        self,
+        vaults: Path,
+        tenant: str,
+        *,
+        replace: bool,
+        forget_erasures: bool = False,
+        advance: Callable[[int], object],
+    ) -> None:
         """Puts the vault together beside the others, and gives it its place in one step.
 
         Args:
             vaults: the folder of all vaults. No server uses it.
             tenant: whose vault it becomes.
             replace: whether it may take the place of the tenant's vault.
+            forget_erasures: whether it may do so even if the tombstones of that vault cannot be read.
             advance: gets the number of bytes that were written.
 
         Raises:
             BackupError: the backup is not what it was when it was checked.
-            ConfigurationError: a server uses the folder, the tenant has a vault, or a newer program wrote the backup.
+            ConfigurationError: a server uses the folder; the tenant has a vault, or one whose tombstones cannot be
+                read; a newer program wrote the backup.
             StorageFullError, StorageFailedError: the disk is full, or failed.
         """
         create_folder(vaults)
@@ -78,9 +88,22 @@ class Restoration:
                 create_folder(draft)
                 assemble(self._chain, draft, advance)
                 begin_epoch(draft / RECORDS)
-                if (former := vaults / tenant / RECORDS).exists():
-                    carry_tombstones(former, draft / RECORDS)
+                if (former := vaults / tenant).exists():
+                    _carry_tombstones(former, draft, may_fail=forget_erasures)
                 sync_folder(draft)
                 put_in_place(vaults, tenant)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
+
+
+def _carry_tombstones(former: Path, draft: Path, *, may_fail: bool) -> None:
+    """Has the restored vault erase again, with the next start of a server, what the former one had erased."""
+    try:
+        if carry_tombstones(former / RECORDS, draft / RECORDS):
+            set_unfinished(draft, is_unfinished=True)
+    except StorageFailedError as error:
+        if not may_fail:
+            raise ConfigurationError(
+                f"what the tenant's vault has erased cannot be read, and nothing has changed: {error}. "
+                "With --forget-erasures the vault is replaced, and what was erased since the backup comes back"
+            ) from error

@@ -13,6 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.erasure import REPLAY
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.marks import Marks
@@ -20,6 +21,8 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.erasure.survey import Probes
 
 JOB, MARKS, PROBES, RECEIPTS = "erasure.job", "erasure.marks", "erasure.probes", "erasure.receipt."
+AFTER_US = "after_us"
+"""In the subject of an erasure that erases again what tombstones name: it names those that are newer than this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,11 @@ class Job:
     def request(self) -> RequestKey | None:
         """The request that began it, if it had an id."""
         return RequestKey(self.request_id, bytes.fromhex(self.digest)) if self.request_id else None
+
+    @property
+    def replays(self) -> bool:
+        """Whether it erases again what has come back with a restored vault."""
+        return AFTER_US in self.subject
 
     @property
     def receipt_key(self) -> str:
@@ -70,9 +78,9 @@ def stored_evidence(vault: Vault) -> tuple[Marks, Probes]:
     return Marks.from_text(marks), _probes_from_text(probes)
 
 
-def finish(tx: VaultTransaction) -> None:
-    """Removes the values of the job."""
-    for key in (JOB, MARKS, PROBES):
+def finish(tx: VaultTransaction, job: Job) -> None:
+    """Removes the values of the job, and the one that asked for it."""
+    for key in (JOB, MARKS, PROBES, *([REPLAY] if job.replays else [])):
         tx.set_value(key, "")
 
 

@@ -33,7 +33,7 @@ from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.conflicts.relation_features import forget_readings
 from mnemon_server.services.erasure.checks import erasure_violations
-from mnemon_server.services.erasure.job import RECEIPTS, Job, finish, stored_evidence, stored_job
+from mnemon_server.services.erasure.job import AFTER_US, RECEIPTS, Job, finish, stored_evidence, stored_job
 from mnemon_server.services.erasure.proof import Proof, check
 from mnemon_server.services.erasure.receipts import Sign, receipt_from_json, receipt_to_json, signed, subject_of
 from mnemon_server.services.erasure.removal import Removal
@@ -111,12 +111,14 @@ class Eraser:
         self._runs: dict[asyncio.Task[ErasureReceipt], _Run] = {}
 
     async def __aenter__(self) -> Self:
+        # What has come back with a restored vault is erased before anything is served.
         if (job := await self._offload(stored_job, self._vault)) is not None:
             log.info("an erasure goes on that was interrupted")
             run = _Run(job.request)
-            self._start(run, self._resume(job, run))
-        elif after := await self._offload(self._vault.value, REPLAY):
-            # Before anything is served, so that no one sees what has come back.
+            resumed = self._start(run, self._resume(job, run))
+            if job.replays:
+                await resumed
+        if after := await self._offload(self._vault.value, REPLAY):
             await self._replay(int(after))
         return self
 
@@ -228,9 +230,8 @@ class Eraser:
         log.info("what was erased after the restored backup is erased again")
         await self._offload(self._vault.timeline.wait_until_warm, RETRY_MAX_S)
         selection = await self._offload(TombstoneSelection, self._vault, await self._secret())
-        subject = {"kind": "tombstones", "after_us": str(after_us)}
+        subject = {"kind": "tombstones", AFTER_US: str(after_us)}
         await self._start(run := _Run(None), self._begin(EraseTarget(), selection, run, subject=subject))
-        await self._transact(lambda tx: int(tx.set_value(REPLAY, "") is None))
 
     async def _resume(self, job: Job, run: _Run) -> ErasureReceipt:
         async with self._turn:
@@ -320,7 +321,7 @@ class Eraser:
     def _store(self, tx: VaultTransaction, job: Job, receipt: ErasureReceipt) -> str:
         text = receipt_to_json(receipt)
         tx.set_value(job.receipt_key, text)
-        finish(tx)
+        finish(tx, job)
         return text
 
     def _said(self, job: Job, proof: Proof, out_of_reach: Sequence[str], traces: dict[str, int]) -> dict[str, Any]:
@@ -385,7 +386,7 @@ class Eraser:
 
     def _erased_in(self, job: Job) -> set[bytes]:
         """The tombstones of an erasure, or those that it replays."""
-        first = int(job.subject.get("after_us", job.time_us - 1)) + 1
+        first = int(job.subject.get(AFTER_US, job.time_us - 1)) + 1
         return {key for key, buried in tombstones_of(self._vault) if first <= to_microseconds(buried) <= job.time_us}
 
 

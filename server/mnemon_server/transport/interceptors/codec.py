@@ -52,7 +52,8 @@ class Codec:
     def stream(self, method: Method, inner: Stream) -> Stream:
         """Reads the request, writes each response."""
         read, write = self._reader(method), self._writer(method)
-        sent = self._figures.of(method.path).sent if self._figures else None
+        figures = self._figures.of(method) if self._figures else None
+        sent = figures.sent if figures else None
 
         async def call(request: Any, context: Exchange) -> AsyncIterator[bytes]:
             async for response in inner(await read(request), context):
@@ -74,7 +75,8 @@ class Codec:
             except DecodeError:
                 raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
 
-        received = self._figures.of(method.path).received if self._figures else None
+        figures = self._figures.of(method) if self._figures else None
+        received = figures.received if figures else None
 
         async def read_each(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             return _each(read, messages, received)

@@ -65,8 +65,9 @@ class Pipeline:
         """What hears of each call of a method that has ended, besides the log."""
         steps = self._steps
         audit = steps.audit.of(method) if steps.audit else None
-        figures = steps.figures.of(method.path).note if steps.figures else None
-        return tuple(each for each in (audit, figures, end_trace if steps.tracing else None) if each is not None)
+        figures = steps.figures.of(method) if steps.figures else None
+        found = audit, figures.note if figures else None, end_trace if steps.tracing else None
+        return tuple(each for each in found if each is not None)
 
     def _answer(self, method: Method) -> Answer:
         """From bytes to bytes, or from bytes to a stream that is written."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from mnemon_server.domain.observation.figures import SECONDS, Tally
-from mnemon_server.transport.interceptors.base import Call
+from mnemon_server.transport.interceptors.base import Call, Method
 
 UNKNOWN = "unknown"
 
@@ -53,12 +53,14 @@ class CallFigures:
         self._paths = paths
         self._methods: dict[str, MethodFigures] = {}
 
-    def of(self, path: str) -> MethodFigures:
-        """The figures of a method, such as "/mnemon.v1.MemoryService/GetMemory"."""
-        known = path if path in self._paths else UNKNOWN
+    def of(self, method: Method) -> MethodFigures | None:
+        """The figures of a method; None for health and reflection, whose calls say nothing about the work."""
+        if method.exempt:
+            return None
+        known = method.path if method.path in self._paths else UNKNOWN
         if (figures := self._methods.get(known)) is None:
-            service, _, method = known.strip("/").rpartition("/")
-            figures = self._methods[known] = MethodFigures(service or UNKNOWN, method)
+            service, _, name = known.strip("/").rpartition("/")
+            figures = self._methods[known] = MethodFigures(service or UNKNOWN, name)
         return figures
 
     def __iter__(self) -> Iterator[MethodFigures]:

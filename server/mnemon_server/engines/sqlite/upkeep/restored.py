@@ -10,7 +10,7 @@ from mnemon_server.domain.erasure import REPLAY, SECRET
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
 from mnemon_server.engines.sqlite.migrations import EPOCH_BYTES
-from mnemon_server.engines.sqlite.schema import open_reader, open_writer
+from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader, open_writer
 from mnemon_server.engines.sqlite.tombstones import ADD_STATEMENT
 from mnemon_server.engines.sqlite.values import set_value, stored_value
 
@@ -38,29 +38,35 @@ def begin_epoch(file: Path) -> None:
         raise StorageFailedError(f"the restored {file.name} cannot be opened: {error}") from error
 
 
-def carry_tombstones(former: Path, restored: Path) -> None:
+def carry_tombstones(former: Path, restored: Path) -> bool:
     """Gives a restored vault the tombstones of the one that it replaces, and has it erase again what they name.
 
-    Does nothing if the former vault has erased nothing, or is another vault than the one that was backed up.
+    Returns:
+        Whether there is something to erase again: not if the former vault has erased nothing, or is another vault than
+        the one that was backed up.
 
     Raises:
-        StorageFailedError: one of the files cannot be read or written.
+        StorageFailedError: one of the files is missing, or cannot be read or written.
     """
     try:
         with closing(open_reader(former)) as connection:
+            if connection.pragma("application_id") != APPLICATION_ID:
+                raise StorageFailedError(f"{former.name} is not a Mnemon database")
             secret = stored_value(connection, SECRET) if _has_tombstones(connection) else None
             rows = connection.execute("SELECT key, time FROM tombstone").fetchall() if secret else []
         if not secret:
-            return
+            return False
         with closing(open_writer(restored)) as connection:
             if stored_value(connection, SECRET) not in (None, secret):
-                return
+                return False
             newest = connection.execute("SELECT coalesce(max(time), 0) FROM tombstone").get
             with connection:
                 set_value(connection, SECRET, secret)
-                set_value(connection, REPLAY, str(newest))
+                # A backup of a vault that had not yet erased again has earlier ones to erase, too.
+                set_value(connection, REPLAY, stored_value(connection, REPLAY) or str(newest))
                 connection.executemany(ADD_STATEMENT, rows)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return True
     except apsw.Error as error:
         raise StorageFailedError(f"the tombstones of {former.name} cannot be carried over: {error}") from error
 
