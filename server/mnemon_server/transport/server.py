@@ -387,7 +387,11 @@ class GrpcServer:
             limiter=self._limiter,
             streams=self._streams,
             deadline=DefaultDeadline(seconds=settings.default_deadline_s),
-            codec=Codec(message_bytes_max=settings.max_message_mib << 20, figures=self._figures),
+            codec=Codec(
+                message_bytes_max=settings.max_message_mib << 20,
+                low_priority=self._limiter.low_priority,
+                figures=self._figures,
+            ),
             audit=self._audit,
             figures=self._figures,
             tracing=self._tracing,

@@ -1,6 +1,6 @@
 """Budgets of slots: a call that gets no slot is refused at once rather than queued."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 
 from mnemon_server.domain.errors import TooManyRequestsError
@@ -50,6 +50,8 @@ class SharedBudget:
         """`size` is the number of slots; `what` says what they are for, in the plural, for error messages."""
         self._slots, self._what = Budget(size, what), what
         self._held: dict[Hashable, int] = {}
+        self.on_release: Callable[[], None] | None = None
+        """Called after slots were given back."""
 
     @property
     def used(self) -> int:
@@ -91,3 +93,5 @@ class SharedBudget:
                 self._held[each] = held
             else:
                 del self._held[each]
+        if self.on_release is not None:
+            self.on_release()

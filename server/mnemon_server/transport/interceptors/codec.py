@@ -1,6 +1,5 @@
 """Messages are read and written here rather than in the runtime, so that a bad one is an error like any other."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -11,6 +10,7 @@ from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.audit import records_of
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.metrics.call_figures import CallFigures, Traffic
 
 Parse = Callable[[bytes], Any]
@@ -25,8 +25,11 @@ class Codec:
     answer that is too large as an error without a reason.
     """
 
-    def __init__(self, *, message_bytes_max: int, figures: CallFigures | None = None) -> None:
+    def __init__(
+        self, *, message_bytes_max: int, low_priority: LowPriority, figures: CallFigures | None = None
+    ) -> None:
         self._message_bytes_max = message_bytes_max
+        self._low_priority = low_priority
         self._figures = figures
 
     def single(self, method: Method, inner: Single, *, audited: bool = False) -> Answer:
@@ -66,12 +69,13 @@ class Codec:
 
     def _reader(self, method: Method) -> Callable[[Any], Awaitable[Any]]:
         parse: Parse = method.handler.request_deserializer or bytes
+        read_large, single = self._read_large, method.single
 
         async def read(data: bytes) -> Any:
             self._check_size(len(data), "the request")
             current_call.get().request_bytes = len(data)
             try:
-                return parse(data) if len(data) <= LARGE_BYTES else await _read_large(parse, data)
+                return parse(data) if len(data) <= LARGE_BYTES else await read_large(parse, data, single=single)
             except DecodeError:
                 raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
 
@@ -82,6 +86,17 @@ class Codec:
             return _each(read, messages, received)
 
         return read_each if method.handler.request_streaming else read
+
+    async def _read_large(self, parse: Parse, data: bytes, *, single: bool) -> Any:
+        """Reads a message in steps, between which shorter calls go on."""
+        message = parse(b"")
+        if not isinstance(message, Message):
+            return parse(data)
+        with self._low_priority.reading(single=single):
+            for _ in merge(message, data):
+                await self._low_priority.turn()
+        cut(message)
+        return message
 
     def _writer(self, method: Method) -> Callable[[Any], bytes]:
         serialize = method.handler.response_serializer or bytes
@@ -99,16 +114,6 @@ class Codec:
                 f"{what} has {size:,} bytes, more than the {self._message_bytes_max:,} that this server allows; "
                 "ask in smaller parts, or for a view with less"
             )
-
-
-async def _read_large(parse: Parse, data: bytes) -> Any:
-    message = parse(b"")
-    if not isinstance(message, Message):
-        return parse(data)
-    for _ in merge(message, data):
-        await asyncio.sleep(0)
-    cut(message)
-    return message
 
 
 async def _each(

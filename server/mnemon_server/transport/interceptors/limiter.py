@@ -6,6 +6,7 @@ from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.services.shared.outbox import Outbox
 from mnemon_server.transport.interceptors.base import Method
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Limiter:
         self._outbox = outbox
         self._calls = SharedBudget(unary_calls_max, "calls")
         self._streams = SharedBudget(streams_max, "streams")
+        self.low_priority = LowPriority(self._calls)
+        """For long work, which gives way to single calls."""
 
     @property
     def calls_in_work(self) -> int:

@@ -1,0 +1,68 @@
+"""Long work of the event loop in short steps, which give way to short calls."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mnemon_server.services.shared.budget import SharedBudget
+
+WAIT_S = 0.002
+"""How long a step waits for calls in work. It is four times as long as a step, so that these cannot stop the work."""
+
+
+class LowPriority:
+    """One step of all such work in a turn of the event loop, and while calls are in work, one in `WAIT_S` seconds.
+
+    A call passes through the loop several times, and would otherwise wait for a step each time. Belongs to one loop.
+    """
+
+    def __init__(self, calls: SharedBudget) -> None:
+        """`calls` are those in work; those that are read here are among them."""
+        self._calls = calls
+        calls.on_release = self._look
+        self._reading = 0
+        """How many of them are read here."""
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._next_step: asyncio.Handle | None = None
+        self._waits = False
+        """Whether the next step waits for calls in work."""
+
+    @contextmanager
+    def reading(self, *, single: bool) -> Iterator[None]:
+        """While long work is done for a call, it is none that others wait for. `single`: it is one of the calls."""
+        self._reading += single
+        try:
+            yield
+        finally:
+            self._reading -= single
+
+    async def turn(self) -> None:
+        """Waits for the turn of the next step."""
+        turn = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        if self._next_step is None:
+            self._schedule()
+        await turn
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._waits = self._calls.used > self._reading
+        self._next_step = loop.call_later(WAIT_S, self._step) if self._waits else loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        """Lets the first go on that still waits."""
+        self._next_step = None
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if self._line:
+            self._schedule()
+
+    def _look(self) -> None:
+        """A call has ended. If it was the last one in work, the next step waits no longer."""
+        if self._waits and self._next_step is not None and self._calls.used <= self._reading:
+            self._next_step.cancel()
+            self._schedule()

@@ -1,0 +1,69 @@
+"""Long work goes on step by step: one step a turn of the event loop, and after calls in work, but never not at all."""
+
+import asyncio
+
+from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.transport.interceptors.low_priority import LowPriority
+
+
+async def work(low: LowPriority, done: list[str], name: str, steps: int) -> None:
+    with low.reading(single=False):
+        for _ in range(steps):
+            await low.turn()
+            done.append(name)
+
+
+async def test_all_long_work_has_one_step_a_turn_of_the_loop() -> None:
+    low, done = LowPriority(SharedBudget(8, "calls")), list[str]()
+    works = [asyncio.create_task(work(low, done, name, 10)) for name in "abcd"]
+    steps = []
+    while not all(each.done() for each in works):
+        before = len(done)
+        await asyncio.sleep(0)
+        steps.append(len(done) - before)
+    assert max(steps) == 1
+    assert done == [*"abcd"] * 10
+
+
+async def test_a_step_waits_for_a_call_in_work_and_goes_on_as_soon_as_it_has_ended() -> None:
+    calls, done = SharedBudget(8, "calls"), list[str]()
+    low = LowPriority(calls)
+    calls.take("someone")
+    working = asyncio.create_task(work(low, done, "a", 5))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not done
+    calls.give_back("someone")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert done
+    await working
+
+
+async def test_calls_that_stay_in_work_do_not_stop_it() -> None:
+    calls, done = SharedBudget(8, "calls"), list[str]()
+    calls.take("slow")
+    async with asyncio.timeout(10):
+        await work(LowPriority(calls), done, "a", 5)
+    assert len(done) == 5
+
+
+async def test_work_of_a_call_does_not_wait_for_that_call() -> None:
+    calls = SharedBudget(8, "calls")
+    low, turns = LowPriority(calls), 0
+    calls.take("reader")
+    with low.reading(single=True):
+        first = asyncio.create_task(low.turn())
+        while not first.done():
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns < 5
+
+
+async def test_work_that_is_cancelled_leaves_its_turn_to_others() -> None:
+    low, done = LowPriority(SharedBudget(8, "calls")), list[str]()
+    works = [asyncio.create_task(work(low, done, name, 10)) for name in "abc"]
+    await asyncio.sleep(0)
+    works[0].cancel()
+    await asyncio.wait(works)
+    assert sorted(done) == [*"b" * 10, *"c" * 10]
