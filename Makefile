@@ -109,7 +109,7 @@ test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Ja
 
 .PHONY: test-monitoring
 test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard and the alerts with a real Prometheus; takes Debian's, if there is none.
-	PATH="$$PATH:$(dir $(PROMETHEUS))" $(BIN)/python -m pytest -m monitoring tests/e2e/test_monitoring.py $(ARGS)
+	PATH="$$PATH:$(dir $(PROMETHEUS))" $(BIN)/python -m pytest -m monitoring tests/e2e/test_monitoring.py tests/e2e/test_gauges.py $(ARGS)
 
 .PHONY: test-packages
 test-packages: packages ## The packages in environments of their own, also beside packages that share their dependencies.

@@ -1,20 +1,29 @@
 """Reads the gauges of an open vault."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
-from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC, Collection
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.bridge.bridge import Bridge
-from mnemon_server.services.search.settings import VectorBackend
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.shared.gauges import VaultGauges
+from mnemon_server.services.timeline.store import EpisodicStore
 
 
 def gauges_of(
-    vault: Vault, backends: Mapping[Collection, VectorBackend], bridge: Bridge, batcher: EmbeddingBatcher
+    vault: Vault,
+    documents: DocumentStore,
+    memories: MemoryStore,
+    episodic: EpisodicStore,
+    bridge: Bridge,
+    batcher: EmbeddingBatcher,
 ) -> Callable[[], Awaitable[VaultGauges]]:
-    """What reads the gauges of a vault whose collections may have an external index."""
+    """What reads the gauges of a vault."""
+    backends = {DOCUMENTS: documents.backend, MEMORIES: memories.backend}
+    gathering = documents.waiting, memories.waiting, episodic.waiting
 
     def pending() -> dict[str, int]:
         counts = {collection.name: backend.pending() for collection, backend in backends.items()}
@@ -22,7 +31,7 @@ def gauges_of(
 
     async def read() -> VaultGauges:
         return VaultGauges(
-            waiting_writes=vault.waiting_writes(),
+            waiting_writes=vault.waiting_writes() + sum(each.records for each in gathering),
             waiting_texts=batcher.waiting_texts,
             vectors={
                 each.name: vault.collection(each).vector_usage() for each in (DOCUMENTS, MEMORIES, FACTS, SEMANTIC)

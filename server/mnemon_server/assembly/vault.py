@@ -21,7 +21,7 @@ from mnemon_server.assembly.stores import (
 from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
 from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
@@ -103,7 +103,7 @@ async def open_vault_of(
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
             page_key=vault.changes.epoch,
-            gauges=gauges_of(vault, {DOCUMENTS: documents.backend, MEMORIES: memories.backend}, bridge, batcher),
+            gauges=gauges_of(vault, documents, memories, episodic, bridge, batcher),
             within=lambda bounds: views(opened, bounds),
             close=stack.pop_all().aclose,
         )

@@ -65,7 +65,7 @@ from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.removals import removal_counts
-from mnemon_server.services.shared.write_batcher import WriteBatcher
+from mnemon_server.services.shared.write_batcher import Waiting, WriteBatcher
 from mnemon_server.services.shared.writes import acknowledge, acknowledge_each, request_key
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ class DocumentStore:
         self._model = embedder.model
         self.backend = backend
         """Indexes the vectors."""
+        self.waiting = Waiting()
+        """Documents that wait for the engine."""
         self._applier = backend.applier
         self._offload = Offload(search.threads, "reader")
         self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
@@ -109,7 +111,7 @@ class DocumentStore:
     def _use(self, records: RecordEngine) -> None:
         self._records = records
         self._reads: ReadBatcher[Document | None] = ReadBatcher(records.get_documents, self._offload)
-        self._puts: Puts = WriteBatcher(records.put_documents)
+        self._puts: Puts = WriteBatcher(records.put_documents, self.waiting)
         self._changes = DocumentChanges(records, self._embedder, self._reads)
 
     def over(self, records: RecordEngine) -> "DocumentStore":

@@ -26,7 +26,7 @@ from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import Puts, put_all, take_in
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.vectors import vector_bytes
-from mnemon_server.services.shared.write_batcher import WriteBatcher
+from mnemon_server.services.shared.write_batcher import Waiting, WriteBatcher
 from mnemon_server.services.shared.writes import acknowledge_each, request_key
 
 
@@ -34,9 +34,15 @@ class MemoryCreation:
     """Stores new memories. Calls may run concurrently."""
 
     def __init__(
-        self, records: RecordEngine, embedder: EmbeddingBatcher, *, dimension: int, applier: IndexApplier | None
+        self,
+        records: RecordEngine,
+        embedder: EmbeddingBatcher,
+        *,
+        dimension: int,
+        applier: IndexApplier | None,
+        waiting: Waiting,
     ) -> None:
-        self._puts: Puts = WriteBatcher(records.put_documents)
+        self._puts: Puts = WriteBatcher(records.put_documents, waiting)
         self._embedder = embedder
         self._dimension = dimension
         self._applier = applier

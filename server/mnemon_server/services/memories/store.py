@@ -55,6 +55,7 @@ from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
+from mnemon_server.services.shared.write_batcher import Waiting
 from mnemon_server.services.shared.writes import request_key
 
 EVERYTHING = MemoryFilter()
@@ -94,6 +95,8 @@ class MemoryStore:
         self._offload = Offload(search.threads, "memory-reader")
         passages = PassageSearch(records, embedder.embed_query, applier=self._applier, settings=search)
         self._search = MemorySearch(passages, self._confidence, dimension=embedder.model.dimension, clock=clock)
+        self.waiting = Waiting()
+        """Memories that wait for the engine."""
         self._use(records, UNBOUNDED)
 
     def _use(self, records: RecordEngine, bounds: Bounds) -> None:
@@ -101,7 +104,9 @@ class MemoryStore:
         self._bounds = bounds
         self._reads = ReadBatcher(self.read_many, self._offload, self._read_small)
         dimension = self._embedder.model.dimension
-        self._creation = MemoryCreation(records, self._embedder, dimension=dimension, applier=self._applier)
+        self._creation = MemoryCreation(
+            records, self._embedder, dimension=dimension, applier=self._applier, waiting=self.waiting
+        )
         self._changes = MemoryChanges(
             records,
             self._embedder,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mnemon_server.domain.errors import MnemonError
@@ -19,6 +20,13 @@ BULK_MIN = 100
 """A call with at least this many records gains nothing from being gathered with others."""
 
 
+@dataclass(slots=True)
+class Waiting:
+    """Counts the records that batchers have not handed over yet."""
+
+    records: int = 0
+
+
 class _Call(NamedTuple, Generic[Write]):
     writes: Sequence[Write]
     waiter: "asyncio.Future[Any]"
@@ -31,9 +39,12 @@ class WriteBatcher(Generic[Write, Receipt]):
     to one event loop.
     """
 
-    def __init__(self, write: "Callable[[Sequence[Write]], Future[list[Receipt]]]") -> None:
-        """`write` does not block, and returns one result for each record, in their order."""
+    def __init__(
+        self, write: "Callable[[Sequence[Write]], Future[list[Receipt]]]", counted: Waiting | None = None
+    ) -> None:
+        """`write` does not block, and returns one result for each record, in their order. What waits is `counted`."""
         self._write = write
+        self._counted = Waiting() if counted is None else counted
         self._waiting: list[_Call[Write]] = []
         self._sending: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -45,6 +56,7 @@ class WriteBatcher(Generic[Write, Receipt]):
         """
         call: _Call[Write] = _Call(writes, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
+        self._counted.records += len(writes)
         if len(writes) >= BULK_MIN:
             self._send_now()
         elif self._sending is None:
@@ -78,6 +90,7 @@ class WriteBatcher(Generic[Write, Receipt]):
                 break
             size += len(call.writes)
             count += 1
+        self._counted.records -= size
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return taken
 

@@ -35,7 +35,7 @@ from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.at_once import AtOnce
 from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
-from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, WriteBatcher
+from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, Waiting, WriteBatcher
 from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.shared.writes import request_key
 from mnemon_server.services.timeline.checks import event_id_violations, is_sound, record_violations
@@ -102,6 +102,8 @@ class EpisodicStore:
         self.bulk_slots = asyncio.Semaphore(BULK_PARTS)
         """To be held by each part of a bulk stream while it is stored."""
         self._embedder = embedder
+        self.waiting = Waiting()
+        """Events that wait for the engine."""
         self._use(timeline)
         self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)
@@ -117,7 +119,7 @@ class EpisodicStore:
     def _use(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(timeline.get, self._offload)
-        self._appends = WriteBatcher(timeline.append)
+        self._appends = WriteBatcher(timeline.append, self.waiting)
         self._queries = TimelineQueries(timeline, self._embedder.embed_query, clock=self._clock)
 
     def over(self, timeline: Timeline) -> "EpisodicStore":
