@@ -115,6 +115,10 @@ test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard and the alerts wit
 test-packages: packages ## The packages in environments of their own, also beside packages that share their dependencies.
 	$(BIN)/python -m pytest -m packages -o faulthandler_timeout=0 --durations 0 tests/e2e/test_packages.py $(ARGS)
 
+.PHONY: test-walk
+test-walk: $(DEV)/.stamp ## Run every command of server/ACCESS.md in an empty folder, as printed; takes a minute.
+	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0 tests/e2e/test_access_document.py $(ARGS)
+
 .PHONY: coverage
 coverage: $(DEV)/.stamp $(GENERATE)/.stamp ## All tests, and how much of the server they reach; servers in processes of their own are not measured.
 	@rm -rf build/coverage

@@ -1,7 +1,9 @@
 """Who may call: every method, with every kind of credential, before its request is read."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from grpc import aio
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1 import access_pb2_grpc, changes_pb2, memory_pb2
-from mnemon_server.domain.access import Role
+from mnemon_server.domain.access import Permission, Role
 from mnemon_server.transport.roles import permissions
 
 from tests.support.access import (
@@ -39,7 +41,12 @@ from tests.support.server import (
 
 METHODS = list(methods())
 ROLE_NAMES = ("reader", "writer", "admin", "operator")
-PERMISSIONS = permissions({method.containing_service for method in METHODS})
+
+
+@cache
+def permissions_of_all() -> Mapping[str, Permission]:
+    """What each method requires. Not a constant: where it cannot be told, tests must fail, not their import."""
+    return permissions({method.containing_service for method in METHODS})
 
 
 def access_of(connection: Connection) -> Any:
@@ -70,7 +77,7 @@ async def test_every_method_refuses_a_caller_without_a_valid_key_before_it_reads
 @pytest.mark.parametrize("role", ROLE_NAMES)
 async def test_every_method_refuses_a_lesser_role_before_it_reads_the_request(tmp_path: Path, role: str) -> None:
     secret = make_key(tmp_path, role)
-    refused = [method for method in METHODS if not PERMISSIONS[path_of(method)].allows(Role[role.upper()])]
+    refused = [method for method in METHODS if not permissions_of_all()[path_of(method)].allows(Role[role.upper()])]
     async with guarded_server(tmp_path) as connection:
         ended = [asyncio.wait_for(open_call(connection.channel, each, secret).code(), WAIT_S) for each in refused]
         assert set(await asyncio.gather(*ended)) <= {grpc.StatusCode.PERMISSION_DENIED}
@@ -87,7 +94,7 @@ async def test_every_method_refuses_a_lesser_role_before_it_reads_the_request(tm
 def test_reading_needs_no_more_than_a_reader_and_writing_no_less_than_a_writer() -> None:
     for method in METHODS:
         reads = method.GetOptions().idempotency_level == 1
-        role = PERMISSIONS[path_of(method)].role
+        role = permissions_of_all()[path_of(method)].role
         assert (role is Role.READER) <= reads, method.full_name
         assert reads <= (role is not Role.WRITER), method.full_name
 
@@ -95,11 +102,13 @@ def test_reading_needs_no_more_than_a_reader_and_writing_no_less_than_a_writer()
 def test_operators_manage_tenants_and_keys_and_have_no_other_method() -> None:
     keys = {"CreateKey", "ListKeys", "RotateKey", "RevokeKey", "WhoAmI"}
     tenants = {"CreateTenant", "GetTenant", "ListTenants", "UpdateTenant", "DeleteTenant", "GetUsage"}
-    open_to = {method.name for method in METHODS if PERMISSIONS[path_of(method)].allows(Role.OPERATOR)}
+    open_to = {method.name for method in METHODS if permissions_of_all()[path_of(method)].allows(Role.OPERATOR)}
     assert open_to == keys | tenants
     for method in METHODS:
         if method.name in tenants - {"GetUsage"}:
-            assert not any(PERMISSIONS[path_of(method)].allows(role) for role in (Role.READER, Role.WRITER, Role.ADMIN))
+            assert not any(
+                permissions_of_all()[path_of(method)].allows(role) for role in (Role.READER, Role.WRITER, Role.ADMIN)
+            )
 
 
 async def test_the_error_says_what_is_missing_and_never_what_was_sent(tmp_path: Path) -> None:

@@ -217,9 +217,10 @@ def test_check_config_prints_every_value_with_its_origin(tmp_path: Path) -> None
     assert (rows["streams_max"]["value"], rows["streams_max"]["origin"]) == ("7", f"file {file}")
     assert (rows["reflection"]["value"], rows["reflection"]["origin"]) == ("false", "flag --reflection")
     assert (rows["collection"]["value"], rows["collection"]["origin"]) == ("notes", "environment MNEMON_COLLECTION")
-    plain = run_command("check-config", MNEMON_COLLECTION="notes", MNEMON_TYPO="x")
+    plain = run_command("check-config", MNEMON_COLLECTION="notes", MNEMON_TYPO="x", MNEMON_API_KEY="mn_")
     assert "notes  (environment MNEMON_COLLECTION)" in plain.stdout
     assert "MNEMON_TYPO is set but is not a setting" in plain.stderr
+    assert "MNEMON_API_KEY" not in plain.stderr
 
 
 def test_data_belongs_to_the_user_and_not_to_the_current_folder(tmp_path: Path) -> None:

@@ -111,3 +111,35 @@ async def test_certificates_of_a_profile_are_looked_for_beside_it(tmp_path: Path
         given = zip(("ca", "certificate", "key"), files.values(), strict=True)
         options = [f"--{name}={profiles.parent / file}" for name, file in given]
         assert json.loads((await whoami(address, *options)).stdout)["subject"] == f"mtls:{ROBOT}"
+
+
+async def test_a_certificate_counts_before_the_key_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, private = authority.issue("robot", ROBOT)
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path / "data", "admin"))
+    async with tls_server(tmp_path, authority, authentication=("api_key", "mtls")) as connection:
+        options = ("--ca", str(authority.path), "--certificate", str(certificate), "--key", str(private))
+        found = await whoami(f"localhost:{connection.server.address.port}", *options)
+        assert json.loads(found.stdout)["subject"] == f"mtls:{ROBOT}"
+
+
+async def test_a_refusal_names_the_environment_if_the_credential_came_from_there(
+    tmp_path: Path, profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MNEMON_API_KEY", "mn_secret")
+    write(profiles, ada={"api_key": "mn_secret"})
+    async with guarded_server(tmp_path / "data") as connection:
+        address = str(connection.server.address)
+        for options, named in (((), True), (("--profile", "ada"), False)):
+            done = await whoami(address, *options)
+            assert done.returncode == 1
+            assert ("that of MNEMON_API_KEY" in done.stderr) is named
+            assert "mn_secret" not in done.stderr
+
+
+def test_the_command_waits_for_a_server_as_long_as_it_is_told() -> None:
+    done = run("127.0.0.1:1", "--wait", "0.1", "whoami")
+    assert done.returncode == 1
+    assert "127.0.0.1:1 was not ready within 0.1 s" in done.stderr

@@ -115,7 +115,10 @@ def refused_tokens() -> dict[str, tuple[str, str]]:
         "deeply nested": (f"{base64.urlsafe_b64encode(b'[' * 3000).decode()}.e30.", "not a well-formed JWT"),
         "no JSON": ("a.b.c", "not a well-formed JWT"),
         "nothing": ("", "who calls is not known"),
-        "no token": ("mn_0123456789abcdef_" + "A" * 43, "who calls is not known"),
+        "no token": (
+            "mn_0123456789abcdef_" + "A" * 43,
+            "holds nothing that this server accepts",
+        ),
     }
 
 

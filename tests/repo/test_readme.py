@@ -6,12 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from mnemon import Client
 
+from tests.support.documents import Block, blocks
 from tests.support.repository import ROOT
 from tests.support.server import server_process
 from tests.support.shell_lines import Shell
@@ -80,22 +80,6 @@ SHOWN = {
 """What each command prints, by how it begins; the first row that fits counts."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of code, and its output if the document shows it."""
-
-    language: str
-    text: str
-    printed: str | None
-
-
-def blocks(document: Path) -> list[Block]:
-    """The blocks that are run, in order."""
-    text = document.read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
-    return [Block(language, code, printed or None) for language, code, printed in found if language in RUN]
-
-
 def python(block: Block, address: str, http: str) -> None:
     """Runs the block and compares its output, in which … stands for anything."""
     program = block.text.replace(PRINTED_ADDRESS, address)
@@ -110,8 +94,7 @@ def python(block: Block, address: str, http: str) -> None:
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, ""), block.text
-    expected = ".*".join(map(re.escape, (block.printed or "").split("…")))
-    assert re.fullmatch(expected, run.stdout), f"{block.text}\nprinted\n{run.stdout}"
+    assert block.is_printed_by(run.stdout), f"{block.text}\nprinted\n{run.stdout}"
 
 
 def commands(block: Block, address: str, http: str) -> None:
@@ -175,12 +158,12 @@ def test_every_block_and_command_does_what_is_printed(document: Path, folder: Pa
     flags = ("--embedding-model", "sentence-transformers/all-MiniLM-L6-v2", "--knowledge-store-backend", "local")
     with server_process(tmp_path / "data", *flags, "--http-listen", "127.0.0.1:0") as server:
         address, http = server.address(), server.http_address()
-        for block in blocks(document):
+        for block in blocks(document, RUN):
             RUN[block.language](block, address, http)
 
 
 def test_every_example_of_the_first_page_is_short_and_shows_its_output() -> None:
-    examples = [block for block in blocks(README) if block.language == "python"]
+    examples = blocks(README, ["python"])
     assert len(examples) > 3
     for example in examples:
         most = LOOP_LINES_MAX if "while " in example.text else EXAMPLE_LINES_MAX

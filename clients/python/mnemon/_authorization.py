@@ -88,8 +88,10 @@ class Credential:
         self._renew_at = now + left_s - min(RENEWED_BEFORE_S, RENEWED_BEFORE_SHARE * left_s)
 
 
-def resolve_credential(api_key: str | None, token: AsyncToken | None) -> Credential:
+def resolve_credential(api_key: str | None, token: AsyncToken | None, *, has_certificate: bool) -> Credential:
     """The given credential, otherwise the key in MNEMON_API_KEY, otherwise none.
+
+    A certificate says who calls, too: what happens to be in the environment must not count before it.
 
     Raises:
         ValueError: it cannot be one, or there are two. The message does not contain it.
@@ -98,8 +100,13 @@ def resolve_credential(api_key: str | None, token: AsyncToken | None) -> Credent
         if api_key is not None:
             raise ValueError("api_key contradicts token; choose one")
         return Credential(token)
-    key = os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key
+    key = key_in_environment(has_certificate=has_certificate) if api_key is None else api_key
     return Credential(key, name=f"api_key, or {API_KEY_VARIABLE},")
+
+
+def key_in_environment(*, has_certificate: bool) -> str:
+    """The key of a client that is given none; empty if there is none, or if the client has a certificate."""
+    return "" if has_certificate else os.environ.get(API_KEY_VARIABLE, "")
 
 
 class AuthorizedChannel:

@@ -147,7 +147,9 @@ class Target:
             credentials=credentials,
             insecure=insecure,
         )
-        return cls(resolved, chosen, timeout, resolve_credential(api_key, token))
+        return cls(
+            resolved, chosen, timeout, resolve_credential(api_key, token, has_certificate=certificate_file is not None)
+        )
 
     def acting_as(self, credential: str) -> "Target":
         """The same target for another caller. Raises ValueError if the text cannot be a credential."""

@@ -14,6 +14,8 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.namespaces import NamespaceTemplate
 
 CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
+_CLIENT_VARIABLES = ("MNEMON_ADDRESS", "MNEMON_API_KEY", "MNEMON_PROFILE")
+"""Those of the Python client and of the command `mnemon`, which are often set where a server is started, too."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 
 
@@ -94,7 +96,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    known = {CONFIG_FILE_VARIABLE, *(name for row in SETTINGS.values() for name in row.variables)}
+    known = {CONFIG_FILE_VARIABLE, *_CLIENT_VARIABLES, *(name for row in SETTINGS.values() for name in row.variables)}
     return tuple(sorted(name for name in environ if name.startswith(VARIABLE_PREFIX) and name not in known))
 
 

@@ -94,7 +94,8 @@ class AsyncClient:
             key_file: the private key of that certificate; a PEM file.
             credentials: encrypts it, with these.
             insecure: permits plaintext to another machine.
-            api_key: who you are, for a server with authentication. Its default is MNEMON_API_KEY.
+            api_key: who you are, for a server with authentication. Its default is MNEMON_API_KEY,
+                unless there is a certificate.
             token: who you are by a token of an identity provider; or a function that returns one, which is called again
                 before the token expires, and once after the server has refused it.
             timeout: the deadline of each call in seconds; every method can override it.

@@ -50,7 +50,7 @@ class MnemonGroup(click.Group):
         try:
             return super().invoke(ctx)
         except MnemonError as error:
-            raise click.ClickException(_sentence(error)) from error
+            raise click.ClickException(_sentence(error) + ctx.obj.hint(error)) from error
         except KeyboardInterrupt:
             ctx.exit(130)
 
@@ -85,6 +85,12 @@ def _sentence(error: MnemonError) -> str:
     show_default=True,
     help="Maximum duration of a call, in seconds.",
 )
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Seconds to wait until the server is ready, such as one that is starting.",
+)
 @click.option("--tls", is_flag=True, help="Use TLS with the system's root certificates.")
 @click.option("--ca", "ca_file", type=_FILE, help="Use TLS with the roots of this PEM file.")
 @click.option("--certificate", "certificate_file", type=_FILE, help="Use TLS with your certificate, a PEM file.")
@@ -97,14 +103,14 @@ def _sentence(error: MnemonError) -> str:
     help="Connect as this profile in profiles.toml says; other options say more.",
 )
 @click.pass_context
-def mnemon(context: click.Context, /, profile: str | None, **arguments: Any) -> None:
+def mnemon(context: click.Context, /, profile: str | None, wait: float, **arguments: Any) -> None:
     """Index documents, remember facts, learn about users and record what happens, and find it all again."""
     try:
         chosen = read_profile(profile) if profile else {}
     except ProfileError as error:
         raise click.UsageError(str(error), context) from error
     given = {name: value for name, value in arguments.items() if _is_option(context, name) or name not in chosen}
-    context.obj = Session(context, {**chosen, **given})
+    context.obj = Session(context, {**chosen, **given}, wait_s=wait)
 
 
 def _is_option(context: click.Context, name: str) -> bool:

@@ -10,6 +10,8 @@ import click
 from rich.console import Console
 
 from mnemon._async.client import AsyncClient
+from mnemon._authorization import API_KEY_VARIABLE, key_in_environment
+from mnemon._errors import MnemonError, UnauthenticatedError
 from mnemon._sync.client import Client
 
 _AnyClient = TypeVar("_AnyClient", Client, AsyncClient)
@@ -19,9 +21,9 @@ _PIPE_COLUMNS = 100_000
 class Session:
     """One run of the command."""
 
-    def __init__(self, context: click.Context, arguments: Mapping[str, Any]) -> None:
-        """`arguments`: those of the client."""
-        self._context, self._arguments = context, arguments
+    def __init__(self, context: click.Context, arguments: Mapping[str, Any], *, wait_s: float = 0.0) -> None:
+        """`arguments`: those of the client, which is opened once the server is ready, within `wait_s`."""
+        self._context, self._arguments, self._wait_s = context, arguments, wait_s
         self.console = Console(highlight=False, width=_width())
         self.error_console = Console(stderr=True, highlight=False)
 
@@ -34,8 +36,18 @@ class Session:
         """A client for asyncio, which the caller closes."""
         return self._connected(AsyncClient)
 
+    def hint(self, error: MnemonError) -> str:
+        """What a person may not think of when a call was refused: where the credential came from."""
+        says_who = any(self._arguments.get(name) is not None for name in ("api_key", "token"))
+        key = key_in_environment(has_certificate=self._arguments.get("certificate_file") is not None)
+        is_of_key = isinstance(error, UnauthenticatedError) and key and not says_who
+        return f". The credential was that of {API_KEY_VARIABLE}" if is_of_key else ""
+
     def _connected(self, kind: type[_AnyClient]) -> _AnyClient:
         try:
+            if self._wait_s:
+                with Client(**self._arguments) as first:
+                    first.wait_until_ready(self._wait_s)
             return kind(**self._arguments)
         except (ValueError, OSError) as error:
             raise click.UsageError(_in_options(str(error)), self._context) from error

@@ -30,7 +30,7 @@ class TenantExistsError(MnemonError):
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
-        super().__init__(f"the tenant {tenant!r} exists already, or its files are still being removed")
+        super().__init__(f"the tenant {tenant!r} exists and can be updated, or its files are still being removed")
 
 
 class TenantSuspendedError(PermissionDeniedError):

@@ -116,6 +116,11 @@ class Identities(Periodic):
                 if self.tenants is not None:
                     self.tenants.require_served(principal.tenant)
                 return principal
+        if shown.bearer:
+            raise UnauthenticatedError(
+                "the header authorization holds nothing that this server accepts, and nothing else counts beside it: "
+                f"{self._wanted}"
+            )
         raise UnauthenticatedError(f"who calls is not known: {self._wanted}")
 
     async def _turn(self) -> float | None:
