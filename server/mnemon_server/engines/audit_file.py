@@ -17,16 +17,13 @@ from typing import Any
 
 from mnemon_server.domain.access.audit import AuditEntry
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
+from mnemon_server.engines.audit_lines import START, AuditLines, Place, line_of
 from mnemon_server.engines.private import create_file, create_folder
 
 FOLDER_NAME = "audit"
 FILE_BYTES_MAX = 64 << 20
 """A file that has reached this size is followed by another one."""
-START = "0" * 64
-"""In the place of the hash before the first line."""
 _KEY, _HEAD = "key", "head"
-_ID_CHARACTERS = 32
-_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +49,9 @@ class AuditFile:
         self._folder = data_dir / FOLDER_NAME
         try:
             create_folder(self._folder)
-            self._key = _read_key(self._folder)
+            self._lines = AuditLines(_read_key(self._folder))
             self._repair()
-            self._sequence, self._chain = _last(self._folder)
+            self._end = _last(self._folder)
         except OSError as error:
             raise ConfigurationError(f"the audit log in {str(self._folder)!r} cannot be opened: {error}") from error
 
@@ -65,14 +62,7 @@ class AuditFile:
             StorageFailedError: they could not be written. Nothing of them is in the log.
         """
         path = self._current()
-        sequence, chain, lines = self._sequence, self._chain, []
-        for entry in entries:
-            sequence += 1
-            body = {"sequence": sequence, **(self._fields(entry) if isinstance(entry, AuditEntry) else entry)}
-            line = _line(body)
-            chain = _chain(self._key, chain, line)
-            # The same object with its hash, without encoding it once more.
-            lines.append(b'{"chain":"%b",%b' % (chain.encode(), line[1:]))
+        lines, end = self._lines.encoded(entries, self._end)
         size = path.stat().st_size if path.exists() else 0
         try:
             create_file(path)
@@ -80,38 +70,23 @@ class AuditFile:
                 file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
-            self._write_head(sequence, chain)
+            self._write_head(end)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.truncate(path, size)
             raise StorageFailedError(f"the audit log cannot be written: {error}") from error
-        self._sequence, self._chain = sequence, chain
-
-    def _fields(self, entry: AuditEntry) -> dict[str, Any]:
-        named = {
-            "tenant": entry.tenant,
-            "subject": entry.subject,
-            "peer": entry.peer,
-            "records": [_hash_of(self._key, entry.tenant, one) for one in entry.records],
-        }
-        return {
-            "time": entry.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "method": entry.method,
-            "code": entry.code,
-            "request_id": entry.request_id,
-            **{key: value for key, value in named.items() if value},
-        }
+        self._end = end
 
     def _current(self) -> Path:
         files = _files(self._folder)
         if files and files[-1].stat().st_size < FILE_BYTES_MAX:
             return files[-1]
-        return self._folder / f"{self._sequence + 1:015d}.jsonl"
+        return self._folder / f"{self._end.sequence + 1:015d}.jsonl"
 
-    def _write_head(self, sequence: int, chain: str) -> None:
+    def _write_head(self, end: Place) -> None:
         temporary = self._folder / f"{_HEAD}.new"
         create_file(temporary)
-        temporary.write_text(json.dumps({"sequence": sequence, "chain": chain}), encoding="utf-8")
+        temporary.write_text(json.dumps(end._asdict()), encoding="utf-8")
         temporary.replace(self._folder / _HEAD)
 
     def _repair(self) -> None:
@@ -144,7 +119,7 @@ def verify_audit(data_dir: Path) -> AuditReport:
     if not folder.is_dir():
         raise ConfigurationError(f"{str(data_dir)!r} has no audit log")
     try:
-        key = (folder / _KEY).read_bytes()
+        lines = AuditLines((folder / _KEY).read_bytes())
     except OSError as error:
         raise ConfigurationError(f"the key of the audit log cannot be read: {error}") from error
     chain, sequence, problems, chains = START, 0, [], {0: START}
@@ -152,7 +127,7 @@ def verify_audit(data_dir: Path) -> AuditReport:
         for line in read_audit(data_dir):
             sequence += 1
             body = {name: value for name, value in line.items() if name != "chain"}
-            expected = _chain(key, chain, _line(body))
+            expected = lines.chain(chain, line_of(body))
             if line.get("sequence") != sequence or not hmac.compare_digest(str(line.get("chain")), expected):
                 problems.append(f"entry {sequence} was changed, or an entry before it is missing")
                 break
@@ -181,13 +156,12 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl"))
 
 
-def _last(folder: Path) -> tuple[int, str]:
-    """The sequence number and the hash of the last line."""
+def _last(folder: Path) -> Place:
     for path in reversed(_files(folder)):
         if lines := path.read_bytes().splitlines():
             last = json.loads(lines[-1])
-            return int(last["sequence"]), str(last["chain"])
-    return 0, START
+            return Place(int(last["sequence"]), str(last["chain"]))
+    return Place()
 
 
 def _read_key(folder: Path) -> bytes:
@@ -199,19 +173,6 @@ def _read_key(folder: Path) -> bytes:
     return key
 
 
-def _chain(key: bytes, before: str, line: bytes) -> str:
-    """The hash of a line that does not have it yet, and of all before it."""
-    return hmac.digest(key, before.encode() + line, "sha256").hex()
-
-
-def _hash_of(key: bytes, tenant: str, record_id: str) -> str:
-    return hmac.digest(key, f"{tenant}\0{record_id}".encode(), "sha256").hex()[:_ID_CHARACTERS]
-
-
 def audit_hash(data_dir: Path, tenant: str, record_id: str) -> str:
     """What the log has in place of an id."""
-    return _hash_of((data_dir / FOLDER_NAME / _KEY).read_bytes(), tenant, record_id)
-
-
-def _line(body: Mapping[str, Any]) -> bytes:
-    return _JSON.encode(body).encode() + b"\n"
+    return AuditLines((data_dir / FOLDER_NAME / _KEY).read_bytes()).hash_of(tenant, record_id)

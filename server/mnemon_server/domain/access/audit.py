@@ -1,12 +1,11 @@
 """What the audit log says of a call: who did what, and how it ended; never what it wrote."""
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """A call that has ended."""
+class AuditEntry(NamedTuple):
+    """A call that has ended. A tuple, since every write makes one."""
 
     time: datetime
     tenant: str

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -68,7 +69,7 @@ class AuditLog(Periodic):
     async def _write(self) -> None:
         async with self._writing:
             while self._waiting or self._left_out:
-                taken = [self._waiting[i] for i in range(min(len(self._waiting), TOGETHER_MAX))]
+                taken = list(islice(self._waiting, TOGETHER_MAX))
                 left_out = self._left_out
                 entries: list[AuditEntry | Mapping[str, Any]] = [*taken]
                 if left_out:

@@ -1,6 +1,6 @@
 """Tells the audit log of calls that write, that administer, or that are refused."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from mnemon_server.transport.interceptors.base import Call, Method
 
 REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
 ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id", "decision_id", "conflict_id")
-RECEIPT, RECEIPT_FIELDS = ("receipt",), ("id", "event_id")
+RECEIPT_FIELDS = ("id", "event_id")
 RECORDS_MAX = 16
 """Ids in one entry."""
 
@@ -62,29 +62,31 @@ class Audit:
         return record
 
 
-def records_of(messages: Iterable[Any]) -> tuple[str, ...]:
+def records_of(*messages: Any) -> tuple[str, ...]:
     """The ids that a request and its answer name, each once."""
-    return tuple(dict.fromkeys(one for message in messages for one in _ids(message)))[:RECORDS_MAX]
-
-
-def _ids(message: Any) -> Iterator[str]:
-    for name in _fields_of(message, ID_FIELDS):
-        if (value := getattr(message, name)) and isinstance(value, str):
-            yield value
-    if _fields_of(message, RECEIPT) and message.HasField("receipt"):
-        yield from filter(
-            None, (getattr(message.receipt, name) for name in _fields_of(message.receipt, RECEIPT_FIELDS))
-        )
-
-
-def _fields_of(message: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of these fields that a message of its kind has."""
-    kind: Any = type(message)
-    return _fields_of_kind(kind, names)
+    found: list[str] = []
+    for message in messages:
+        fields, receipt_fields = _fields_of_kind(type(message))
+        for name in fields:
+            value = getattr(message, name)
+            if value and isinstance(value, str):
+                found.append(value)
+        if receipt_fields and message.HasField("receipt"):
+            receipt = message.receipt
+            found += [value for name in receipt_fields if (value := getattr(receipt, name))]
+    return tuple(dict.fromkeys(found))[:RECORDS_MAX]
 
 
 @cache
-def _fields_of_kind(kind: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    # To ask a descriptor costs more than the rest of an entry.
+def _fields_of_kind(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields with ids of messages of a kind, and those of their receipt."""
+    # To ask descriptors costs more than the rest of an entry.
     descriptor = getattr(kind, "DESCRIPTOR", None)
-    return () if descriptor is None else tuple(name for name in names if name in descriptor.fields_by_name)
+    if descriptor is None:
+        return (), ()
+    receipt = descriptor.fields_by_name.get("receipt")
+    kept = receipt.message_type.fields_by_name if receipt is not None else ()
+    return (
+        tuple(name for name in ID_FIELDS if name in descriptor.fields_by_name),
+        tuple(name for name in RECEIPT_FIELDS if name in kept),
+    )

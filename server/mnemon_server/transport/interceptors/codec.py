@@ -45,9 +45,9 @@ class Codec:
             try:
                 response = await inner(message, context)
             except BaseException:
-                record.records = records_of([message])
+                record.records = records_of(message)
                 raise
-            record.records = records_of([message, response])
+            record.records = records_of(message, response)
             return write(response)
 
         return audited_call if audited else call

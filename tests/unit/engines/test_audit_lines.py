@@ -1,0 +1,70 @@
+"""Lines of the audit log are JSON, whatever callers are called, and verify."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mnemon_server.domain.access.audit import AuditEntry
+from mnemon_server.engines.audit_file import AuditFile, audit_hash, read_audit, verify_audit
+
+TIME = datetime(2026, 11, 25, 15, 4, 5, 678_900, tzinfo=UTC)
+
+texts = st.text(max_size=12) | st.sampled_from(["", '"', "\\", "\n", "ü€", "key:1f3a"])
+entries = st.builds(
+    AuditEntry,
+    time=st.sampled_from([TIME, TIME.replace(microsecond=0)]),
+    tenant=texts,
+    subject=texts,
+    peer=texts,
+    method=texts,
+    code=texts,
+    request_id=texts,
+    records=st.lists(texts, max_size=3).map(tuple),
+)
+
+
+def expected(folder: Path, sequence: int, entry: AuditEntry) -> dict[str, Any]:
+    """What a line says besides its hash."""
+    named = {
+        "tenant": entry.tenant,
+        "subject": entry.subject,
+        "peer": entry.peer,
+        "records": [audit_hash(folder, entry.tenant, one) for one in entry.records],
+    }
+    return {
+        "sequence": sequence,
+        "time": "2026-11-25T15:04:05.678Z" if entry.time == TIME else "2026-11-25T15:04:05.000Z",
+        "method": entry.method,
+        "code": entry.code,
+        "request_id": entry.request_id,
+        **{name: value for name, value in named.items() if value},
+    }
+
+
+@settings(max_examples=50, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(entries, max_size=4), min_size=1, max_size=3))
+def test_lines_say_what_the_entries_say_and_verify(tmp_path: Path, batches: list[list[AuditEntry]]) -> None:
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    for batch in batches:
+        # Each time a new process, which goes on where the last one has ended.
+        AuditFile(folder).append([*batch, {"time": "2026-11-25T15:04:05.678Z", "left_out": 3}])
+    written = [*read_audit(folder)]
+    numbers = iter(range(1, len(written) + 1))
+    wanted = []
+    for batch in batches:
+        wanted += [expected(folder, next(numbers), entry) for entry in batch]
+        wanted.append({"sequence": next(numbers), "time": "2026-11-25T15:04:05.678Z", "left_out": 3})
+    assert [{name: value for name, value in line.items() if name != "chain"} for line in written] == wanted
+    assert verify_audit(folder).problems == ()
+
+
+def test_a_line_that_says_something_else_does_not_verify(tmp_path: Path) -> None:
+    AuditFile(tmp_path).append([AuditEntry(TIME, "acme", "key:1", "", "a/B", "OK", str(number)) for number in range(3)])
+    [file] = (tmp_path / "audit").glob("*.jsonl")
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    lines[1]["subject"] = "key:2"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    assert verify_audit(tmp_path).problems == ("entry 2 was changed, or an entry before it is missing",)
