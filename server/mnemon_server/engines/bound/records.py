@@ -14,6 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.engines.bound.guard import BoundGuard
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
@@ -83,11 +84,20 @@ class BoundRecords:
     Searches compare all of the caller's passages, so no other passage has an influence on what they find.
     """
 
-    def __init__(self, records: RecordEngine, collection: Collection, bounds: Bounds, owner: str) -> None:
-        """`owner` marks the caller's request ids, see RequestKey."""
+    def __init__(
+        self,
+        records: RecordEngine,
+        collection: Collection,
+        bounds: Bounds,
+        owner: str,
+        *,
+        is_answered: Callable[[str], bool],
+    ) -> None:
+        """`owner` marks the caller's request ids, see RequestKey; `is_answered` says whether one has an answer."""
         self._records = records
-        self._boundary = _Boundary(collection, bounds)
+        self._boundary = boundary = _Boundary(collection, bounds)
         self._owner = owner
+        self.guard = BoundGuard(records, owned=boundary.put, admits=boundary.admits, is_answered=is_answered)
 
     # Writes
 

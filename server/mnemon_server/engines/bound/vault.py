@@ -43,7 +43,9 @@ class BoundVault:
         """See Vault."""
         if collection not in self._collections:
             records = self._vault.collection(collection)
-            self._collections[collection] = BoundRecords(records, collection, self._bounds, self._owner)
+            self._collections[collection] = BoundRecords(
+                records, collection, self._bounds, self._owner, is_answered=self.is_answered
+            )
         return self._collections[collection]
 
     def transact(

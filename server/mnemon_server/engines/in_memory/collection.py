@@ -45,6 +45,8 @@ from mnemon_server.engines.promises.values import (
 class InMemoryCollection:
     """See RecordEngine."""
 
+    guard = None
+
     def __init__(self, collection: Collection, commits: CommitLock, events: InMemoryChangeLog) -> None:
         self._collection = collection
         self._commits = commits

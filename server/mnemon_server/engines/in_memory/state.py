@@ -7,7 +7,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.document_fields import changed_fields, document_matches, is_replaced
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import document_digest, stored_field
-from mnemon_server.domain.errors import IdTakenError, RevisionMismatchError
+from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.in_memory import keywords
@@ -65,8 +65,7 @@ class CollectionState:
         """See RecordEngine.put_document."""
         known = self.documents.get(write.document.doc_id)
         if _is_foreign(known, write.visible):
-            _check_revision(write.document.doc_id, None, write.expected_revision)
-            raise IdTakenError(write.document.doc_id)
+            raise write.taken()
         _check_revision(write.document.doc_id, known, write.expected_revision)
         known_as_is = known and document_digest(known.document) == document_digest(write.document)
         # Unchanged text keeps its stored vectors, whatever vectors the write brings.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
@@ -30,6 +31,15 @@ from mnemon_server.engines.promises.values import (
 )
 
 
+class WriteGuard(Protocol):
+    """Tells beforehand which writes are not the caller's to make, so that nothing costly is done for them."""
+
+    def refusals(self, writes: Sequence[DocumentWrite]) -> list[MnemonError | None]:
+        """What each put would raise as things are now because a record, a user or a namespace is another one's; None
+        where nothing. Passages do not matter. Blocks. The write checks again, in its transaction.
+        """
+
+
 class RecordEngine(Protocol):
     """One collection of a vault: documents with their passages, vectors and keyword index.
 
@@ -48,6 +58,10 @@ class RecordEngine(Protocol):
     A known request id with the same digest changes nothing and returns the first answer, marked `replayed`. A failed
     write does not use up its request id.
     """
+
+    @property
+    def guard(self) -> WriteGuard | None:
+        """Knows what the caller may not write; None if the caller may write everything."""
 
     def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
         """Stores a document. It replaces a document with the same id completely: no key of the old metadata remains.

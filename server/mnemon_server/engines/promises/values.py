@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import IdTakenError, MnemonError, RevisionMismatchError
 from mnemon_server.domain.records import RequestKey
 
 Vector = NDArray[np.float32]
@@ -95,8 +96,15 @@ class DocumentWrite:
     """
     visible: Visible | None = None
     """Which stored document the writer sees; None means any. If the writer does not see the one with this id, the write
-    raises IdTakenError, or RevisionMismatchError as if there were none.
+    raises what `taken` returns.
     """
+
+    def taken(self) -> MnemonError:
+        """The error if the document with its id is one that the writer does not see."""
+        doc_id = self.document.doc_id
+        return (
+            RevisionMismatchError(doc_id, self.expected_revision, 0) if self.expected_revision else IdTakenError(doc_id)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.document_fields import changed_fields, is_replaced
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
-from mnemon_server.domain.errors import IdTakenError, RevisionMismatchError
+from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps, Visible
@@ -68,8 +68,7 @@ class DocumentWrites:
         """See RecordEngine.put_document."""
         found = self._table.find(connection, write.document.doc_id)
         if self._is_foreign(connection, found, write.visible):
-            _check_revision(write.document.doc_id, None, write.expected_revision)
-            raise IdTakenError(write.document.doc_id)
+            raise write.taken()
         _check_revision(write.document.doc_id, found, write.expected_revision)
         if found is None:
             [receipt] = self.create(connection, effects, [(write, digest)])

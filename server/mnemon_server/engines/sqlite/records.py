@@ -51,6 +51,8 @@ Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 class SQLiteCollection:
     """See RecordEngine. Belongs to a vault, which opens and closes it."""
 
+    guard = None
+
     def __init__(
         self,
         table: DocumentTable,

@@ -60,7 +60,7 @@ from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.intake import Puts, put_all, take_in
+from mnemon_server.services.shared.intake import Puts, put_all, take_in, take_in_own
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
@@ -134,7 +134,7 @@ class DocumentStore:
 
     async def index_many(self, requests: Sequence[IndexRequest]) -> list[WriteReceipt | MnemonError]:
         """Stores documents in their order, and returns one result each; one that is wrong fails alone."""
-        return await take_in(requests, index_violations, self._embed_and_write)
+        return await take_in(requests, index_violations, self._store)
 
     async def update(self, request: UpdateDocument) -> WriteReceipt:
         """Changes what the request names of a document. DocumentNotFoundError if it does not exist."""
@@ -280,13 +280,18 @@ class DocumentStore:
 
     # Writing
 
+    async def _store(self, requests: Sequence[IndexRequest]) -> Sequence[WriteReceipt | MnemonError]:
+        guard = self._records.guard
+        results = await take_in_own(requests, guard, lambda request: _write(request, ()), self._embed_and_write)
+        return [_as_not_found(result) for result in results]
+
     async def _embed_and_write(self, requests: Sequence[IndexRequest]) -> Sequence[WriteReceipt | MnemonError]:
         try:
             passages = await embed_passages(self._embedder, [request.document.content for request in requests])
         except MnemonError as error:
             return [error] * len(requests)
         writes = [_write(request, parts) for request, parts in zip(requests, passages, strict=True)]
-        results = [_as_not_found(result) for result in await put_all(self._puts, writes, "document")]
+        results = await put_all(self._puts, writes, "document")
         return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 
     # Reading, on a reader's thread

@@ -9,10 +9,14 @@ from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
-from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.domain.facts import Fact, PutFact
+from mnemon_server.domain.collections import FACTS
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import FactNotFoundError, InvalidArgumentError, MnemonError, PermissionDeniedError
+from mnemon_server.domain.facts import Fact, PutFact, PutMode
+from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.facts.checks import put_violations
 from mnemon_server.services.facts.json_size import holds_many
@@ -21,7 +25,7 @@ from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.ids import new_id
-from mnemon_server.services.shared.intake import problem, settled, take_in_checked
+from mnemon_server.services.shared.intake import problem, settled, take_in_checked, take_in_own
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import request_key
 
@@ -103,6 +107,11 @@ class FactPutting:
         return [problem(put_violations(request, self._dimension)) for request in requests]
 
     async def _store(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+        guard = self._vault.collection(FACTS).guard
+        results = await take_in_own(requests, guard, _unprepared, self._prepare_and_write)
+        return [_as_missing(request, result) for request, result in zip(requests, results, strict=True)]
+
+    async def _prepare_and_write(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
         return await self._write(await self._prepare(requests), [_key(request) for request in requests])
 
     async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
@@ -138,6 +147,20 @@ async def _off_loop(requests: Sequence[PutFact], inspect: Callable[[Sequence[Put
     if any(holds_many(request.value) for request in requests):
         return await asyncio.to_thread(inspect, requests)
     return inspect(requests)
+
+
+def _unprepared(request: PutFact) -> DocumentWrite:
+    """The record as far as it says whose the fact is: by its namespace."""
+    return DocumentWrite(
+        document=Document("", "", fields={"namespace": encode_namespace(request.namespace)}), passages=()
+    )
+
+
+def _as_missing(request: PutFact, result: PutResult | MnemonError) -> PutResult | MnemonError:
+    """In a namespace that is not the caller's there are no facts, so what must exist there is missing."""
+    if isinstance(result, PermissionDeniedError) and (request.mode is PutMode.UPDATE or request.expected_revision):
+        return FactNotFoundError(request.key)
+    return result
 
 
 def _texts(requests: Sequence[PutFact]) -> list[IndexedTexts]:

@@ -4,6 +4,7 @@ So a call that is repeated with the same `request_id` does not fail because of i
 change between the check and the write.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,10 @@ class Changed:
     document: Document | None
 
 
+class _ContentMovedError(Exception):
+    """The memory was missing when it was looked for, and now exists."""
+
+
 class MemoryChanges:
     """Changes memories. Calls may run concurrently."""
 
@@ -62,13 +67,28 @@ class MemoryChanges:
     async def update(self, request: UpdateMemory) -> Changed:
         """Changes the fields in the mask, and single keys of the metadata."""
         refuse(update_violations(request, self._dimension))
+        if "content" not in request.mask or await self._is_missing(request.memory.memory_id):
+            try:
+                return await self._update(request, None)
+            except _ContentMovedError:
+                pass
+        return await self._update(request, await self._new_passages(request))
+
+    async def _is_missing(self, memory_id: str) -> bool:
+        """Whether the memory does not exist for a caller who may not write everything, as things are now: then nothing
+        is embedded for it.
+        """
+        if self._records.guard is None:
+            return False
+        return await asyncio.to_thread(self._records.get_documents, [memory_id], fields_only=True) == [None]
+
+    async def _update(self, request: UpdateMemory, passages: Sequence[PassageInput] | None) -> Changed:
         memory_id = request.memory.memory_id
-        passages = await self._new_passages(request) if "content" in request.mask else None
         asked = to_document(apply_change(Memory(memory_id, ""), request))
         return await self._write(
             DocumentUpdate(
                 doc_id=memory_id,
-                update=lambda stored: self._updated(stored, request),
+                update=lambda stored: self._updated(stored, request, embedded=passages is not None),
                 change=ChangeType.MEMORY_UPDATED,
                 passages=passages,
                 expected_revision=request.expected_revision,
@@ -115,11 +135,13 @@ class MemoryChanges:
 
     # Computing the new document
 
-    def _updated(self, stored: Document, request: UpdateMemory) -> Document:
+    def _updated(self, stored: Document, request: UpdateMemory, *, embedded: bool) -> Document:
         _check_not_deleted(stored)
         memory = apply_change(to_memory(stored, self._confidence, self._clock()), request)
         refuse(metadata_violations(memory.metadata, "set_metadata"))
         new = to_document(memory)
+        if not embedded and new.content != stored.content:
+            raise _ContentMovedError
         return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
 
     def _reinforced(self, stored: Document) -> Document:

@@ -23,7 +23,7 @@ from mnemon_server.services.memories.stored_form import new_document
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.ids import new_id
-from mnemon_server.services.shared.intake import Puts, put_all, take_in
+from mnemon_server.services.shared.intake import Puts, put_all, take_in, take_in_own
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.write_batcher import Waiting, WriteBatcher
@@ -42,6 +42,7 @@ class MemoryCreation:
         applier: IndexApplier | None,
         waiting: Waiting,
     ) -> None:
+        self._guard = records.guard
         self._puts: Puts = WriteBatcher(records.put_documents, waiting)
         self._embedder = embedder
         self._dimension = dimension
@@ -52,6 +53,11 @@ class MemoryCreation:
         return await take_in(requests, partial(create_violations, dimension=self._dimension), self._store)
 
     async def _store(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
+        guard = self._guard
+        results = await take_in_own(requests, guard, lambda request: _write(request, ()), self._embed_and_write)
+        return [_as_exists(result) for result in results]
+
+    async def _embed_and_write(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
         passages = await self._passages(requests)
         writes: list[DocumentWrite | MnemonError] = []
         pause = Pause()
@@ -59,7 +65,7 @@ class MemoryCreation:
             if writes:
                 await pause.where_due()
             writes.append(parts if isinstance(parts, MnemonError) else _write(request, parts))
-        results = [_as_exists(result) for result in await put_all(self._puts, writes, "memory")]
+        results = await put_all(self._puts, writes, "memory")
         return await acknowledge_each(self._applier, [request.ack for request in requests], results)
 
     async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:
@@ -93,7 +99,7 @@ def created_memory(memory: Memory, receipt: WriteReceipt) -> Memory:
     )
 
 
-def _write(request: CreateMemory, passages: list[PassageInput]) -> DocumentWrite:
+def _write(request: CreateMemory, passages: Sequence[PassageInput]) -> DocumentWrite:
     chosen = request.memory.memory_id
     key = None
     if request.request_id:

@@ -16,7 +16,7 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.values import DocumentWrite, Vector
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.semantic.checks import save_violations
 from mnemon_server.services.semantic.event_linking import told_directly
@@ -33,7 +33,7 @@ from mnemon_server.services.semantic.stored_form import (
 from mnemon_server.services.semantic.vectors import vectors_of
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.ids import new_id
-from mnemon_server.services.shared.intake import problem, settled, take_in
+from mnemon_server.services.shared.intake import problem, settled, take_in, take_in_own
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.write_pressure import WritePressure
@@ -104,12 +104,15 @@ class SemanticSaving:
 
     async def save(self, requests: Sequence[SaveSemantic]) -> list[SavedSemantic | MnemonError]:
         """Saves statements in their order, with one result each; an invalid one does not affect the others."""
-        return await take_in(requests, self._violations, self._save_timed)
+        return await take_in(requests, self._violations, self._save_own)
 
     def _violations(self, request: SaveSemantic) -> Iterator[FieldViolation]:
         yield from save_violations(request, self._dimension)
         if self._resolver is None and request.conflict_policy is not ConflictPolicy.IGNORE:
             yield FieldViolation("conflict_policy", "must be IGNORE: conflicts are not resolved here")
+
+    async def _save_own(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
+        return await take_in_own(requests, self._vault.collection(SEMANTIC).guard, _unnamed, self._save_timed)
 
     async def _save_timed(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
         # Before the time of the save, so that a slow judge holds no other writes back.
@@ -233,6 +236,11 @@ class SemanticSaving:
         if receipt.replayed or write.program.saved is None:
             return await self._offload(from_answer, self._vault, receipt)
         return with_receipt(write.program.saved, receipt)
+
+
+def _unnamed(request: SaveSemantic) -> DocumentWrite:
+    """The statement as it would be stored, without the id that it does not have yet."""
+    return DocumentWrite(document=to_document(replace(given_statement(request.memory), memory_id="")), passages=())
 
 
 def _request_key(request: SaveSemantic, memory: SemanticMemory) -> RequestKey | None:

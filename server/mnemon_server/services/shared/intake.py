@@ -1,10 +1,12 @@
 """Stores several items at once, with one result each, in their order; an invalid one does not affect the others."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from mnemon_server.domain.errors import FieldViolation, IndexingError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.engines.promises.records import WriteGuard
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.write_batcher import WriteBatcher
@@ -36,9 +38,29 @@ async def take_in(
     return await take_in_checked(requests, problems, store)
 
 
+async def take_in_own(
+    requests: Sequence[Request],
+    guard: WriteGuard | None,
+    write_of: Callable[[Request], DocumentWrite],
+    store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
+) -> Sequence[Stored | MnemonError]:
+    """Stores what is the caller's to store; for the rest, `store` takes no trouble.
+
+    Args:
+        requests: what is to be stored; it was checked.
+        guard: tells which of them are not the caller's; None if all are.
+        write_of: what would be written, without passages.
+        store: stores requests, with one result each.
+    """
+    if guard is None:
+        return await store(requests)
+    refusals = await asyncio.to_thread(lambda: guard.refusals([write_of(request) for request in requests]))
+    return await take_in_checked(requests, refusals, store)
+
+
 async def take_in_checked(
     requests: Sequence[Request],
-    problems: Sequence[InvalidArgumentError | None],
+    problems: Sequence[MnemonError | None],
     store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
 ) -> list[Stored | MnemonError]:
     """Like `take_in`, for requests that are already checked."""
