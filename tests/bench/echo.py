@@ -42,6 +42,11 @@ class Echo(memory_pb2_grpc.MemoryServiceServicer):
         """Answers with the newest memory."""
         return memory_pb2.GetMemoryResponse(memory=self._memory)
 
+    async def SearchMemories(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the newest memory, repeated to the requested number of results."""
+        match = memory_pb2.MemoryMatch(memory=self._memory, score={"relevance": 0.9})
+        return memory_pb2.SearchMemoriesResponse(results=[match] * request.limit)
+
 
 class SemanticEcho(semantic_pb2_grpc.SemanticMemoryServiceServicer):
     """The same for statements."""
