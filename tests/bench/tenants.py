@@ -1,9 +1,11 @@
-"""What tenants cost a server: memory, threads and files of an open vault, time to open one, and calls in turns.
+"""What tenants cost a server: memory, threads and files of an open vault, time to open one, calls in turns, and memory
+of a tenant whose vault is closed.
 
     python -m tests.bench.tenants [--tenants 200] [--open-max 64] [--rounds 3]
 
 Every tenant has a few memories. Vaults are opened by the first call of their tenant after a restart. Then the tenants
 take turns, and there are more of them than vaults may be open, so that nearly every call opens one and closes another.
+Twice, all vaults are closed for being idle: in between, the server keeps what it keeps of a tenant that has called.
 """
 
 import asyncio
@@ -24,6 +26,9 @@ from tests.bench.processes import MnemonServer
 
 MEMORIES = 5
 AT_ONCE = 8
+IDLE_S, IDLE_TIMEOUT_S = 20, 120.0
+FILES_OF_NONE = 8
+"""So many files may a server have open in addition, without those of any vault."""
 FLAGS = ("--authentication", "api_key", "--embedding-model", "hashing")
 
 
@@ -46,6 +51,7 @@ def main(tenants: int, open_max: int, rounds: int) -> None:
 
 
 async def _measure(folder: Path, tenants: int, open_max: int, rounds: int) -> None:
+    without = _without_tenants(folder / "empty")
     secrets = await create_keys(folder / "data", tenants)
     server = MnemonServer(folder, *FLAGS, "--vaults-open-max", str(open_max))
     try:
@@ -53,9 +59,12 @@ async def _measure(folder: Path, tenants: int, open_max: int, rounds: int) -> No
         click.echo(f"{tenants} new tenants with {MEMORIES} memories each: {tenants / created:.1f} per second")
     finally:
         server.stop()
-    server = MnemonServer(folder, *FLAGS, "--vaults-open-max", str(open_max))
+    server = MnemonServer(folder, *FLAGS, "--vaults-open-max", str(open_max), "--vault-idle-s", str(IDLE_S))
     try:
+        server.wait_until_idle()
+        with_keys = _held(server)
         await _open(server, secrets[: open_max - 1])
+        warm = _once_idle(server, without)
         used = server.processor_s()
         seconds = await _turns(server.address, secrets, rounds)
         calls = tenants * rounds
@@ -63,8 +72,37 @@ async def _measure(folder: Path, tenants: int, open_max: int, rounds: int) -> No
             f"{tenants} tenants in turns, {open_max} open: {calls / seconds:.0f} calls/s, "
             f"{(server.processor_s() - used) / calls * 1e3:.1f} ms of processor time each; {_held(server)}"
         )
+        idle = _once_idle(server, without)
+        key = (with_keys.anonymous_bytes - without.anonymous_bytes) / tenants
+        called = (idle.anonymous_bytes - warm.anonymous_bytes) / (tenants - open_max + 1)
+        click.echo(
+            f"an idle tenant, all vaults closed: {key / 2**10:.1f} KiB for its key, {called / 2**10:.1f} KiB more once "
+            f"it has called; {idle.threads - without.threads} threads and {idle.files - without.files} files more than a "
+            "server without tenants"
+        )
     finally:
         server.stop()
+
+
+def _without_tenants(folder: Path) -> Held:
+    """What a server holds that nobody has called."""
+    folder.mkdir()
+    server = MnemonServer(folder, *FLAGS)
+    try:
+        server.wait_until_idle()
+        return _held(server)
+    finally:
+        server.stop()
+
+
+def _once_idle(server: MnemonServer, without: Held) -> Held:
+    """What it holds once it has closed all vaults, and with them their files."""
+    deadline = time.monotonic() + IDLE_TIMEOUT_S
+    while _held(server).files > without.files + FILES_OF_NONE:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the server did not close its vaults")
+        time.sleep(0.5)
+    return _held(server)
 
 
 async def _open(server: MnemonServer, secrets: Sequence[str]) -> None:

@@ -6,6 +6,8 @@ _ACCESS, _BOUNDS = "tests/e2e/test_access.py", "tests/e2e/test_bounds.py"
 _PLAIN_BOUNDS, _PLAIN_ACCESS = "tests/unit/domain/test_bounds.py", "tests/unit/domain/test_access.py"
 _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/contract/test_bound_timelines.py"
 _BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
+_BOUND_GUARD, _FOREIGN_SAVES = "tests/contract/test_bound_guard.py", "tests/e2e/test_foreign_saves.py"
+_ROLES = "tests/unit/transport/test_roles.py"
 _TENANT_UNITS = "tests/unit/services/test_tenants.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _REVOCATION = "tests/e2e/test_revocation.py"
@@ -23,6 +25,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "domain/access/callers.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
     "domain/changes.py": (_FILTERS, _VAULTS, _FEEDS),
     "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),
+    "engines/bound/guard.py": (_BOUND_GUARD, _FOREIGN_SAVES),
     "engines/bound/records.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
     "engines/bound/timeline.py": (_BOUND_TIMELINES, _BOUNDS),
     "engines/bound/vault.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
@@ -39,7 +42,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
     "services/tools/identity.py": (_TOOL_IDENTITY, _TOOL_IDENTITIES),
     "transport/interceptors/access.py": (_REVOCATION, _ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
-    "transport/roles.py": (_ACCESS,),
+    "transport/roles.py": (_ROLES, _ACCESS),
     "transport/tenancy.py": (_TENANTS, _ACCESS, _BOUNDS),
 }
 """The tests of each module below `mnemon_server`, the quickest first."""
