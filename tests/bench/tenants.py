@@ -77,8 +77,8 @@ async def _measure(folder: Path, tenants: int, open_max: int, rounds: int) -> No
         called = (idle.anonymous_bytes - warm.anonymous_bytes) / (tenants - open_max + 1)
         click.echo(
             f"an idle tenant, all vaults closed: {key / 2**10:.1f} KiB for its key, {called / 2**10:.1f} KiB more once "
-            f"it has called; {idle.threads - without.threads} threads and {idle.files - without.files} files more than a "
-            "server without tenants"
+            f"it has called; {idle.threads - without.threads} threads and {idle.files - without.files} files more than "
+            "a server without tenants"
         )
     finally:
         server.stop()

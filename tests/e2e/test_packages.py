@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from mnemon_server.embedding.built_in import MINILM
 
-from tests.repo.test_readme import PRINTED_ADDRESS, README, blocks
+from tests.repo.test_readme import PRINTED_ADDRESS, README
+from tests.support.documents import blocks
 from tests.support.repository import ROOT
 from tests.support.server import clean_environment
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.packages, pytest.mark.timeout(1800)]
 
 WHEELS = {file.name.partition("-")[0].replace("_", "-"): file for file in (ROOT / "dist").glob("*.whl")}
 SERVER_LINE, CLIENT_LINE = re.findall(r"^pip install .*", README.read_text(), re.MULTILINE)
-EMBEDDED, OVER_THE_NETWORK = [block for block in blocks(README) if block.language == "python"][:2]
+EMBEDDED, OVER_THE_NETWORK = blocks(README, ["python"])[:2]
 OURS = {"mnemon-client": "mnemon", "mnemon-minilm": "mnemon_minilm", "mnemon-server": "mnemon_server"}
 NEIGHBOURS = {
     "chromadb": "chromadb",

@@ -8,7 +8,7 @@ _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/
 _BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
 _BOUND_GUARD, _FOREIGN_SAVES = "tests/contract/test_bound_guard.py", "tests/e2e/test_foreign_saves.py"
 _ROLES = "tests/unit/transport/test_roles.py"
-_TENANT_UNITS = "tests/unit/services/test_tenants.py"
+_TENANT_UNITS, _VERIFICATION = "tests/unit/services/test_tenants.py", "tests/unit/services/test_tokens.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _REVOCATION = "tests/e2e/test_revocation.py"
 _KEYS, _KEY_SETS = "tests/unit/services/test_key_ring.py", "tests/unit/services/test_key_sets.py"
@@ -38,7 +38,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "services/access/keys.py": (_KEYS, _ACCESS),
     "services/access/secrets.py": (_KEYS, _ACCESS),
     "services/access/tenants.py": (_TENANT_UNITS, _TENANTS),
-    "services/access/tokens.py": (_TOKENS,),
+    "services/access/tokens.py": (_VERIFICATION, _TOKENS),
     "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
     "services/tools/identity.py": (_TOOL_IDENTITY, _TOOL_IDENTITIES),
     "transport/interceptors/access.py": (_REVOCATION, _ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.errors import FactNotFoundError, InvalidArgumentError, MnemonError, PermissionDeniedError
+from mnemon_server.domain.errors import FactNotFoundError, MnemonError, PermissionDeniedError
 from mnemon_server.domain.facts import Fact, PutFact, PutMode
 from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
@@ -103,7 +103,7 @@ class FactPutting:
         except MnemonError as error:
             return error
 
-    def _problems(self, requests: Sequence[PutFact]) -> list[InvalidArgumentError | None]:
+    def _problems(self, requests: Sequence[PutFact]) -> list[MnemonError | None]:
         return [problem(put_violations(request, self._dimension)) for request in requests]
 
     async def _store(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:

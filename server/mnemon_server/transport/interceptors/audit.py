@@ -66,7 +66,8 @@ def records_of(*messages: Any) -> tuple[str, ...]:
     """The ids that a request and its answer name, each once."""
     found: list[str] = []
     for message in messages:
-        fields, receipt_fields = _fields_of_kind(type(message))
+        kind: Any = type(message)
+        fields, receipt_fields = _fields_of_kind(kind)
         for name in fields:
             value = getattr(message, name)
             if value and isinstance(value, str):
