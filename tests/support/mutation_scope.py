@@ -48,6 +48,7 @@ TESTS: Mapping[str, Sequence[str]] = {
 """The tests of each module below `mnemon_server`, the quickest first."""
 
 _EMPTY, _MADE_ANEW, _MORE_OFTEN = "nothing is found, either way", "what is kept is made anew", "stored more often"
+_NO_RATE, _QUICKER = "without a rate, nothing asks what is left", "only quicker"
 _RACE = "the stream is cancelled twice at the same moment, or by the end of the server"
 
 EQUIVALENT: Mapping[str, str] = {
@@ -65,13 +66,19 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/keys.py KeyRing._open: not is_secret_of(digest, stored.previous_digest) or until is None or now >="
     " until -> not is_secret_of(digest, stored.previous_digest) or now >= until": "without a time, no former digest",
     "services/access/tenants.py Tenants.quotas: tenant.quotas != UNLIMITED -> True": "none of its own are none",
+    "services/shared/accounts.py Bucket.spend: self._rate is not None -> True": _NO_RATE,
+    "services/shared/accounts.py Account._limit: per_minute or 0 -> per_minute": _NO_RATE,
+    "services/shared/accounts.py Account.begin: account._quotas is not UNLIMITED -> True": _QUICKER,
+    "services/shared/accounts.py Accounts.of: self._tenants.get(tenant) or self.of_tenant(tenant)"
+    " -> self.of_tenant(tenant)": _QUICKER,
+    "services/shared/accounts.py Accounts.of_tenant: account is None -> True": "the account that there is stays",
     "services/access/keys.py KeyRing._turn: self._clock() - self._stored_at >= USES -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: time >= since -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: unstored -> True": _MORE_OFTEN,
     "transport/interceptors/access.py Access.checked.call: identities.certificates and (not record.credentials.bearer)"
     " -> not record.credentials.bearer": "certificates that nothing reads; the comparison is only quicker",
     "transport/interceptors/access.py Access.checked.call: identities.authenticate_at_once(shown) or await"
-    " identities.authenticate(shown) -> await identities.authenticate(shown)": "only quicker",
+    " identities.authenticate(shown) -> await identities.authenticate(shown)": _QUICKER,
     "transport/interceptors/access.py Access._stream: refusal is None or context.cancelled() -> refusal is None": _RACE,
     "transport/interceptors/access.py Access._stream: refusal is None or context.cancelled()"
     " -> context.cancelled()": _RACE,

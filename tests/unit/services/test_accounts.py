@@ -1,12 +1,13 @@
 """Accounts of tenants and callers: where their quotas end, and what they say of it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.errors import InvalidArgumentError, QuotaExceededError
-from mnemon_server.services.shared.accounts import MIB, Account, Accounts, Usage
+from mnemon_server.services.shared.accounts import MIB, Account, Accounts, Bucket, Usage
 
 
 class Clock:
@@ -140,3 +141,102 @@ def test_quotas_are_read_from_texts_and_say_what_is_wrong() -> None:
         with pytest.raises(InvalidArgumentError, match=wrong):
             parse_quotas([text])
     assert replace(UNLIMITED).as_dict() == {}
+
+
+def test_an_account_is_idle_once_nothing_is_open_and_its_rate_is_saved_up_again(clock: Clock) -> None:
+    account = Accounts(Quotas(calls_per_second=2), now=clock).of_tenant("acme")
+    for starts, ends in (
+        (lambda: account.begin(single=True), lambda: account.end(single=True)),
+        (lambda: account.begin(single=False), lambda: account.end(single=False)),
+        (lambda: account.hold(5), lambda: account.give(5)),
+        (lambda: account.count_answer(5), lambda: account.count_answer(-5)),
+        (lambda: account.count_unread(5), lambda: account.count_unread(-5)),
+    ):
+        assert account.is_idle
+        starts()
+        clock.seconds += 1
+        assert not account.is_idle
+        ends()
+        assert account.is_idle
+    begin(account)
+    assert not account.is_idle
+    clock.seconds += 0.5
+    assert account.is_idle
+    unlimited = Accounts(now=clock).of_tenant("acme")
+    begin(unlimited)
+    assert unlimited.is_idle
+
+
+def test_what_has_no_limit_has_an_infinite_rate_and_never_waits(clock: Clock) -> None:
+    bucket = Bucket(None, 0, now=clock)
+    bucket.spend(5)
+    assert (bucket.rate, bucket.wait_s(5), bucket.is_full) == (math.inf, 0, True)
+    assert Bucket(2, 4, now=clock).rate == 2
+
+
+def test_the_same_quotas_again_give_nothing_back(clock: Clock) -> None:
+    accounts = Accounts(Quotas(calls_per_second=1), now=clock)
+    begin(accounts.of_tenant("acme"))
+    accounts.set_quotas({"other": Quotas(open_streams=1)})
+    assert passed(lambda: begin(accounts.of_tenant("acme")))[0] == 0
+
+
+def test_without_quotas_of_callers_a_call_counts_in_the_account_of_its_tenant(clock: Clock) -> None:
+    accounts = Accounts(now=clock)
+    assert accounts.of("acme", "key:1") is accounts.of_tenant("acme")
+    assert accounts.of("acme", "key:2") is accounts.of("acme", "key:1")
+    for _ in range(3):
+        accounts.of("acme", "key:1").hold(MIB)
+    assert accounts.usage_of("acme").bytes_in_flight == 3 * MIB
+    assert accounts.usage_of("never called") == Usage()
+
+
+@pytest.mark.parametrize(
+    ("quotas", "records", "disk_bytes", "quota"),
+    [
+        (Quotas(records=5), 5, None, "records"),
+        (Quotas(records=5), 4, 9 * MIB, ""),
+        (Quotas(records=5), None, None, ""),
+        (Quotas(disk_mib=2), None, 2 * MIB, "disk_mib"),
+        (Quotas(disk_mib=2), 9, 2 * MIB - 1, ""),
+        (Quotas(disk_mib=2), None, None, ""),
+        (Quotas(open_streams=9), 9, 9 * MIB, ""),
+    ],
+)
+def test_a_tenant_that_is_full_stores_no_more_and_still_reads(
+    quotas: Quotas, records: int | None, disk_bytes: int | None, quota: str, clock: Clock
+) -> None:
+    accounts = Accounts(quotas, Quotas(open_streams=1), now=clock)
+    caller, tenant = accounts.of("acme", "key:1"), accounts.of_tenant("acme")
+    tenant.usage.records, tenant.usage.disk_bytes = records, disk_bytes
+    assert tenant.limits_space is (quotas.records is not None or quotas.disk_mib is not None)
+    caller.begin(single=True, stores=False)
+    accounts.require("acme", stored=False)
+    for act in (lambda: caller.begin(single=True, stores=True), lambda: accounts.require("acme", stored=True)):
+        if quota:
+            count, error = passed(act)
+            assert (count, error.quota, error.subject, error.retry_after_s) == (0, quota, "tenant:acme", None)
+        else:
+            act()
+
+
+def test_the_model_runs_for_its_seconds_and_then_as_they_are_saved_up(clock: Clock) -> None:
+    accounts = Accounts(Quotas(embedding_seconds_per_minute=60), now=clock)
+    accounts.note("acme", 30)
+    accounts.require("acme", stored=False)
+    accounts.note("acme", 32)
+    count, error = passed(lambda: accounts.require("acme", stored=False))
+    assert (count, error.quota, error.limit, error.retry_after_s) == (0, "embedding_seconds_per_minute", 60, 2)
+    clock.seconds += 2
+    accounts.require("acme", stored=False)
+    assert accounts.usage_of("acme").embedding_seconds == 62
+
+
+def test_quotas_of_calls_hold_only_where_there_are_some(clock: Clock) -> None:
+    account = Accounts(Quotas(records=1_000), now=clock).of_tenant("acme")
+    for single in (True, False):
+        for _ in range(3):
+            account.begin(single=single)
+    account.hold(9 * MIB)
+    account.begin(single=True)
+    assert (account.usage.concurrent_calls, account.usage.open_streams) == (4, 3)
