@@ -62,11 +62,27 @@ async def test_a_value_of_another_type_is_refused_with_what_is_expected(value: A
         (b"\xff", "not UTF-8"),
         (b'{"a":' * 5000, "not JSON"),
         (b'{"request_id": "a", "request_id": "b"}', "duplicate"),
+        (b'{"embedding": [' + b"0," * 140_000 + b"0]}", "more than 131,072 values"),
+        (b'{"a":"' + b'\\"' * 500_000, "not JSON"),
+        (b"[," * 20_000, "not JSON"),
     ],
 )
 async def test_what_is_no_json_object_is_refused(text: bytes, expected: str) -> None:
     with pytest.raises(MalformedMessageError, match=expected):
         await json_form.message_of(Create, text)
+
+
+async def test_commas_of_a_text_are_no_values() -> None:
+    for text in ("a, b" * 200_000, 'say "a, b", ' * 100_000):
+        message: Any = await json_form.message_of(Create, json.dumps({"memory": {"content": text}}).encode())
+        assert message.memory.content == text
+
+
+async def test_of_very_many_faults_some_are_named() -> None:
+    assert len(await violations({f"field{number}": 1 for number in range(100_000)})) == 100
+    nearly = [0.5] * 50_000
+    with pytest.raises(MalformedMessageError, match="embedding"):
+        await json_form.message_of(Create, json.dumps({"embedding": [*nearly, "x"]}).encode())
 
 
 async def test_objects_may_have_any_members_and_large_ones_are_read_as_well() -> None:

@@ -16,6 +16,8 @@ KEEP_ALIVE_S = 75
 """For which a connection may be idle between two requests; proxies usually close theirs sooner."""
 PIPELINED_MAX = 16
 """Requests that wait for the answer to one before them. Browsers and proxies send none."""
+PARTS_FREE, PART_BYTES_MIN = 1_000, 16
+"""A body may come in so many parts of any size; of more, the average must not be smaller: each costs a microsecond."""
 DISCARDED_BYTES_MAX = 4 << 20
 """Of a body that is refused, so many bytes are still taken, so that the client can read why."""
 
@@ -35,7 +37,7 @@ class Connection(HttpToolsProtocol):
         self._closing_since: float | None = None
         self._header_bytes: int | None = 0
         """Bytes received since the headers began; None while a body is received."""
-        self._discarded = 0
+        self._discarded = self._parts = self._body_bytes = 0
         self._refusal = b"400 Bad Request"
 
     @cached_property
@@ -102,13 +104,17 @@ class Connection(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > METADATA_BYTES_MAX:
             self._refusal = b"431 Request Header Fields Too Large"
             raise HttpParserError
-        self._header_bytes, self._discarded = None, 0
+        self._header_bytes = None
+        self._discarded = self._parts = self._body_bytes = 0
         super().on_headers_complete()
         if len(self.pipeline) > PIPELINED_MAX:
             raise HttpParserError
 
     def on_body(self, body: bytes) -> None:
         """A part of its body."""
+        self._parts, self._body_bytes = self._parts + 1, self._body_bytes + len(body)
+        if self._parts > PARTS_FREE and self._body_bytes < self._parts * PART_BYTES_MIN:
+            raise HttpParserError
         if self.cycle.response_complete:
             self._discarded += len(body)
             if self._discarded > DISCARDED_BYTES_MAX:
@@ -125,7 +131,9 @@ class Connection(HttpToolsProtocol):
         self._refuse(self._refusal)
 
     def _refuse(self, status: bytes) -> None:
-        # Amid an answer, a status line would become part of it.
-        if not self.transport.is_closing() and not self.is_answering:
+        # Amid an answer, or before one to an earlier request, a status line would become part of it.
+        cycle: RequestResponseCycle | None = self.cycle
+        is_own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
+        if not self.transport.is_closing() and (is_own or not self.is_answering):
             self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         self.transport.close()

@@ -166,7 +166,7 @@ class HttpExchange:
             return data
         if compression != "gzip":
             raise MalformedMessageError(f"{form.encoding_header} must be gzip or identity")
-        return unzipped(data, self._bytes_max)
+        return await unzipped(data, self._bytes_max)
 
     async def _rendered(self, data: bytes) -> bytes:
         """A message of the answer in the form of the call."""

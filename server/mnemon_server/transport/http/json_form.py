@@ -2,9 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import islice
+from json import scanner
+from typing import Any, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -14,36 +18,50 @@ from google.protobuf.message_factory import GetMessageClass
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.transport.errors import MalformedMessageError
 
+T = TypeVar("T")
+
 INLINE_BYTES_MAX = 16 << 10
-"""Longer texts and messages are converted on a thread: a megabyte takes a quarter of a second."""
+INLINE_VALUES_MAX = 1_000
+"""Longer texts, and those with more values, are read on a thread: each value takes microseconds."""
+INLINE_ANSWER_BYTES_MAX = 4 << 10
+"""Larger messages become JSON on a thread: of two bytes each, this is as many values."""
+MEDIUM_BYTES_MAX = 128 << 10
+VALUES_MAX = 1 << 17
+"""As many as a message in protobuf may have fields."""
 _PLAIN_PREFIX = "google.protobuf."
 """Types with a form of their own in JSON."""
 _SHOWN_MAX = 200
+_VIOLATIONS_MAX = 100
+_EXAMINED_MAX = 10_000
+"""Values in which faults are looked for; beyond them, only the first fault of the library is said."""
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|,', re.DOTALL)
+"""Texts, even without an end, and what separates values."""
 
-# One, so that the event loop waits for at most one other thread to give up the interpreter lock.
-_thread = ThreadPoolExecutor(1, "json")
+# One each, so that the event loop waits for few threads to give up the interpreter lock, and requests of ordinary size
+# wait for no large one.
+_medium, _large = ThreadPoolExecutor(1, "json"), ThreadPoolExecutor(1, "json-large")
 
 
 async def message_of(kind: type[Message], text: bytes) -> Message:
     """The message that a JSON text describes.
 
     Raises:
-        InvalidArgumentError: fields are unknown or have no value of their type; it names each.
-        MalformedMessageError: it is not JSON, or not an object.
+        InvalidArgumentError: fields are unknown or have no value of their type; it names each, up to a number.
+        MalformedMessageError: it is not JSON, or not an object, or has more than VALUES_MAX values.
     """
-    message: Message = await _converted(_read, kind, text)
-    return message
+    if len(text) <= INLINE_BYTES_MAX and text.count(b",") <= INLINE_VALUES_MAX:
+        return _read(kind, text)
+    return await _on_thread(len(text), _read, kind, text)
 
 
 async def text_of(message: Message, size: int) -> bytes:
     """A message of `size` bytes as JSON, without line breaks."""
-    return _write(None, message) if size <= INLINE_BYTES_MAX else await _converted(_write, None, message)
+    return _write(message) if size <= INLINE_ANSWER_BYTES_MAX else await _on_thread(size, _write, message)
 
 
-async def _converted(convert: Any, kind: Any, given: Any) -> Any:
-    if isinstance(given, bytes) and len(given) <= INLINE_BYTES_MAX:
-        return convert(kind, given)
-    return await asyncio.get_running_loop().run_in_executor(_thread, convert, kind, given)
+async def _on_thread(size: int, convert: Callable[..., T], *given: Any) -> T:
+    threads = _medium if size <= MEDIUM_BYTES_MAX else _large
+    return await asyncio.get_running_loop().run_in_executor(threads, convert, *given)
 
 
 def dumped(value: Any) -> bytes:
@@ -51,42 +69,82 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _write(_: None, message: Message) -> bytes:
+def _write(message: Message) -> bytes:
     return dumped(json_format.MessageToDict(message))
 
 
 def _read(kind: type[Message], text: bytes) -> Message:
+    value = _value(text)
     try:
-        decoded = text.decode()
-        # The library takes an empty list for an empty object.
-        if not decoded.lstrip().startswith("["):
-            return json_format.Parse(decoded, kind())
-        reason = ""
-    except UnicodeDecodeError:
-        raise MalformedMessageError("the body is not UTF-8") from None
+        return json_format.ParseDict(value, kind())
     except json_format.ParseError as error:
         reason = str(error)
     # Looked for only now, and outside of `except`: what is refused is freed at once.
-    raise _refusal(kind, decoded, reason)
+    raise _refusal(kind, value, reason)
 
 
-def _refusal(kind: type[Message], text: str, reason: str) -> Exception:
-    if not text.strip():
-        return MalformedMessageError("the body is empty; an empty request is {}")
+def _value(text: bytes) -> dict[str, Any]:
+    """The object that a text describes. Raises MalformedMessageError if it describes none."""
     try:
-        value = json.loads(text)
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        raise MalformedMessageError("the body is not UTF-8") from None
+    if not decoded.strip():
+        raise MalformedMessageError("the body is empty; an empty request is {}")
+    is_dense = decoded.count(",") > INLINE_VALUES_MAX
+    if is_dense and _has_too_many_values(decoded):
+        raise MalformedMessageError(f"the body has more than {VALUES_MAX:,} values")
+    try:
+        value = (_PATIENT if is_dense else _QUICK).decode(decoded)
     except (ValueError, RecursionError) as error:
-        return MalformedMessageError(f"the body is not JSON: {error}"[:_SHOWN_MAX])
+        raise MalformedMessageError(f"the body is not JSON: {error}"[:_SHOWN_MAX]) from None
     if not isinstance(value, dict):
-        return MalformedMessageError("the body must be a JSON object")
+        raise MalformedMessageError("the body must be a JSON object")
+    return value
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Counts the commas between values, rather than those of texts."""
+    commas = 0
+    for match in _STRUCTURE.finditer(text):
+        commas += match[0] == ","
+        if commas >= VALUES_MAX:
+            return True
+    return False
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        [name, *_] = (name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise MalformedMessageError(f"the body has duplicate members: {name}"[:_SHOWN_MAX])
+    return found
+
+
+class _Patient(json.JSONDecoder):
+    """Lets other threads run between values. The scanner in C reads a whole text before."""
+
+    def __init__(self) -> None:
+        super().__init__(object_pairs_hook=_object)
+        make: Any = vars(scanner)["py_make_scanner"]
+        self.scan_once = make(self)
+
+
+_QUICK, _PATIENT = json.JSONDecoder(object_pairs_hook=_object), _Patient()
+
+
+def _refusal(kind: type[Message], value: dict[str, Any], reason: str) -> Exception:
     descriptor: Any = kind.DESCRIPTOR
-    violations = list(_violations(descriptor, value, ""))
+    examined = iter(range(_EXAMINED_MAX))
+    violations = list(islice(_violations(descriptor, value, "", examined), _VIOLATIONS_MAX))
     if violations:
         return InvalidArgumentError(violations)
     return MalformedMessageError(reason.partition("\n")[0][:_SHOWN_MAX])
 
 
-def _violations(kind: Descriptor, value: dict[str, Any], path: str) -> Iterator[FieldViolation]:
+def _violations(
+    kind: Descriptor, value: dict[str, Any], path: str, examined: Iterator[int]
+) -> Iterator[FieldViolation]:
     known = {name: field for field in kind.fields for name in (field.name, field.json_name)}
     for name, item in value.items():
         field = known.get(name)
@@ -94,10 +152,12 @@ def _violations(kind: Descriptor, value: dict[str, Any], path: str) -> Iterator[
             names = ", ".join(sorted(field.json_name for field in kind.fields))
             yield FieldViolation(f"{path}{name}", f"is unknown; the fields here are {names}")
         elif item is not None:
-            yield from _violations_of_field(field, item, f"{path}{field.name}")
+            yield from _violations_of_field(field, item, f"{path}{field.name}", examined)
 
 
-def _violations_of_field(field: FieldDescriptor, item: Any, path: str) -> Iterator[FieldViolation]:
+def _violations_of_field(
+    field: FieldDescriptor, item: Any, path: str, examined: Iterator[int]
+) -> Iterator[FieldViolation]:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         if not isinstance(item, dict):
@@ -105,18 +165,22 @@ def _violations_of_field(field: FieldDescriptor, item: Any, path: str) -> Iterat
             return
         inner = kind.fields_by_name["value"]
         for key, one in item.items():
-            yield from _violations_of_value(inner, one, f"{path}.{key}")
+            yield from _violations_of_value(inner, one, f"{path}.{key}", examined)
     elif field.is_repeated:
         if not isinstance(item, list):
             yield FieldViolation(path, "must be a list")
             return
         for index, one in enumerate(item):
-            yield from _violations_of_value(field, one, f"{path}[{index}]")
+            yield from _violations_of_value(field, one, f"{path}[{index}]", examined)
     else:
-        yield from _violations_of_value(field, item, path)
+        yield from _violations_of_value(field, item, path, examined)
 
 
-def _violations_of_value(field: FieldDescriptor, item: Any, path: str) -> Iterator[FieldViolation]:
+def _violations_of_value(
+    field: FieldDescriptor, item: Any, path: str, examined: Iterator[int]
+) -> Iterator[FieldViolation]:
+    if next(examined, None) is None:
+        return
     kind = field.message_type
     if kind is None or kind.full_name.startswith(_PLAIN_PREFIX):
         owner: Any = field.containing_type
@@ -127,7 +191,7 @@ def _violations_of_value(field: FieldDescriptor, item: Any, path: str) -> Iterat
     elif not isinstance(item, dict):
         yield FieldViolation(path, "must be an object")
     else:
-        yield from _violations(kind, item, f"{path}.")
+        yield from _violations(kind, item, f"{path}.", examined)
 
 
 def _is_list(field: FieldDescriptor) -> bool:

@@ -14,6 +14,7 @@ from mnemon_server.transport.http.connection import Connection
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+INLINE_BYTES_MAX = 16 << 10
 _GZIP_BITS = 31
 """A window of the largest size, and the header of gzip."""
 
@@ -71,8 +72,8 @@ class Request:
             raise MalformedMessageError("message is not base64, in the alphabet for addresses") from None
 
 
-def unzipped(data: bytes, bytes_max: int) -> bytes:
-    """What gzip holds.
+async def unzipped(data: bytes, bytes_max: int) -> bytes:
+    """What gzip holds. Unpacks much of it on a thread: a few kilobytes may hold megabytes.
 
     Raises:
         MalformedMessageError: it is not gzip, or is cut off.
@@ -80,7 +81,9 @@ def unzipped(data: bytes, bytes_max: int) -> bytes:
     """
     reader = zlib.decompressobj(_GZIP_BITS)
     try:
-        found = reader.decompress(data, bytes_max + 1)
+        found = reader.decompress(data, INLINE_BYTES_MAX)
+        if rest := reader.unconsumed_tail:
+            found += await asyncio.to_thread(reader.decompress, rest, max(1, bytes_max + 1 - len(found)))
     except zlib.error:
         raise MalformedMessageError("the message is not compressed with gzip, as its header says") from None
     if len(found) > bytes_max:
