@@ -69,6 +69,7 @@ async def test_a_starting_server_is_alive_but_not_ready() -> None:
         assert await _all(connection) == {"liveness": "SERVING", **dict.fromkeys(READY_NAMES, "NOT_SERVING")}
         error = await failure_of(connection.store.GetDocument(pb.GetDocumentRequest(doc_id="a")))
         assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+        assert ("grpc-retry-pushback-ms", "1000") in tuple(error.trailing_metadata())
         answer = await connection.store.CheckHealth(pb.CheckHealthRequest())
         assert (answer.state, answer.message) == (common_pb2.STATE_UNAVAILABLE, "the server is starting")
 

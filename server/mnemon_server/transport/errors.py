@@ -1,6 +1,6 @@
 """Errors that only a transport can have; the rest of the tree is in `domain/errors.py`."""
 
-from mnemon_server.domain.errors import ErrorReason, MnemonError
+from mnemon_server.domain.errors import ErrorReason, MnemonError, NotServingError
 
 
 class MalformedMessageError(MnemonError):
@@ -25,3 +25,7 @@ class UnimplementedError(MnemonError):
     """The server has no such method."""
 
     reason = ErrorReason.UNIMPLEMENTED
+
+
+class NotBegunError(NotServingError):
+    """The server is starting, and nothing of the call has been done: whatever it does, it may be sent again."""

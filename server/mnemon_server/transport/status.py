@@ -25,6 +25,9 @@ from mnemon_server.transport import errors as transport_errors
 ERROR_DOMAIN = "mnemon"
 """Without the version of the API, since a reason means the same in every version."""
 DETAILS_KEY = "grpc-status-details-bin"
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+"""When to send a call again of which nothing has been done (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
+Channels of gRPC and proxies read it; they do not read details."""
 VIOLATIONS_MAX = 20
 # Clients accept 8 KiB of trailers for certain. A message is percent-encoded (up to three times longer) and repeated in
 # the details, which travel in base64.
@@ -75,6 +78,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
     errors.RecordDamagedError: grpc.StatusCode.DATA_LOSS,
     errors.NotServingError: grpc.StatusCode.UNAVAILABLE,
+    transport_errors.NotBegunError: grpc.StatusCode.UNAVAILABLE,
     errors.IndexWarmingError: grpc.StatusCode.UNAVAILABLE,
     errors.BackendConnectionError: grpc.StatusCode.UNAVAILABLE,
     errors.IndexingError: grpc.StatusCode.INTERNAL,
@@ -93,6 +97,7 @@ _RETRY_AFTER_S: Mapping[type[errors.MnemonError], float] = {
     errors.StorageFailedError: 5.0,
     SlowReaderError: 1.0,
     errors.NotServingError: 1.0,
+    transport_errors.NotBegunError: 1.0,
     errors.BackendConnectionError: 1.0,
     errors.EmbeddingUnavailableError: 1.0,
 }
@@ -108,6 +113,8 @@ class Failure:
     metadata: Mapping[str, str]
     violations: tuple[errors.FieldViolation, ...] = ()
     retry_after_s: float | None = None
+    has_begun: bool = True
+    """False if it is certain that nothing of the call has been done, and that it will be soon."""
     resource: tuple[str, str] | None = None
     """Type and id of what was not found."""
     quota: tuple[str, str] | None = None
@@ -127,11 +134,12 @@ class Failure:
             metadata=_metadata(error),
             violations=_violations(error),
             retry_after_s=_retry_after_s(error),
+            has_begun=not isinstance(error, transport_errors.NotBegunError | errors.IndexWarmingError),
             resource=_resource(error),
             quota=_quota(error),
         )
 
-    def trailers(self) -> tuple[tuple[str, bytes], ...]:
+    def trailers(self) -> tuple[tuple[str, str | bytes], ...]:
         """The status with its details, in the trailer where every client library looks for it."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
         for detail in self._details():
@@ -139,7 +147,10 @@ class Failure:
             packed.Pack(detail)
             if status.ByteSize() + packed.ByteSize() <= DETAILS_BYTES_MAX:
                 status.details.append(packed)
-        return ((DETAILS_KEY, status.SerializeToString()),)
+        details = (DETAILS_KEY, status.SerializeToString())
+        if self.has_begun or self.retry_after_s is None:
+            return (details,)
+        return (details, (PUSHBACK_KEY, str(round(self.retry_after_s * 1000))))
 
     def to_item_error(self) -> common_pb2.ItemError:
         """The same for one item of a bulk stream."""

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from mnemon_server.domain.access import Role, check_tenant_of_keys
-from mnemon_server.domain.errors import NotServingError, PermissionDeniedError
+from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.services.shared.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
+from mnemon_server.transport.errors import NotBegunError
 from mnemon_server.transport.interceptors.base import Context, current_call
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ class TenantServicer:
             copies: how many times it holds the text of a record.
 
         Raises:
-            NotServingError: no vaults are attached yet.
+            NotBegunError: no vaults are attached yet.
         """
         if self._answers is None:
-            raise NotServingError("the server is starting")
+            raise NotBegunError("the server is starting")
         call = current_call.get()
         room = call.room = Room(
             self._answers,
@@ -73,19 +74,19 @@ class TenantServicer:
         """The open services of a tenant, for as long as the block lasts; for operators.
 
         Raises:
-            NotServingError: no vaults are attached yet.
+            NotBegunError: no vaults are attached yet.
         """
         if self._vaults is None:
-            raise NotServingError("the server is starting")
+            raise NotBegunError("the server is starting")
         return self._vaults.use(tenant)
 
     def vault(self, context: Context) -> "VaultLease":
         """The open services of the caller's tenant, within the caller's bounds, for as long as the block lasts.
 
         Raises:
-            NotServingError: no vaults are attached yet.
+            NotBegunError: no vaults are attached yet.
         """
         if self._vaults is None:
-            raise NotServingError("the server is starting")
+            raise NotBegunError("the server is starting")
         principal = current_call.get().principal
         return self._vaults.use(principal.tenant, principal.bounds)

@@ -71,7 +71,8 @@ SAMPLES = [
     errors.StorageFullError("full"),
     errors.StorageFailedError("failed"),
     errors.RecordDamagedError("memory", "0b1c"),
-    errors.NotServingError("starting"),
+    errors.NotServingError("shutting down"),
+    transport_errors.NotBegunError("starting"),
     errors.IndexWarmingError("half way", 0.5),
     errors.BackendConnectionError("unreachable"),
     errors.EmbeddingUnavailableError("the endpoint is away"),
@@ -93,6 +94,12 @@ def test_every_error_that_can_be_raised_has_a_row() -> None:
 def test_reasons_are_the_published_ones() -> None:
     published = {name.removeprefix("ERROR_REASON_") for name in errors_pb2.ErrorReason.keys()}  # noqa: SIM118
     assert {reason.value for reason in ErrorReason} == published - {"UNSPECIFIED"} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_channels_and_proxies_are_told_when_to_send_a_call_again_of_which_nothing_was_done(error: MnemonError) -> None:
+    told = dict(Failure.of(error).trailers()).get("grpc-retry-pushback-ms")
+    assert told == {"NotBegunError": "1000", "IndexWarmingError": "500"}.get(type(error).__name__)
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
