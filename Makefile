@@ -16,6 +16,7 @@ GENERATE := .venv/generate
 FUZZ := .venv/fuzz
 REFERENCE := .venv/reference
 VECTORS := .venv/vectors
+MESH := .venv/mesh
 LOCK := .venv/lock
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
@@ -26,7 +27,7 @@ PROMETHEUS := $(or $(shell command -v prometheus),$(CURDIR)/build/prometheus/usr
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages and not monitoring" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages and not monitoring and not mesh" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -118,6 +119,10 @@ test-packages: packages ## The packages in environments of their own, also besid
 .PHONY: test-walk
 test-walk: $(DEV)/.stamp ## Run every command of server/ACCESS.md in an empty folder, as printed; takes a minute.
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0 tests/e2e/test_access_document.py $(ARGS)
+
+.PHONY: test-mesh
+test-mesh: $(DEV)/.stamp $(MESH)/.stamp ## Envoy in front of servers, over every protocol; and the files for Kubernetes. On Linux.
+	$(BIN)/python -m pytest -m mesh -o faulthandler_timeout=0 --durations 10 tests/mesh $(ARGS)
 
 .PHONY: coverage
 coverage: $(DEV)/.stamp $(GENERATE)/.stamp ## All tests, and how much of the server they reach; servers in processes of their own are not measured.
@@ -330,6 +335,13 @@ $(VECTORS)/.stamp: requirements/vectors.txt
 	$(call pins,vectors,vectors)
 	@touch $@
 
+$(MESH)/.stamp: requirements/mesh.txt requirements/charts.txt
+	$(call environment,mesh)
+	$(call pins,mesh,mesh)
+	$(call pins,mesh,charts)
+	$(MESH)/bin/python -m tests.support.chart_tools $(MESH)/bin
+	@touch $@
+
 $(LOCK)/.stamp: requirements/lock.txt
 	$(call environment,lock)
 	$(call pins,lock,lock)
@@ -365,6 +377,8 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,generate,--group generate)
 	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)
 	$(call resolve,vectors,--group vectors --constraints requirements/server.txt)
+	$(call resolve,mesh,--group mesh)
+	$(call resolve,charts,--group charts --no-deps)
 	$(call resolve,weights,--group weights --no-deps)
 
 .PHONY: clean

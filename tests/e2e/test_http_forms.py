@@ -56,7 +56,7 @@ async def outcome_over(
     """The outcome over gRPC, or in another form of each method for each `way`."""
     first = rpc.method.name in WITHOUT_END
     if not way:
-        return "gRPC", await call_grpc(server, rpc, request, first=first)
+        return "gRPC", await call_grpc(server.channel, rpc, request, first=first)
     forms = forms_of(rpc)
     form = forms[way % len(forms)]
     return form, await call_http(client, rpc, request, form, first=first)

@@ -8,7 +8,10 @@ import pytest
 
 from tests.support.repository import ROOT
 
-NAMES = ["build", "dev", "fuzz", "generate", "lock", "neighbours", "reference", "server", "vectors", "weights"]
+NAMES = [
+    *("build", "charts", "dev", "fuzz", "generate", "lock", "mesh", "neighbours", "reference", "server", "vectors"),
+    "weights",
+]
 # A version, perhaps only for some platforms, and the hashes of all its files, but no location.
 PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.!]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
@@ -62,7 +65,7 @@ def test_the_dependencies_of_the_make_targets_are_pinned() -> None:
     assert _names(GROUPS["test"] + transformers) - _pins("reference").keys() == set()
     assert _names(GROUPS["generate"] + GROUPS["buf"]) - _pins("generate").keys() == set()
     assert _names(GROUPS["neighbours"] + extras) - _pins("neighbours").keys() == set()
-    for name in ("build", "fuzz", "lock", "vectors", "weights"):
+    for name in ("build", "charts", "fuzz", "lock", "mesh", "vectors", "weights"):
         assert _names(GROUPS[name]) - _pins(name).keys() == set()
 
 

@@ -3,7 +3,7 @@
 import base64
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -93,13 +93,17 @@ async def call_http(
     return replace(outcome, code="OK") if first and outcome.code == "OPEN" else outcome
 
 
-async def call_grpc(server: Connection, rpc: Rpc, request: Any, *, first: bool = False) -> Outcome:
-    """The same over gRPC."""
+async def call_grpc(channel: aio.Channel, rpc: Rpc, request: Any, *, first: bool = False, token: str = "") -> Outcome:
+    """The same over gRPC. A stream of requests gets this one, if any."""
     kind = GetMessageClass(rpc.method.output_type)
-    make = getattr(server.channel, "unary_stream" if rpc.method.server_streaming else "unary_unary")
-    call = make(
+    sides = rpc.method.client_streaming, rpc.method.server_streaming
+    call = getattr(channel, "_".join("stream" if streams else "unary" for streams in sides))(
         path_of(rpc), request_serializer=lambda each: each.SerializeToString(), response_deserializer=kind.FromString
-    )(request, timeout=WAIT_S)
+    )(
+        iter([request]) if rpc.method.client_streaming else request,
+        timeout=WAIT_S,
+        metadata=[("authorization", f"Bearer {token}")] if token else None,
+    )
     messages = []
     try:
         if rpc.method.server_streaming:
@@ -136,6 +140,10 @@ def outcome_of(rpc: Rpc, response: httpx.Response, received: bytes, form: str) -
     read: Any = kind.FromString
     if shown.endswith("json"):
         read = lambda data: json_format.Parse(data, kind())  # noqa: E731
+    if "grpc-web" in shown and "grpc-status" in response.headers:
+        # An error without a message before it has no body.
+        assert not received
+        return _outcome_of_trailers(response.headers, ())
     if "grpc-web" in shown or "connect" in shown:
         return _outcome_of_envelopes(received, read, text="text" in shown)
     if shown == "application/x-ndjson":
@@ -178,7 +186,8 @@ def _outcome_of_envelopes(received: bytes, read: Any, *, text: bool) -> Outcome:
         flags, size = _HEAD.unpack_from(received)
         data, received = received[_HEAD.size : _HEAD.size + size], received[_HEAD.size + size :]
         if flags == 0x80:
-            return _outcome_of_trailers(data.decode(), tuple(messages))
+            lines = [line.partition(":") for line in data.decode().split("\r\n") if line]
+            return _outcome_of_trailers({name: value.strip(" ") for name, _, value in lines}, tuple(messages))
         if flags == 0x02:
             end = json.loads(data)
             assert end["metadata"]["x-request-id"]
@@ -196,13 +205,12 @@ def _quads(received: bytes) -> list[bytes]:
     return [received[at : at + 4] for at in range(0, len(received), 4)]
 
 
-def _outcome_of_trailers(text: str, messages: tuple[Any, ...]) -> Outcome:
-    trailers = dict(line.split(": ", 1) for line in text.split("\r\n") if line)
+def _outcome_of_trailers(trailers: Mapping[str, str], messages: tuple[Any, ...]) -> Outcome:
     assert trailers["x-request-id"]
     code = next(each for each in grpc.StatusCode if each.value[0] == int(trailers["grpc-status"]))
     packed = trailers.get("grpc-status-details-bin", "")
     details = _details(base64.b64decode(packed + "=" * (-len(packed) % 4)))
-    return Outcome(code.name, unquote(trailers["grpc-message"]), details, messages)
+    return Outcome(code.name, unquote(trailers.get("grpc-message", "")), details, messages)
 
 
 def _outcome_of_error(error: Any, messages: tuple[Any, ...] = ()) -> Outcome:

@@ -1,6 +1,7 @@
 """An identity provider of our own: its keys, its tokens, and the server of its key set."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -77,19 +78,22 @@ def publish(folder: Path, *keys: SigningKey) -> None:
 
 @asynccontextmanager
 async def trusting_server(
-    folder: Path, *keys: SigningKey, authentication: tuple[str, ...] = ("jwt",), **changes: str
+    folder: Path, *keys: SigningKey, authentication: tuple[str, ...] = ("jwt",), http_listen: str = "", **changes: str
 ) -> AsyncIterator[Connection]:
     """A server that trusts these keys, from a file."""
     publish(folder, *keys)
     identities = write_identities(folder, "jwks.json", **changes)
-    async with whole_server(folder / "data", authentication=authentication, identity_file=identities) as connection:
+    async with whole_server(
+        folder / "data", authentication=authentication, identity_file=identities, http_listen=http_listen
+    ) as connection:
         yield connection
 
 
 class KeyServer:
-    """Serves a key set over HTTP, and counts how often it was asked."""
+    """Serves a key set over HTTP, with TLS if it has a certificate and its key; counts how often it was asked."""
 
-    def __init__(self, *keys: SigningKey) -> None:
+    def __init__(self, *keys: SigningKey, certificate: tuple[Path, Path] | None = None) -> None:
+        self._certificate = certificate
         self.body = json.dumps(key_set(*keys)).encode()
         self.status = 200
         self.requests = 0
@@ -103,9 +107,14 @@ class KeyServer:
         self.body = json.dumps(key_set(*keys)).encode()
 
     @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
     def url(self) -> str:
         """Where the set is."""
-        return f"http://127.0.0.1:{self._port}/jwks.json"
+        return f"http://{self.address}/jwks.json"
 
     def start(self) -> None:
         """Begins to answer, always on the same port."""
@@ -126,6 +135,10 @@ class KeyServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
         self._server.daemon_threads = True
+        if self._certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self._certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -138,9 +151,9 @@ class KeyServer:
 
 
 @contextmanager
-def key_server(*keys: SigningKey) -> Iterator[KeyServer]:
+def key_server(*keys: SigningKey, certificate: tuple[Path, Path] | None = None) -> Iterator[KeyServer]:
     """A server with these keys, until the block is left."""
-    server = KeyServer(*keys)
+    server = KeyServer(*keys, certificate=certificate)
     server.start()
     try:
         yield server

@@ -1,0 +1,65 @@
+"""The shipped configuration of Envoy knows every method, and every server everywhere."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from google.protobuf.descriptor_pb2 import MethodOptions
+
+from tests.support.repository import ROOT
+from tests.support.rpcs import rpcs
+
+CONFIGURATION = yaml.safe_load((ROOT / "docker/envoy/envoy.yaml").read_text())
+ALWAYS_SAFE = {"connect-failure", "refused-stream", "reset-before-request", "retriable-headers"}
+
+
+def routes() -> list[Any]:
+    """Those of clients, in order."""
+    [manager] = CONFIGURATION["static_resources"]["listeners"][0]["filter_chains"][0]["filters"]
+    [host] = manager["typed_config"]["route_config"]["virtual_hosts"]
+    return host["routes"]
+
+
+def route_of(path: str, content_type: str) -> Any:
+    """The action that Envoy takes: that of the first route that matches."""
+
+    def matches(match: Any) -> bool:
+        by_path = path.startswith(match["prefix"]) if "prefix" in match else _fits(match["safe_regex"], path)
+        kinds = [header["string_match"]["safe_regex"] for header in match.get("headers", ())]
+        return bool(by_path and all(_fits(kind, content_type) for kind in kinds))
+
+    return next(each["route"] for each in routes() if matches(each["match"]))
+
+
+def _fits(expression: Any, text: str) -> bool:
+    return re.fullmatch(expression["regex"], text) is not None
+
+
+@pytest.mark.parametrize("rpc", rpcs(), ids=lambda rpc: rpc.name)
+def test_a_method_is_sent_again_and_ended_as_the_descriptors_allow(rpc: Any) -> None:
+    method = rpc.method
+    streams = method.client_streaming or method.server_streaming
+    is_read = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS and not streams
+    for content_type, kind in (
+        ("application/grpc", ""),
+        ("application/grpc-web-text", ""),
+        ("application/json", "-http"),
+    ):
+        route = route_of(f"/{method.containing_service.full_name}/{method.name}", content_type)
+        assert set(route["retry_policy"]["retry_on"].split(",")) - ALWAYS_SAFE == (
+            {"reset", "cancelled"} if is_read else set()
+        )
+        assert ("max_stream_duration" in route) is not streams
+        names = [cluster["name"] for cluster in route["weighted_clusters"]["clusters"]]
+        assert names == [f"mnemon-{number}{kind}" for number in range(len(names))]
+
+
+def test_the_slots_of_the_servers_are_all_slots_and_the_same_over_grpc_and_http() -> None:
+    chosen = [route["route"]["weighted_clusters"] for route in routes() if "route" in route]
+    slots = {tuple(each["weight"] for each in one["clusters"]) for one in chosen}
+    assert len(slots) == 1 and sum(slots.pop()) == 100
+    assert all(one["use_hash_policy"] for one in chosen)
+    named = {cluster["name"] for one in chosen for cluster in one["clusters"]}
+    defined = {cluster["name"] for cluster in CONFIGURATION["static_resources"]["clusters"]}
+    assert {name for name in defined if name.startswith("mnemon-")} == named
