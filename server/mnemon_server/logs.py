@@ -14,6 +14,8 @@ from typing import Any, TextIO, cast
 
 import structlog
 
+from mnemon_server.transport.interceptors.base import current_call
+
 
 class _StandardError(io.TextIOBase):
     """The current standard error. A closed one must not cause errors in the code that logs."""
@@ -41,7 +43,7 @@ _STANDARD_ERROR = cast("TextIO", _StandardError())
 def configure_logging(*, log_format: str, level: str) -> None:
     """Sends the product's events, and libraries' records from level warning, to standard error."""
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
+        _with_request_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -71,12 +73,19 @@ def leave_logs_to_the_program() -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.contextvars.merge_contextvars,
+            _with_request_id,
             structlog.processors.format_exc_info,
             structlog.processors.KeyValueRenderer(key_order=["event"]),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
+
+
+def _with_request_id(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event with the id of the call in progress. To bind it as a variable of the log costs each call more."""
+    call = current_call.get(None)
+    return event if call is None else {"request_id": call.request_id, **event}
 
 
 def _rendering(log_format: str) -> list[Any]:

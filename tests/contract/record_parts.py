@@ -35,20 +35,11 @@ class RecordPartsContract(VaultSuite):
 
     def test_a_small_document_is_read_whole_except_for_its_passages(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "é" * 1_000, metadata={"k": ("v", "w")}, scope=Scope(user="ada"))).result()
-        sizes: list[tuple[str, int]] = []
-
-        def fits(doc_id: str, size: int) -> bool:
-            sizes.append((doc_id, size))
-            return len(sizes) == 1
-
         [whole] = engine.get_documents(["d"])
         [fields] = engine.get_documents(["d"], fields_only=True)
         assert whole is not None
-        assert engine.get_small_document("d", fits) == replace(whole, passages=())
-        assert engine.get_small_document("d", fits) is None
+        assert engine.get_small_document("d") == replace(whole, passages=())
         assert engine.get_small_document("d", fields_only=True) == fields
-        assert engine.get_documents(["d"], fits=fits) == [None]
-        assert len({*sizes}) == 1
 
     def test_a_small_document_is_read_as_soon_as_it_is_written(self, engine: RecordEngine) -> None:
         for content in ("one", "two"):
@@ -61,10 +52,8 @@ class RecordPartsContract(VaultSuite):
     def test_a_large_document_is_not_a_small_one(self, engine: RecordEngine) -> None:
         engine.put_document(write("large", "x" * SMALL_BYTES)).result()
         engine.put_document(write("metadata", "x", metadata={"k": "x" * SMALL_BYTES})).result()
-        asked: list[str] = []
         for doc_id in ("large", "metadata", "missing"):
-            assert engine.get_small_document(doc_id, lambda doc_id, _: not asked.append(doc_id)) is None
-        assert asked == []
+            assert engine.get_small_document(doc_id) is None
         assert engine.get_small_document("large", fields_only=True) is not None
 
     def test_fields_come_without_the_texts_that_they_repeat(self, engine: RecordEngine) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from grpc import aio
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +23,13 @@ class GenericServices:
     methods, that is a fifth of what a call costs.
     """
 
-    def __init__(self, server: aio.Server) -> None:
-        self._server = server
+    def __init__(self) -> None:
+        """Has no service yet."""
         self._handlers: list[grpc.GenericRpcHandler] = []
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Adds a service."""
         self._handlers += handlers
-        self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
         """Leaves out what would add its methods again."""

@@ -313,8 +313,7 @@ class GrpcServer:
 
     def _build(self) -> aio.Server:
         settings, pipeline = self._settings, self._pipeline()
-        server = aio.server(interceptors=[GrpcCalls(pipeline)], options=server_options(settings))
-        generic = GenericServices(server)
+        generic = GenericServices()
         services = cast("aio.Server", generic)
         access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
         tenant_pb2_grpc.add_TenantServiceServicer_to_server(self._tenants, services)
@@ -334,8 +333,10 @@ class GrpcServer:
         server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
-            add_reflection(server, [*SERVICES, HEALTH_SERVICE])
+            add_reflection(services, [*SERVICES, HEALTH_SERVICE])
         generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
+        server = aio.server(options=server_options(settings))
+        server.add_generic_rpc_handlers((GrpcCalls(pipeline, generic.find),))
         self._http = http_server(settings, pipeline, generic.find, self._health)
         self._metrics = self._metrics_server()
         return server

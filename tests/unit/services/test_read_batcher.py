@@ -170,7 +170,7 @@ async def test_a_read_without_memory_for_its_answer_waits_alone(reads: ReadBatch
 
 
 async def test_a_small_record_is_read_without_a_thread(shelf: Shelf, offload: Offload) -> None:
-    reads = ReadBatcher(shelf.read_many, offload, lambda record_id, _: "small" if record_id == "s" else None)
+    reads = ReadBatcher(shelf.read_many, offload, lambda record_id: "small" if record_id == "s" else None)
 
     assert await reads.get("s") == "small"
     assert shelf.asked == []
@@ -178,19 +178,20 @@ async def test_a_small_record_is_read_without_a_thread(shelf: Shelf, offload: Of
     assert shelf.asked == [["large"]]
 
 
-async def test_after_a_slow_read_of_a_small_record_threads_read_for_a_while(shelf: Shelf, offload: Offload) -> None:
+async def test_after_two_slow_reads_of_small_records_threads_read_for_a_while(shelf: Shelf, offload: Offload) -> None:
     now = 0.0
 
-    def read_small(record_id: str, _: Fits) -> str:
+    def read_small(record_id: str) -> str:
         nonlocal now
         now += 2 * QUICK_S if record_id == "slow" else 0.0
         return "small"
 
     reads = ReadBatcher(shelf.read_many, offload, read_small, monotonic=lambda: now)
 
-    assert [await reads.get("quick"), await reads.get("slow"), await reads.get("next")] == ["small", "small", "NEXT"]
+    ids = ["slow", "quick", "slow", "slow", "next"]
+    assert [await reads.get(record_id) for record_id in ids] == ["small"] * 4 + ["NEXT"]
     now += THREADS_S
-    assert await reads.get("later") == "small"
+    assert [await reads.get("slow"), await reads.get("later")] == ["small"] * 2
 
 
 def test_the_slower_work_was_the_longer_it_is_left_to_threads() -> None:

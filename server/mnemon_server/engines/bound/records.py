@@ -175,9 +175,7 @@ class BoundRecords:
         by_id = {document.doc_id: document for document in found if document is not None}
         return [by_id.get(doc_id) for doc_id in doc_ids]
 
-    def get_small_document(
-        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
-    ) -> Document | None:
+    def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
         """See RecordEngine."""
         # `get_documents` tells whether it exists for the caller.
         return None

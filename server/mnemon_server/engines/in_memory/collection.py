@@ -125,15 +125,9 @@ class InMemoryCollection:
                 found = {doc_id: stored for doc_id, stored in found.items() if fits(doc_id, view.size_of(stored))}
             return [view.shown(found[doc_id]) if doc_id in found else None for doc_id in doc_ids]
 
-    def get_small_document(
-        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
-    ) -> Document | None:
+    def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
         """See RecordEngine."""
-
-        def is_small(doc_id: str, size: int) -> bool:
-            return size <= SMALL_BYTES and (fits is None or fits(doc_id, size))
-
-        [document] = self.get_documents([doc_id], fields_only=fields_only, fits=is_small)
+        [document] = self.get_documents([doc_id], fields_only=fields_only, fits=lambda _, size: size <= SMALL_BYTES)
         return document and replace(document, passages=())
 
     def list_documents(

@@ -123,13 +123,11 @@ class RecordEngine(Protocol):
         that it rejects is None in the result.
         """
 
-    def get_small_document(
-        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
-    ) -> Document | None:
+    def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
         """The document as `get_documents` returns it, but without passages. An event loop may call it: it does not wait
         for other reads, and reads at most SMALL_BYTES.
 
-        None if the document is larger, does not exist, does not fit or cannot be read: `get_documents` tells which.
+        None if the document is larger, does not exist or cannot be read: `get_documents` tells which.
         """
 
     def list_documents(

@@ -130,10 +130,10 @@ class DocumentTable:
         return f"SELECT {columns}", " + ".join(f"octet_length(d.{column})" for column in texts)
 
     def _new_small(self, fields_only: FieldsOnly) -> str:
-        """The statement that selects a document by its id, and its size in the last column, unless it is large."""
+        """The statement that selects a document by its id, unless it is large."""
         select, size = self._select(fields_only)
         condition = f"d.id = ? AND {size} <= {SMALL_BYTES}"
-        return f"{select}, {size} FROM {self.tables.documents} AS d WHERE {condition}"
+        return f"{select} FROM {self.tables.documents} AS d WHERE {condition}"
 
     # Writing
 

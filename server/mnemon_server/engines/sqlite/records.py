@@ -139,18 +139,13 @@ class SQLiteCollection:
         with self._connections.lend() as connection:
             return self._table.by_ids(connection, doc_ids, vectors=vectors, fields_only=fields_only, fits=fits)
 
-    def get_small_document(
-        self, doc_id: str, fits: Fits | None = None, *, fields_only: FieldsOnly = False
-    ) -> Document | None:
+    def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
         """See RecordEngine."""
         rows = self._connections.fetch_at_once(self._table.small(fields_only), (doc_id,))
         if not rows:
             return None
-        *row, size = rows[0]
-        if fits is not None and not fits(doc_id, size):
-            return None
         try:
-            return self._table.document(row)
+            return self._table.document(rows[0])
         except UNREADABLE:
             return None
 

@@ -294,8 +294,8 @@ class FactStore:
         documents = self._records.get_documents(record_ids, fields_only=True, fits=fits)
         return [_shown(document, now, versions=versions) for document in documents]
 
-    def _read_small(self, record_id: str, fits: Fits, *, versions: bool = False) -> Fact | None:
-        document = self._records.get_small_document(record_id, fits, fields_only=True)
+    def _read_small(self, record_id: str, *, versions: bool = False) -> Fact | None:
+        document = self._records.get_small_document(record_id, fields_only=True)
         return _shown(document, self._clock(), versions=versions)
 
     def _read_with_versions(self, record_ids: Sequence[str], *, fits: Fits | None) -> builtins.list[Fact | None]:

@@ -322,8 +322,8 @@ class MemoryStore:
         now = self._clock()
         return [self._shown(document, now) for document in self._records.get_documents(memory_ids, fits=fits)]
 
-    def _read_small(self, memory_id: str, fits: Fits) -> Memory | None:
-        return self._shown(self._records.get_small_document(memory_id, fits), self._clock())
+    def _read_small(self, memory_id: str) -> Memory | None:
+        return self._shown(self._records.get_small_document(memory_id), self._clock())
 
     def _shown(self, document: Document | None, now: datetime) -> Memory | None:
         return None if document is None or document.hidden else to_memory(document, self._confidence, now)

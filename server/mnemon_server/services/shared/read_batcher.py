@@ -23,8 +23,11 @@ class ReadMany(Protocol[T_co]):
     def __call__(self, record_ids: Sequence[str], /, *, fits: Fits) -> Sequence[T_co]: ...
 
 
-ReadSmall: TypeAlias = Callable[[str, Fits], T | None]
-"""Returns the result for an id; None if `read_many` is to find it out. Does not wait for other reads."""
+ReadSmall: TypeAlias = Callable[[str], T | None]
+"""Returns the result for an id; None if `read_many` is to find it out. Does not wait for other reads.
+
+It is not asked whether its result fits: small records take no memory of the answers.
+"""
 
 
 class _Wanted(NamedTuple, Generic[T]):
@@ -68,10 +71,10 @@ class ReadBatcher(Generic[T]):
 
         TooManyRequestsError if no memory for the answer becomes free in time.
         """
+        if self._read_small and (small := self._at_once(self._read_small, record_id)) is not None:
+            return small
         fits = room.fits if room else _everything
-        result = self._at_once(self._read_small, record_id, fits) if self._read_small else None
-        if result is None:
-            result = await self._with_others(record_id, fits)
+        result = await self._with_others(record_id, fits)
         while room and room.is_short:
             await room.wait()
             room.left.clear()

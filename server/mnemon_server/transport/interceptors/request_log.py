@@ -27,7 +27,6 @@ class MethodLog:
         call = current_call.get()
         call.started = time.perf_counter()
         call.connection = str(context.peer())
-        structlog.contextvars.bind_contextvars(request_id=call.request_id)
         context.set_trailing_metadata(call.trailers)
         return call
 
