@@ -13,6 +13,8 @@ length.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +30,12 @@ FULL_LENGTH = 64
 
 _DENSE = 16
 """Up to this many positions per occurrence, scores are added up in an array with a cell for every position."""
-_RANGE = 1 << 16
-"""Number of cells that are added up together: half a MiB."""
-
-_FEW = 16
-"""Up to one cell in so many is computed without the others."""
 _TOLERANCE = 1e-9
 """Sums that differ by this share may have equal scores."""
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
+Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,65 +57,103 @@ def weight_at(mean_length: float, context_weight: float = CONTEXT_WEIGHT) -> flo
     return context_weight * min(1.0, FULL_LENGTH / mean_length)
 
 
+class _Pairs(NamedTuple):
+    """Passages that are neighbours, by their rows: the words of each `giver` count for its `taker` with this share."""
+
+    givers: Rows
+    takers: Rows
+    shares: Floats
+
+    def to(self, wanted: NDArray[np.bool_]) -> "_Pairs":
+        """Those whose taker is wanted."""
+        kept = np.flatnonzero(wanted[self.takers])
+        return _Pairs(self.givers[kept], self.takers[kept], self.shares[kept])
+
+
 class SummedGains:
     """The passages that contain any of the words, with their summed gains. What neighbours add is computed only for
-    passages that are asked for.
+    passages that are asked for, or that may be among the best.
     """
 
     def __init__(self, matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> None:
         """A weight of 0 ignores neighbours."""
-        self._gains = matches.gains
+        self._matches = matches
         self._cells = _cells(matches.positions)
         self._weight = context_weight and context_weight * _evidence(matches)
-        self._alone = np.zeros(self._cells.count)
-        """The summed gains of each cell without neighbours."""
-        for places, gains in zip(self._cells.places, self._gains, strict=True):
-            np.add.at(self._alone, places, gains)
-        self._held = np.flatnonzero(self._alone > 0)
+        alone = np.zeros(self._cells.count)
+        for places, gains in zip(self._cells.places, matches.gains, strict=True):
+            alone[places] += gains
+        self._held = np.flatnonzero(alone > 0)
+        """The cells of the passages, ascending. A passage's row is its place in this array."""
+        self._alone = alone[self._held]
+        """The summed gains without neighbours."""
 
     def all(self) -> tuple[Positions, Floats]:
         """Every such passage, by ascending position."""
-        return self._cells.positions(self._held), self._summed()[self._held]
+        return self._those(np.arange(len(self._held)))
 
     def best(self, count: int, sufficient: float) -> tuple[Positions, Floats]:
         """Those with the `count` highest sums, with all that equal the last one, and some others, by ascending
         position. Sums from `sufficient` on count as equal.
         """
-        alone = self._alone[self._held]
+        alone = self._alone
         if count >= len(alone):
             return self.all()
         bound = min(np.partition(alone, len(alone) - count)[len(alone) - count], sufficient)
-        # No passage gains more than this from its neighbours.
-        lifted_max = self._weight * sum(float(gains.max(initial=0.0)) for gains in self._gains)
-        cells = self._held[alone >= bound * (1 - _TOLERANCE) - lifted_max]
-        return self._cells.positions(cells), self._sums_of(cells)
+        return self._those(np.flatnonzero(self._sums_max() >= bound * (1 - _TOLERANCE)))
 
     def of(self, positions: Positions) -> tuple[Positions, Floats]:
         """Those of the given ascending positions that contain any of the words."""
-        cells = self._cells.of(positions)
-        cells = cells[self._alone[cells] > 0]
-        return self._cells.positions(cells), self._sums_of(cells)
+        return self._those(np.flatnonzero(np.isin(self._held, self._cells.of(positions), assume_unique=True)))
 
-    def _summed(self) -> Floats:
-        """The sum of each cell."""
+    def _those(self, rows: Rows) -> tuple[Positions, Floats]:
+        return self._cells.positions(self._held[rows]), self._sums_of(rows)
+
+    def _sums_max(self) -> Floats:
+        """What the sum of each passage is at most: as if each word of a neighbour counted by itself."""
+        sums = self._alone.copy()
+        for givers, takers, shares in self._pairs:
+            sums[takers] += shares * self._alone[givers]
+        return sums
+
+    def _sums_of(self, rows: Rows) -> Floats:
+        """The summed gains of passages. A word counts by the highest of its own gain and the shares of neighbours'."""
         if not self._weight:
-            return self._alone
-        return _with_context(self._cells.count, self._cells.places, self._gains, self._weight)
+            return self._alone[rows]
+        wanted = np.zeros(len(self._held), np.bool_)
+        wanted[rows] = True
+        places = np.empty(len(self._held), np.intp)
+        places[rows] = np.arange(len(rows))
+        pairs = [_Pairs(each.givers, places[each.takers], each.shares) for each in (p.to(wanted) for p in self._pairs)]
+        summed = np.zeros(len(rows))
+        for gains in self._gains:
+            best = gains[rows]
+            for givers, takers, shares in pairs:
+                best[takers] = np.maximum(best[takers], shares * gains[givers])
+            summed += best
+        return summed
 
-    def _sums_of(self, cells: NDArray[np.int64]) -> Floats:
-        if not self._weight or _FEW * len(cells) > len(self._held):
-            return self._summed()[cells]
-        # The same among these cells and their neighbours alone.
-        is_near = np.zeros(self._cells.count, np.bool_)
-        for distance in range(-REACH, REACH + 1):
-            is_near[cells + distance] = True
-        near = np.flatnonzero(is_near)
-        numbers = np.empty(self._cells.count, np.int32)
-        numbers[near] = np.arange(len(near))
-        rows = [np.flatnonzero(is_near[places]) for places in self._cells.places]
-        places = [numbers[each[kept]] for each, kept in zip(self._cells.places, rows, strict=True)]
-        gains = [each[kept] for each, kept in zip(self._gains, rows, strict=True)]
-        return _with_context(len(near), places, gains, self._weight)[numbers[cells]]
+    @cached_property
+    def _gains(self) -> list[Floats]:
+        """What each word contributes to each passage."""
+        rows_of = np.empty(self._cells.count, np.int32)
+        rows_of[self._held] = np.arange(len(self._held))
+        found = []
+        for places, gains in zip(self._cells.places, self._matches.gains, strict=True):
+            found.append(np.zeros(len(self._held)))
+            found[-1][rows_of[places]] = gains
+        return found
+
+    @cached_property
+    def _pairs(self) -> list[_Pairs]:
+        """All neighbours. None is a taker twice in the same item. They are at most REACH rows apart."""
+        pairs = []
+        for apart in range(1, REACH + 1) if self._weight else ():
+            distances = self._held[apart:] - self._held[:-apart]
+            first = np.flatnonzero(distances <= REACH)
+            shares = self._weight * (REACH + 1 - distances[first]) / REACH
+            pairs += [_Pairs(first, first + apart, shares), _Pairs(first + apart, first, shares)]
+        return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,33 +199,6 @@ def _cells(positions: Sequence[Positions]) -> _Cells:
     cells = REACH + np.cumsum(np.minimum(np.diff(known, prepend=known[0]), REACH + 1))
     places = [cells[np.searchsorted(known, each)] for each in positions]
     return _Cells(int(cells[-1]) + REACH + 1, places, 0, known, cells)
-
-
-def _with_context(
-    count: int, of_cells: Sequence[NDArray[np.integer]], of_words: Sequence[Floats], weight: float
-) -> Floats:
-    """The summed gains of all cells, with those of neighbours: for each word, the highest of its own and its shares.
-
-    Range by range, because within the processor's cache this takes a quarter of the time.
-    """
-    shares = [weight * (REACH + 1 - distance) / REACH for distance in range(1, REACH + 1)]
-    summed = np.zeros(count)
-    for start in range(0, count, _RANGE):
-        stop = min(start + _RANGE, count)
-        within = summed[start:stop]
-        best = np.empty(stop - start + 4 * REACH)
-        for places, gains in zip(of_cells, of_words, strict=True):
-            # Passages up to REACH outside of the range have neighbours in it.
-            low, high = np.searchsorted(places, (start - REACH, stop + REACH)).tolist()
-            own, gained = places[low:high] - (start - 2 * REACH), gains[low:high]
-            best[:] = 0.0
-            best[own] = gained
-            for distance, share in enumerate(shares, start=1):
-                shared = share * gained
-                for towards in (own - distance, own + distance):
-                    best[towards] = np.maximum(best[towards], shared)
-            within += best[2 * REACH : -2 * REACH]
-    return summed
 
 
 def _evidence(matches: Matches) -> float:

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The part of a search that does not need the vector of the text."""
+    """What is known before the candidates are compared."""
 
     candidates: int
     among: PassageIds | None
@@ -67,6 +67,8 @@ class _Plan:
     check: RecordFilter | None
     """The filter to apply to the passages that were found; None if they are filtered already."""
     keywords: KeywordScores | None
+    near: Scores | None = None
+    """The first proposals of the records, if they were looked up meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +136,26 @@ class PassageSearch:
     def _find(self, query: PassageQuery) -> _Choice:
         if query.mode is SearchMode.KEYWORD:
             return self._decide(query, self._plan(query), None)
-        if query.vector is not None:
-            return self._decide(query, self._plan(query), query.vector)
         if query.mode is SearchMode.VECTOR:
-            return self._decide(query, self._plan(query), self._embed_query(query.text))
-        # The words are looked up on another thread while the model embeds the text on this one. The model should start
-        # first: it releases the interpreter lock for nearly all its time, and the look-up does not.
-        plan = self._plan_threads.submit(self._plan, query)
-        vector = self._embed_query(query.text)
-        return self._decide(query, plan.result(), vector)
+            return self._decide(query, self._plan(query), self._vector(query))
+        takes_proposals = self._takes_proposals(query)
+        if query.vector is not None and not takes_proposals:
+            return self._decide(query, self._plan(query), query.vector)
+        # The words are looked up on another thread while the model embeds the text on this one, and while the nearest
+        # vectors are looked up. The model should start first: it releases the interpreter lock for nearly all its time,
+        # and the look-up of words does not.
+        planning = self._plan_threads.submit(self._plan, query)
+        vector = self._vector(query)
+        near = self._nearest(query, vector, 1, exact=False) if takes_proposals else None
+        return self._decide(query, replace(planning.result(), near=near), vector)
+
+    def _vector(self, query: PassageQuery) -> Vector:
+        return self._embed_query(query.text) if query.vector is None else query.vector
+
+    def _takes_proposals(self, query: PassageQuery) -> bool:
+        """Whether it is certain that a hybrid search asks the records for proposals."""
+        is_large = self._records.stats().passage_count > self._settings.exact_scan_max
+        return is_large and self._applier is None and (not query.where or self._may_check(query))
 
     def close(self) -> None:
         """Waits for the look-ups that have begun."""
@@ -233,47 +246,66 @@ class PassageSearch:
         return None
 
     def _choose_nearest(self, query: PassageQuery, plan: _Plan, vector: Vector, widening: int) -> _Choice | None:
-        limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
-        if plan.keywords is not None:
-            limit *= HYBRID_WIDENING
-        if limit > GRAPH_HITS_MAX:
-            return None
-        near = self._records.nearest_vectors(vector, limit=limit, exact=plan.keywords is None)
+        near = plan.near if widening == 1 else None
+        if near is None:
+            near = self._nearest(query, vector, widening, exact=plan.keywords is None)
         if near is None:
             return None
-        left_out_max = max(float(near.scores[-1]), 0.0) if len(near.scores) == limit else 0.0
+        is_all = len(near.scores) < self._proposals_max(query, widening)
+        left_out_max = 0.0 if is_all else max(float(near.scores[-1]), 0.0)
         if plan.keywords is None:
             return self._choose(query, plan, by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max))
-        words_max = widening * WORD_HITS_MAX
-        words = plan.keywords.best(words_max)
-        behind = words.scores[-1] if len(words.scores) == words_max else 0.0
+        # Few words are enough for most queries, and to find eight times as many takes twice as long.
+        for words_max in (WORD_HITS_MIN, widening * WORD_HITS_MAX):
+            words = plan.keywords.best(words_max)
+            left_out = LeftOut(left_out_max, words.scores[-1:] if len(words.scores) == words_max else np.zeros(1))
+            choice = self._choose_by_both(query, plan, vector, near, words, left_out)
+            if len(words.scores) < words_max or not _rivals(query, choice.ranking.left_out[-1:], choice.shown_scores()):
+                break
+        return choice
+
+    def _choose_by_both(
+        self, query: PassageQuery, plan: _Plan, vector: Vector, near: Scores, words: Scores, left_out: LeftOut
+    ) -> _Choice:
+        """The choice from the nearest and from the passages with the best words. `left_out` bounds all others."""
+        assert plan.keywords is not None  # noqa: S101 - it is a hybrid search
         plan = replace(plan, keywords=_joined(words, plan.keywords.of(near.passage_ids)))
 
         def ranked(count: int) -> Ranking:
             proposed = np.union1d(near.passage_ids, words.passage_ids[:count])
             if plan.among is not None:
                 proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
-            left_out = LeftOut(left_out_max, np.append(words.scores[count:], behind))
-            return self._scan(query, plan, vector, proposed, exact=False, left_out=left_out)
+            rest = replace(left_out, keyword_scores=np.append(words.scores[count:], left_out.keyword_scores))
+            return self._scan(query, plan, vector, proposed, exact=False, left_out=rest)
 
         return self._choose_among_rivals(query, plan, ranked)
+
+    def _nearest(self, query: PassageQuery, vector: Vector, widening: int, *, exact: bool) -> Scores | None:
+        """The nearest vectors that the records propose; None if they propose nothing, or more are needed than worth."""
+        limit = self._proposals_max(query, widening)
+        return None if limit > GRAPH_HITS_MAX else self._records.nearest_vectors(vector, limit=limit, exact=exact)
+
+    def _proposals_max(self, query: PassageQuery, widening: int) -> int:
+        limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
+        return limit * HYBRID_WIDENING if query.mode is SearchMode.HYBRID else limit
 
     def _choose_among_rivals(self, query: PassageQuery, plan: _Plan, ranked: Callable[[int], Ranking]) -> _Choice:
         """The choice from a ranking with so many of the passages with the best words that no other one can be as good.
 
-        Most of them are too far from the query, so few are compared before it is known how good the best are.
+        Most of them are too far from the query, so few are compared before it is known how good the best are. The last
+        bound of those left out is that of all others, which are never compared here.
         """
         count = WORD_HITS_MIN
         ranking = ranked(count)
         shown = ranking.scores[ranking.top(query.limit)]
-        rivals = _rivals(query, ranking, shown)
+        rivals = _rivals(query, ranking.left_out[:-1], shown)
         while True:
             if rivals:
                 count += rivals
                 ranking = ranked(count)
             choice = self._choose(query, plan, ranking)
             # More if some of the best passages are of the same document, or do not pass the filter.
-            rivals = _rivals(query, choice.ranking, choice.shown_scores())
+            rivals = _rivals(query, choice.ranking.left_out[:-1], choice.shown_scores())
             if not rivals:
                 return choice
 
@@ -423,8 +455,7 @@ def _joined(one: Scores, other: Scores) -> Scores:
     return Scores(ids, np.concatenate([one.scores, other.scores])[rows])
 
 
-def _rivals(query: PassageQuery, ranking: Ranking, shown: NDArray[np.float64]) -> int:
-    """How many of the passages that were left out, from the first on, may belong among the shown ones."""
+def _rivals(query: PassageQuery, left_out: NDArray[np.float64], shown: NDArray[np.float64]) -> int:
+    """How many passages may belong among the shown ones, by the highest scores that they may have."""
     worst = float(shown.min()) if len(shown) == query.limit else 0.0
-    # Behind the last one are those that are never compared.
-    return int(np.count_nonzero(ranking.left_out[:-1] > max(worst - ROUNDING, query.min_score)))
+    return int(np.count_nonzero(left_out > max(worst - ROUNDING, query.min_score)))
