@@ -15,6 +15,7 @@ from mnemon.v1 import episodic_pb2, episodic_pb2_grpc
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.bench.timeline_events import TimelineEvents
+from tests.support.databases import open_database
 from tests.support.timeline_messages import bulk
 
 BULK_SIZE = 1_000
@@ -82,7 +83,7 @@ def warm_start(vault: Path) -> float:
 
 
 def _model_identity(vault: Path) -> str:
-    connection = apsw.Connection(str(vault / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(vault / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return str(connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get)
     finally:

@@ -10,6 +10,7 @@ import apsw
 from mnemon_server.engines.sqlite.keywords.packing import PackingRound
 from mnemon_server.engines.sqlite.tables import collection_keywords
 
+from tests.support.databases import open_database
 from tests.support.server import wait_until
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ def write_format_11(folder: Path) -> None:
     """Gives the closed vault of this program the tables of that format, with the same passages, packed if they are many
     enough.
     """
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     for each in collection_keywords():
         name = each.former.first.index.removesuffix("_fts")
         with connection:
@@ -43,7 +44,7 @@ def write_format_11(folder: Path) -> None:
 
 def is_reindexed(folder: Path) -> bool:
     """Whether no collection has a former index any more."""
-    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(5_000)
     [(count,)] = connection.execute("SELECT count(*) FROM keyword_reindexing").fetchall()
     connection.close()

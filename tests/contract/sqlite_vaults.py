@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import apsw
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.vault_suite import DIMENSION, ManualClock
+from tests.support.databases import open_database
 
 
 def open_sqlite(folder: Path, clock: ManualClock) -> Vault:
@@ -29,7 +29,7 @@ def open_quantized(folder: Path, clock: ManualClock) -> Vault:
 
 def shape(folder: Path) -> dict[str, Any]:
     """Every table and index with its columns, and the format version."""
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     names = connection.execute("SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'").fetchall()
     found: dict[str, Any] = {
         str(name): connection.execute(

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,8 +31,10 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.vault_key import KEY_FILE
 
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
+from tests.support.databases import content_of, open_database
 from tests.support.faulty_vfs import FaultyVFS
 
 TIMELINE_HEALTH = (ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
@@ -258,6 +261,7 @@ def test_a_power_cut_loses_no_acknowledged_write(tmp_path: Path, vfs: FaultyVFS,
             records.put_document(write(name, content, seed=i, parts=2)).result()
             acknowledged[name] = content
     vfs.power_cut(tmp_path / "after", rng)
+    shutil.copy(tmp_path / "d" / KEY_FILE, tmp_path / "after")
     vault.close()
 
     vault = open_vault(tmp_path / "after")
@@ -346,11 +350,11 @@ def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_and_a_foreign_file_are_left_untouched(tmp_path: Path) -> None:
     open_vault(tmp_path / "new").close()
-    connection = apsw.Connection(str(tmp_path / "new" / "records.db"))
+    connection = open_database(tmp_path / "new" / "records.db")
     connection.pragma("user_version", SCHEMA_VERSION + 1)
     connection.close()
     (tmp_path / "foreign").mkdir()
-    connection = apsw.Connection(str(tmp_path / "foreign" / "records.db"))
+    connection = open_database(tmp_path / "foreign" / "records.db")
     connection.execute("CREATE TABLE theirs (a)")
     connection.close()
     for folder, sentence in (("new", "a newer Mnemon wrote it"), ("foreign", "not a Mnemon database")):
@@ -373,7 +377,7 @@ def test_a_damaged_file_is_refused_or_read_correctly_but_never_crashes(tmp_path:
         content = bytearray(sound)
         for _ in range(rng.randrange(1, 200)):
             content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        folder.mkdir()
+        shutil.copytree(tmp_path / "d", folder, ignore=shutil.ignore_patterns("LOCK"))
         (folder / "records.db").write_bytes(content)
     script = (
         "import sys; from pathlib import Path; from tests.contract.test_sqlite_durability import read_damaged\n"
@@ -411,7 +415,7 @@ def test_deleted_text_is_no_longer_in_the_files(tmp_path: Path) -> None:
     records.delete_document("gone").result()
     vault.close()
     for path in [path for path in (tmp_path / "d").rglob("*") if path.is_file()]:
-        content = path.read_bytes()
+        content = content_of(path)
         assert b"xylophonequartz" not in content
         assert b"zirconiumtext" not in content
         assert unit_vector(99).tobytes() not in content

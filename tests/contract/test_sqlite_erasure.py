@@ -27,6 +27,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from tests.contract.timeline_suite import SETTINGS, append, get, happening
 from tests.contract.vault_suite import DIMENSION, key, unit_vector, write
 from tests.contract.vault_transactions import statement
+from tests.support.databases import content_of, open_database
 from tests.support.server import wait_until
 
 DELAY_S = 0.05
@@ -56,8 +57,8 @@ def files_with(folder: Path, text: str) -> list[str]:
 
     def holds(path: Path) -> bool:
         try:
-            return text.encode() in path.read_bytes()
-        except FileNotFoundError:
+            return text.encode() in content_of(path)
+        except (FileNotFoundError, apsw.Error):
             # A journal of SQLite, which was deleted meanwhile.
             return False
 
@@ -100,14 +101,14 @@ def test_text_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path:
     assert [word for word in words if files_with(tmp_path, word)] == [elder]
     assert files_with(tmp_path, "this stays")
     vectors = [unit_vector(seed).tobytes() for seed in range(4)]
-    stored = b"".join(path.read_bytes() for path in (tmp_path / "d").glob("records.db*"))
+    stored = content_of(tmp_path / "d" / "records.db")
     assert [vector in stored for vector in vectors] == [False, False, False, True]
 
 
 def test_text_to_erase_is_counted_and_an_older_reader_delays_its_erasure(vault: SQLiteVault, tmp_path: Path) -> None:
     records = vault.collection(DOCUMENTS)
     records.put_document(write("a", "amberword")).result()
-    reader = apsw.Connection(str(tmp_path / "d" / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    reader = open_database(tmp_path / "d" / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM document").get == 1
     records.delete_document("a").result()

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.engines.promises.records import RecordEngine
@@ -17,6 +16,7 @@ from tests.contract import test_sqlite_keyword_packing as packed
 from tests.contract.former_keywords import wait_until_reindexed, write_format_11
 from tests.contract.sqlite_vaults import shape
 from tests.contract.vault_suite import found_by_word, write
+from tests.support.databases import open_database
 
 small_tables = packed.small_tables
 KEYWORDS = Tables(DOCUMENTS).keywords
@@ -106,7 +106,7 @@ def test_what_is_deleted_during_the_reindexing_leaves_the_file(
     steps(vault)
     records.delete_document("city").result()
     vault.close()
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     for name in ("document_terms", "document_stemmed_terms"):
         terms = [str(term) for (term,) in connection.execute(f"SELECT term FROM {name}")]
         assert terms

@@ -28,6 +28,7 @@ from tests.contract.record_changes import FIELDS, apply
 from tests.contract.sqlite_vaults import shape
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.contract.vault_transactions import near, rule, statement
+from tests.support.databases import open_database
 
 SHARED = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;
@@ -131,7 +132,7 @@ HIDDEN = Document("hidden", "lion cub", fields=MEMORY | {"type": "task"}, hidden
 def write_format_2(folder: Path) -> None:
     """A document, two memories of which one is hidden, a deletion, a follower, an answer, and the log."""
     folder.mkdir()
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     connection.pragma("journal_mode", "wal")
     time = to_microseconds(TIME)
     with connection:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import apsw
 import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
@@ -19,6 +18,7 @@ from tests.contract.test_sqlite_format_2 import write_format_2
 from tests.contract.timeline_suite import ALL, append, happening, told
 from tests.contract.vault_suite import DIMENSION, key, listed, write
 from tests.contract.vault_transactions import near, rule, statement
+from tests.support.databases import open_database
 
 TABLES = {"timeline_event", "timeline_segment", "timeline_dead", "timeline_lost"}
 
@@ -32,7 +32,7 @@ def open_vault(folder: Path) -> SQLiteVault:
 def write_format_3(folder: Path) -> None:
     """What a program of that format made of a file of format 2, and then wrote."""
     write_format_2(folder)
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     with connection:
         migrations.MIGRATIONS[1](connection)
         connection.execute(

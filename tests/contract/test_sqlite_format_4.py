@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import apsw
 import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES
@@ -20,6 +19,7 @@ from tests.contract.sqlite_vaults import shape
 from tests.contract.test_sqlite_format_3 import open_vault, write_format_3
 from tests.contract.timeline_suite import ALL, append, happening, told
 from tests.contract.vault_suite import found_by_word, key, listed, unit_vector, write
+from tests.support.databases import open_database
 
 END = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = {"fact", "fact_deletion", "fact_metadata", "fact_passage"}
@@ -42,7 +42,7 @@ INDEXES = {
 def write_format_4(folder: Path) -> None:
     """What a program of that format made of a file of format 3."""
     write_format_3(folder)
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     with connection:
         migrations.MIGRATIONS[2](connection)
         connection.pragma("user_version", 4)

@@ -3,13 +3,13 @@
 import random
 from pathlib import Path
 
-import apsw
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
 
 from tests.contract import test_sqlite_keyword_packing as packed
 from tests.contract.former_keywords import wait_until_reindexed, write_format_11
 from tests.contract.sqlite_vaults import shape
+from tests.support.databases import open_database
 
 small_tables = packed.small_tables
 
@@ -25,7 +25,7 @@ def write_format_9(folder: Path, rng: random.Random) -> dict[str, str]:
         packed.put(vault.collection(DOCUMENTS), texts, rng)
     vault.close()
     write_format_11(folder)
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     with connection:
         for [name] in connection.execute(f"SELECT name FROM sqlite_schema WHERE {PACKED_WORDS}").fetchall():
             connection.execute(f"ALTER TABLE {name} RENAME TO new")
@@ -70,7 +70,7 @@ def test_a_file_of_format_9_gets_the_tables_of_a_new_one(tmp_path: Path) -> None
 
 def statements(folder: Path) -> dict[str, str]:
     """How each table of packed words was created."""
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     found = connection.execute(f"SELECT name, sql FROM sqlite_schema WHERE {PACKED_WORDS}").fetchall()
     connection.close()
     return {str(name): str(sql) for name, sql in found}

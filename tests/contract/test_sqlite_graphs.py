@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES, SEMANTIC
@@ -20,11 +19,13 @@ from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite,
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite import vectors
+from mnemon_server.engines.sqlite.pages.mark import MARK_FILE
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.record_engine import DurableRecordEngineContract
 from tests.contract.vault_suite import ManualClock
+from tests.support.databases import content_of, open_database
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.local_vectors import clustered_vectors
 from tests.support.server import wait_until
@@ -178,6 +179,7 @@ def test_restored_records_are_not_searched_with_the_graph_of_later_ones(folder: 
     vault.close()
     # The same passage ids are assigned again, to other vectors.
     (folder / "records.db").write_bytes(backup)
+    (folder / MARK_FILE).unlink()
     vault = open_vault(folder, graph=replace(GRAPH, graph_min=10_000))
     for i, vector in enumerate(second):
         put(vault.collection(DOCUMENTS), f"n{i}", vector)
@@ -354,13 +356,13 @@ def test_no_deleted_vector_is_left_in_any_file(vault: SQLiteVault, folder: Path)
         records.delete_document(f"d{i}").result()
     wait_until(lambda: records.vector_usage().dead_count < 75)
     vault.close()
-    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    files = [content_of(path) for path in folder.rglob("*") if path.is_file()]
     assert any(VECTORS[200].tobytes() in content for content in files)
     for i in range(100):
         assert not any(VECTORS[i][:4].tobytes() in content for content in files)
 
 
 def test_the_snapshot_names_its_database_without_revealing_the_cursor_secret(folder: Path) -> None:
-    epoch = apsw.Connection(str(folder / "records.db")).execute("SELECT value FROM meta WHERE key = 'epoch'").get
+    epoch = open_database(folder / "records.db").execute("SELECT value FROM meta WHERE key = 'epoch'").get
     [snapshot] = (folder / "index/document").iterdir()
     assert epoch not in snapshot.read_bytes() and epoch.hex().encode() not in snapshot.read_bytes()

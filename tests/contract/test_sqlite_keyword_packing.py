@@ -25,6 +25,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 from tests.contract.vault_suite import DIMENSION, write
+from tests.support.databases import contents_of, open_database
 from tests.support.server import wait_until
 
 WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
@@ -93,7 +94,7 @@ def check_searches(records: RecordEngine, texts: dict[str, str]) -> None:
 
 
 def blocks(folder: Path, *, served: int = 1) -> int:
-    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     [(count,)] = connection.execute(
         "SELECT count(*) FROM document_stemmed_keyword_block WHERE served = ?", (served,)
     ).fetchall()
@@ -258,7 +259,7 @@ def test_words_that_were_packed_and_deleted_leave_the_files(tmp_path: Path, vaul
     for doc_id in sorted(secrets)[::2]:
         records.delete_document(doc_id).result()
     wait_until(lambda: records.removals_pending() == 0)
-    stored = b"".join(path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file())
+    stored = contents_of(tmp_path / "d")
     assert [secret for secret in gone if secret.encode() in stored] == []
     assert any(secret.encode() in stored for secret in secrets.values())
 
@@ -270,7 +271,7 @@ def test_damaged_packed_words_are_reported(tmp_path: Path, vault: SQLiteVault) -
     wait_until(lambda: blocks(tmp_path / "d") > 0)
     vault.close()
     assert problems(tmp_path / "d") == []
-    connection = apsw.Connection(str(tmp_path / "d" / "records.db"))
+    connection = open_database(tmp_path / "d" / "records.db")
     connection.execute("UPDATE document_stemmed_keyword SET passages = substr(passages, 5) WHERE word = 'amber'")
     connection.close()
     [problem] = problems(tmp_path / "d")

@@ -26,6 +26,7 @@ from mnemon_server.ranking.stemming import PORTER_WORDS
 from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.sqlite_vaults import shape
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
+from tests.support.databases import open_database
 from tests.support.faulty_vfs import FaultyVFS
 
 FORMAT_1 = """
@@ -97,7 +98,7 @@ OLD_DOCUMENTS = [
 def write_format_1(folder: Path) -> None:
     """What the first version kept: two documents of two passages, a deletion, a follower and an answer."""
     folder.mkdir()
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     connection.pragma("journal_mode", "wal")
     with connection:
         connection.execute(FORMAT_1)

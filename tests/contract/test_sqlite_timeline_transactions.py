@@ -23,6 +23,7 @@ from mnemon_server.engines.timeline.settings import TimelineSettings
 from tests.contract.test_sqlite_transactions import in_one_commit
 from tests.contract.timeline_suite import ALL, append, append_at, get, happening, told, window
 from tests.contract.vault_suite import DIMENSION, START, ManualClock, key, listed, write
+from tests.support.databases import content_of, open_database
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.server import wait_until
 
@@ -253,7 +254,7 @@ def test_the_text_of_events_leaves_the_file_with_their_rows(tmp_path: Path) -> N
     vault.timeline.prune(get(vault.timeline, "e10"), PruneReason.REQUESTED).result()
     wait_until(lambda: rows(tmp_path / "vault") == [])
     vault.close()
-    assert b"confidential" not in (tmp_path / "vault" / "records.db").read_bytes()
+    assert b"confidential" not in content_of(tmp_path / "vault" / "records.db")
 
 
 def test_rows_are_deleted_in_steps_limited_by_count_and_bytes(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def recovered(vault: SQLiteVault) -> bool:
 
 def rows(folder: Path) -> list[int]:
     """The sequences of the rows of events."""
-    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     found: list[Any] = connection.execute("SELECT sequence FROM timeline_event").fetchall()
     connection.close()
     return [sequence for (sequence,) in found]

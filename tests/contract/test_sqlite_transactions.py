@@ -19,6 +19,7 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from tests.contract.sqlite_vaults import open_quantized, open_scanning_the_file, open_sqlite
 from tests.contract.vault_suite import START, ManualClock, listed, unit_vector, write
 from tests.contract.vault_transactions import DurableVaultTransactionsContract, changes, near, rule, statement
+from tests.support.databases import contents_of
 
 TIMEOUT_S = 60.0
 SCOPE = Scope(user="u")
@@ -160,7 +161,7 @@ def test_the_terms_of_deleted_documents_leave_the_files(tmp_path: Path) -> None:
     vault.transact(program).result()
     vault.changes.trim(before=START, keep_max=0).result()
     vault.close()
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file())
+    kept = contents_of(tmp_path / "d")
     assert b"dandelion" in kept
     assert [term for term in (b"aquamarine", b"bergamot", b"chrysalis") if term in kept] == []
 

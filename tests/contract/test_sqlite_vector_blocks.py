@@ -22,6 +22,7 @@ from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite.vector_blocks import BLOCK_IDS, VectorBlock, read_parts
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
+from tests.support.databases import content_of, contents_of, open_database
 from tests.support.local_vectors import clustered_vectors
 from tests.support.server import wait_until
 
@@ -74,7 +75,7 @@ def hide(records: RecordEngine, doc_id: str, *, hidden: bool) -> None:
 
 def numbers(folder: Path) -> list[int]:
     """The numbers of the stored blocks."""
-    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     rows = connection.execute(f"SELECT number FROM {TABLES.vector_blocks} ORDER BY number").fetchall()
     connection.close()
     return [int(number) for (number,) in rows]
@@ -82,7 +83,7 @@ def numbers(folder: Path) -> list[int]:
 
 def read(folder: Path) -> tuple[list[int], int]:
     """The ids that a start reads, and how many of them from blocks."""
-    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     origin = vector_blocks.read_origin(connection, TABLES, DIMENSION)
     assert origin is not None
     ids, packed = list[int](), 0
@@ -143,10 +144,10 @@ def test_a_removal_deletes_the_block_and_its_bytes_until_it_is_written_without_i
     wait_until(lambda: numbers(folder) == [0, 1, 2, 3, 4])
     codes = round_vectors(VECTORS[:COUNT], np.zeros(DIMENSION, np.float32)).codes
     held = codes[200].tobytes()
-    wait_until(lambda: held in (folder / "records.db").read_bytes())
+    wait_until(lambda: held in content_of(folder / "records.db"))
     records.delete_document("d200").result()
     wait_until(lambda: numbers(folder) == [0, 1, 2, 3, 4] and records.removals_pending() == 0)
-    stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    stored = contents_of(folder)
     assert held not in stored
     assert codes[201].tobytes() in stored
 
@@ -159,7 +160,7 @@ def test_a_damaged_block_is_reported_and_not_believed_but_written_again(
     wait_until(lambda: numbers(folder) == [0, 1, 2, 3, 4])
     expected = answers(vault)
     vault.close()
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     for number in (0, 2):
         with connection.blob_open("main", TABLES.vector_blocks, "content", number, True) as blob:
             place = place % blob.length()
@@ -182,7 +183,7 @@ def test_the_block_of_another_place_is_not_believed(folder: Path, vault: SQLiteV
     wait_until(lambda: numbers(folder) == [0, 1, 2, 3, 4])
     expected = answers(vault)
     vault.close()
-    connection = apsw.Connection(str(folder / "records.db"))
+    connection = open_database(folder / "records.db")
     copied = (
         f"UPDATE {TABLES.vector_blocks} SET content = (SELECT content FROM {TABLES.vector_blocks} WHERE number = 1)"
     )

@@ -12,6 +12,7 @@ from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
 from tests.contract.timeline_suite import SETTINGS, append, append_at, get, happening, told, window
 from tests.contract.vault_suite import DIMENSION, START, ManualClock
+from tests.support.databases import contents_of
 from tests.support.server import wait_until
 from tests.support.timeline_trial import SETTINGS as TRIAL_SETTINGS
 from tests.support.timeline_trial import Trial
@@ -315,7 +316,7 @@ def test_pruned_events_leave_the_copy_of_a_damaged_segment(tmp_path: Path, copie
     wait_until(lambda: vault.timeline.status().removal_pending_count == 0)
     kept = [path.read_bytes() for path in (tmp_path / "quarantine").iterdir()]
     assert [(b"word8" in one, b"word6" in one, b"wordw" in one) for one in kept] == [(False, True, True)] * copies_left
-    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    files = contents_of(tmp_path)
     assert not any(removed in files for removed in (b"word2", b"word8"))
     # Nobody removed the lost event: its words leave the text index when that is compared at the next start.
     files = b"".join(path.read_bytes() for path in (tmp_path / "timeline").iterdir())

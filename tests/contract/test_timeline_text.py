@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pytest
 from mnemon_server.domain.episodic import PruneReason
@@ -25,6 +24,7 @@ from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
 
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
 from tests.contract.vault_suite import ManualClock
+from tests.support.databases import contents_of, open_database
 from tests.support.server import wait_until
 
 DIMENSION = 16
@@ -92,7 +92,7 @@ def prune(timeline: Timeline, *event_ids: str) -> None:
 
 def index_bytes(folder: Path) -> bytes:
     """All bytes of the index on disk."""
-    return b"".join(path.read_bytes() for path in sorted((folder / "timeline-index").iterdir()))
+    return contents_of(folder / "timeline-index")
 
 
 # Searching
@@ -157,7 +157,7 @@ def test_the_parts_of_the_index_answer_as_one(open_timeline: OpenTimeline, tmp_p
     open_timeline()
     timeline = open_timeline("other")
     # As if this many events had been stored and pruned.
-    with apsw.Connection(str(tmp_path / "vault" / "records.db")) as connection:
+    with open_database(tmp_path / "vault" / "records.db") as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('timeline.sequence', ?)", (PART_SEQUENCES - 6,))
     texts = [f"door {'blue ' * (i % 4)}number{i}" for i in range(12)]
     append_texts(timeline, texts)
@@ -249,7 +249,7 @@ def test_a_damaged_index_is_rebuilt(open_timeline: OpenTimeline, tmp_path: Path,
     if damage == "missing":
         shutil.rmtree(path.parent)
     elif damage == "no table":
-        with apsw.Connection(str(path)) as connection:
+        with open_database(path) as connection:
             connection.execute(CURRENT.drop_statement)
     else:
         damaged = {"empty": b"", "garbage": random.Random(3).randbytes(9000), "halved": data[: len(data) // 2]}
@@ -289,7 +289,7 @@ def test_an_index_that_breaks_while_open_is_rebuilt(open_timeline: OpenTimeline,
     timeline = open_timeline()
     append_texts(timeline, [f"door number{i}" for i in range(500)])
     assert len(found(timeline, "door")) == 500
-    with apsw.Connection(str(tmp_path / "vault" / "timeline-index" / "text.db")) as connection:
+    with open_database(tmp_path / "vault" / "timeline-index" / "text.db") as connection:
         connection.execute("DROP TABLE stemmed_0_fts_data")
         connection.execute("DELETE FROM meta WHERE key = 'stemmed'")
     search(timeline, "door")

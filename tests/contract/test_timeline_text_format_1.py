@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pytest
 from mnemon_server.embedding.hashing import HashingEmbedder
@@ -15,6 +14,8 @@ from mnemon_server.engines.timeline.rows import text_work
 from mnemon_server.engines.timeline.rows.text_file import TextFile
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, PART_SEQUENCES, answering
 from mnemon_server.engines.timeline.rows.text_work import TextWork
+
+from tests.support.databases import open_database
 
 IDENTITY = "vault model"
 EMBEDDER = HashingEmbedder(16)
@@ -72,7 +73,7 @@ def work(tmp_path: Path, events: Events, embedded: list[str]) -> Iterator[TextWo
     path = tmp_path / "timeline-index" / "text.db"
     path.parent.mkdir()
     TextFile(path, IDENTITY).close()
-    with closing(apsw.Connection(str(path))) as connection:
+    with closing(open_database(path)) as connection:
         connection.execute(CURRENT.drop_statement)
         connection.execute(FORMER.create_statement)
         for some in (range(PART_SEQUENCES), range(PART_SEQUENCES, 2 * PART_SEQUENCES)):
@@ -112,7 +113,7 @@ def found(work: TextWork, query: str, events: Events) -> list[int]:
 
 def shape(path: Path) -> list[Any]:
     """The tables of a file, and what it says of itself."""
-    with closing(apsw.Connection(str(path))) as connection:
+    with closing(open_database(path)) as connection:
         tables = connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
         return [tables, connection.execute("SELECT * FROM meta ORDER BY key").fetchall()]
 
@@ -158,7 +159,7 @@ def test_changes_while_words_are_replaced_are_neither_lost_nor_found_again(
             open_work.note_removed(gone)
         assert found(open_work, " ".join(events.stored.values()), events) == list(events.stored)
         assert open_work.removed_count == 0
-        with apsw.Connection(str(tmp_path / "timeline-index" / "text.db")) as connection:
+        with open_database(tmp_path / "timeline-index" / "text.db") as connection:
             for words in (each for each in (FORMER, CURRENT) if each.exist(connection)):
                 for part in words.part_counts(connection):
                     held = words.stored(connection, part * PART_SEQUENCES, (part + 1) * PART_SEQUENCES - 1)
@@ -175,7 +176,7 @@ def test_a_file_with_former_words_that_loses_some_gets_them_again(
     while not file.part_counts(CURRENT):
         work.replace_former()
     work.close()
-    with apsw.Connection(str(tmp_path / "timeline-index" / "text.db")) as connection:
+    with open_database(tmp_path / "timeline-index" / "text.db") as connection:
         FORMER.remove(connection, 1, np.array([PART_SEQUENCES + 3]))
         CURRENT.remove(connection, 0, np.array([min(events.stored) + 1]))
     with closing(work_of(tmp_path, events, embedded)) as reopened:

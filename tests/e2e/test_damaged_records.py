@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
 import mnemon
 import pytest
 from mnemon import AsyncClient
 
+from tests.support.databases import open_database
 from tests.support.server import whole_server
 
 Call = Callable[[AsyncClient], Awaitable[Any]]
@@ -113,7 +113,7 @@ async def fill(client: AsyncClient) -> None:
 def damage(folder: Path, statement: str) -> None:
     """Damages a record as a failing disk would."""
     [file] = folder.rglob("records.db")
-    connection = apsw.Connection(str(file))
+    connection = open_database(file)
     connection.execute(statement)
     assert connection.changes() == 1
     connection.close()

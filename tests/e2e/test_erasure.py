@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import apsw
 import grpc
 import pytest
 from google.rpc import error_details_pb2
@@ -30,6 +30,7 @@ from mnemon.v1 import (
 )
 from mnemon_server.transport.server import GrpcServer
 
+from tests.support.databases import open_database
 from tests.support.erasing import Planted, erase, found_in, is_signed, word
 from tests.support.repository import ROOT
 from tests.support.server import (
@@ -177,9 +178,9 @@ async def test_what_was_erased_does_not_come_back_with_an_older_backup(tmp_path:
 
 
 @contextmanager
-def without_emptying_the_log(records: Path) -> Iterator[sqlite3.Connection]:
+def without_emptying_the_log(records: Path) -> Iterator[apsw.Connection]:
     """Reads as long as the block lasts, so that an erasure cannot end; yields a connection for further reads."""
-    with closing(sqlite3.connect(records)) as reader, closing(sqlite3.connect(records)) as other:
+    with closing(open_database(records)) as reader, closing(open_database(records)) as other:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM value").fetchone()
         yield other

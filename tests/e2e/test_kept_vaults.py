@@ -5,11 +5,11 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import apsw
 from mnemon import AsyncClient
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER
 
+from tests.support.databases import open_database
 from tests.support.full_vault import answers, differences
 from tests.support.kept_vault import archive, unpack
 from tests.support.server import eventually, until, whole_server
@@ -54,7 +54,7 @@ async def test_the_events_of_the_first_data_folder_get_the_words_of_today(tmp_pa
 
         # Until a thread has opened the file, all events count as pending.
         await eventually(is_found)
-        with closing(apsw.Connection(str(folder / "tenants/default/timeline-index/text.db"))) as connection:
+        with closing(open_database(folder / "tenants/default/timeline-index/text.db")) as connection:
             await until(lambda: not FORMER.exist(connection))
             assert CURRENT.part_counts(connection)
         assert await is_found()

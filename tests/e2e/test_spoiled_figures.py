@@ -11,6 +11,7 @@ from mnemon.v1 import archive_pb2
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.engines.sqlite.migrations import MIGRATIONS
 
+from tests.support.databases import open_database
 from tests.support.full_vault import TIME, fill
 from tests.support.rpcs import rpcs
 from tests.support.server import whole_server
@@ -21,7 +22,7 @@ FIGURE_MAX = 2**53 - 1
 
 def spoil(file: Path) -> None:
     """The numbers that imports could write before they were refused."""
-    connection = apsw.Connection(str(file))
+    connection = open_database(file)
     with connection:
         for number, collection in enumerate(COLLECTIONS):
             connection.execute(f"UPDATE {collection.name} SET revision = ?", (2**63 - 1 - number % 2,))
@@ -37,7 +38,7 @@ def spoil(file: Path) -> None:
 
 def repair(file: Path) -> None:
     """The effect of opening a file of format 5, independent of later formats."""
-    connection = apsw.Connection(str(file))
+    connection = open_database(file)
     with connection:
         MIGRATIONS[OLD_FORMAT - 1](connection)
     connection.close()
@@ -52,7 +53,7 @@ def spoiled(folder: Path) -> list[Path]:
 
 
 def revisions(file: Path) -> set[int]:
-    connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_database(file, flags=apsw.SQLITE_OPEN_READONLY)
     found = {row[0] for each in COLLECTIONS for row in connection.execute(f"SELECT revision FROM {each.name}")}
     connection.close()
     return found

@@ -7,11 +7,11 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-import apsw
 import pytest
 from mnemon import AsyncClient
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
 
+from tests.support.databases import open_database
 from tests.support.full_vault import fill
 from tests.support.server import run_command, whole_server
 
@@ -92,7 +92,7 @@ def test_a_sound_folder_is_read_and_left_as_it_is(sound: Path) -> None:
 def test_damage_is_named_by_its_location(folder: Path, case: str) -> None:
     statement, table, problem = DAMAGES[case]
     [file] = find_records(folder)
-    connection = apsw.Connection(str(file))
+    connection = open_database(file)
     connection.execute(statement)
     assert connection.changes() > 0
     connection.close()
@@ -104,7 +104,7 @@ def test_damage_is_named_by_its_location(folder: Path, case: str) -> None:
 
 def test_the_command_names_damage_and_fails(folder: Path) -> None:
     [file] = folder.rglob("records.db")
-    connection = apsw.Connection(str(file))
+    connection = open_database(file)
     connection.execute("UPDATE document SET content = 'B' || substr(content, 2) WHERE id = 'note'")
     connection.close()
     [segment, *_] = sorted(folder.rglob("*.segment"))
@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_opened_is_damage_and_others_are_read(folder: Path
     raw = bytearray(other.read_bytes())
     raw[100:108] = b"\xff" * 8
     other.write_bytes(raw)
-    connection = apsw.Connection(str(file))
+    connection = open_database(file)
     connection.execute("UPDATE document SET metadata = CAST(x'ff' AS TEXT) WHERE id = 'note'")
     connection.close()
     code, said = verify(folder)

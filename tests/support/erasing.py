@@ -14,6 +14,8 @@ from mnemon.v1 import episodic_pb2, erase_pb2, facts_pb2, knowledge_store_pb2, m
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.quantized import round_vectors
 
+from tests.support.databases import content_of
+
 DIMENSION = 64
 
 
@@ -140,7 +142,7 @@ def found_in(folder: Path, traces: dict[str, bytes]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("*")):
         try:
-            data = path.read_bytes()
+            data = content_of(path)
         except (IsADirectoryError, FileNotFoundError):
             continue
         for kind, trace in traces.items():

@@ -18,7 +18,8 @@ class FaultyVFS(apsw.VFS):
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        # Below the encryption, as disks are.
+        self.name = f"multipleciphers-{name}"
         self.fail_sync_at = 0
         self.fail_write_at = 0
         self.failures = 1
@@ -26,7 +27,7 @@ class FaultyVFS(apsw.VFS):
         self.writes = 0
         self.synced: dict[str, bytes] = {}
         self.unsynced: dict[str, list[tuple[int, bytes]]] = {}
-        super().__init__(name, "")
+        super().__init__(name, "unix")
 
     def xOpen(self, name: Any, flags: list[int]) -> "_FaultyFile":  # noqa: N802 - SQLite's name
         return _FaultyFile(self, name, flags)
@@ -63,7 +64,7 @@ class _FaultyFile(apsw.VFSFile):
         self._vfs = vfs
         self._path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         self._kept = bool(flags[0] & (apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_WAL))
-        super().__init__("", name, flags)
+        super().__init__("unix", name, flags)
         if self._kept:
             vfs.synced.setdefault(self._path, Path(self._path).read_bytes() if Path(self._path).exists() else b"")
 

@@ -11,7 +11,7 @@ import click
 
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.backup import MANIFEST, BackupError
-from mnemon_server.domain.errors import MnemonError, StorageFailedError
+from mnemon_server.domain.errors import MnemonError, RecordDamagedError, StorageFailedError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -61,11 +61,12 @@ def verify(folder: Path | None, *, as_json: bool) -> None:
 
 def _records(file: Path, folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
     from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
+    from mnemon_server.engines.vault_key import VaultKeyError
 
     name = str(file.relative_to(folder))
     try:
         opened = RecordsVerifier(file)
-    except StorageFailedError as error:
+    except (StorageFailedError, RecordDamagedError, VaultKeyError) as error:
         yield {"file": name, "text": str(error)}
         return
     with opened as verifier:

@@ -1,15 +1,17 @@
 """Stored data that cannot be read is reported as damage, with the record that holds it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.errors import RecordDamagedError
+from mnemon_server.domain.errors import MnemonError, RecordDamagedError
 
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
 """What decoding raises if the bytes differ from those written. Intact bytes raise none of these."""
+
+_PAGES_NAMED = 5
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,3 +36,29 @@ def reads(
         return read
 
     return decorate
+
+
+class PageDamagedError(RecordDamagedError):
+    """Pages of a database are not what was written. The rest of the database is not affected."""
+
+    def __init__(self, file: str, pages: Sequence[int] = ()) -> None:
+        """`pages` is empty if they are not known; the first page of a file is 1."""
+        self.collection, self.record_id, self.pages = file, "", tuple(pages)
+        named = ", ".join(map(str, pages[:_PAGES_NAMED]))
+        more = f" and {len(pages) - _PAGES_NAMED:,} more" if len(pages) > _PAGES_NAMED else ""
+        where = f"page {named}{more} of {file}" if pages else f"a page of {file}"
+        MnemonError.__init__(
+            self, f"{where} is damaged on disk; restore a backup of the vault (mnemon-server verify finds all damage)"
+        )
+
+
+class CommitsLostError(RecordDamagedError):
+    """The end of the write-ahead log is damaged, so that commits are missing."""
+
+    def __init__(self, found: int, stored: int) -> None:
+        self.collection, self.record_id, self.found, self.stored = "records.db", "", found, stored
+        MnemonError.__init__(
+            self,
+            f"records.db and its log have {found:,} commits, and at least {stored:,} were stored: the log is damaged; "
+            "restore a backup of the vault, or delete records.mark to go on without the missing commits",
+        )

@@ -37,7 +37,9 @@ MnemonError
 ├── QuotaExceededError                 the tenant or the caller has used up a quota
 ├── StorageFullError                   no space left on the disk
 ├── StorageFailedError                 the disk failed; writes stop until the vault is reopened
-├── RecordDamagedError                 the stored bytes of a record are not those written
+├── RecordDamagedError                 stored bytes are not those written
+│   ├── PageDamagedError               (in damage.py) in these pages of a database
+│   └── CommitsLostError               (in damage.py) at the end of the write-ahead log
 ├── NotServingError                    starting or shutting down
 │   └── IndexWarmingError              come back after `retry_after_s`
 ├── ConfigurationError

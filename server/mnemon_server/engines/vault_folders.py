@@ -1,25 +1,32 @@
 """The folders of tenants' vaults."""
 
+import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mnemon_server.domain.errors import StorageFailedError
+import apsw
+
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.private import create_file
+from mnemon_server.engines.private import create_file, sync_folder
 from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
 from mnemon_server.engines.promises.vault import FileScan
+from mnemon_server.engines.sqlite.pages.database import read_pages
+from mnemon_server.engines.vault_key import VaultKeyError
 
 _UNFINISHED = "UNFINISHED"
 _QUARANTINE = "quarantine"
 _SCANNED_AT_ONCE = 4 << 20
+_DATABASE, _LOG_AHEAD = ".db", ".db-wal"
 _DOOMED = ".deleted-"
 """No tenant has such a name, so a folder that is half removed is never opened."""
 _DRAFT, _READY, _FORMER = ".restoring-", ".restored-", ".replaced-"
 """A vault that is being restored, one that is complete, and the one that it replaces."""
 
+log = logging.getLogger(__name__)
 
 COPIES = "copies"
 """In a vault's folder: copies of its files that a backup reads. They are gone when it ends."""
@@ -45,7 +52,7 @@ def remove_vault(vaults: Path, tenant: str) -> None:
                 folder.rename(doomed)
             _remove(doomed)
         if vaults.exists():
-            _sync(vaults)
+            sync_folder(vaults)
     except OSError as error:
         raise StorageFailedError(f"the files of the tenant {tenant!r} cannot be removed: {error.strerror}") from error
 
@@ -64,7 +71,7 @@ def put_in_place(vaults: Path, tenant: str) -> None:
     """
     with translated("replace", "a vault"):
         draft_of(vaults, tenant).rename(vaults / f"{_READY}{tenant}")
-        _sync(vaults)
+        sync_folder(vaults)
         _finish(vaults, tenant)
 
 
@@ -100,7 +107,7 @@ def _finish(vaults: Path, tenant: str) -> None:
             _remove(former)
             folder.rename(former)
         ready.rename(folder)
-        _sync(vaults)
+        sync_folder(vaults)
     _remove(former)
 
 
@@ -129,7 +136,7 @@ def set_unfinished(folder: Path, *, is_unfinished: bool) -> None:
             create_file(path)
         else:
             path.unlink(missing_ok=True)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         raise StorageFailedError(f"{path.name} cannot be changed: {error.strerror}") from error
 
@@ -147,36 +154,44 @@ def unfinished_tenants(vaults: Path) -> list[str]:
 
 
 def scan_files(folder: Path, marks: Marks) -> FileScan:
-    """Looks for marks in every file below a folder. A file that disappears meanwhile counts as empty. Blocks."""
+    """Looks for marks in every file below a folder, and in the pages of its databases, decrypted. A file that
+    disappears meanwhile counts as empty. Blocks.
+    """
     files = size = 0
     found: dict[str, frozenset[int]] = {}
     for path in sorted(folder.rglob("*")):
         numbers = set[int]()
         try:
-            with path.open("rb") as file:
-                last = b""
-                while data := file.read(_SCANNED_AT_ONCE):
-                    numbers |= marks.find(last + data)
-                    # A run may begin in one part and end in the next.
-                    last = data[-RUN_BYTES_MAX:]
-                    size += len(data)
-        except (FileNotFoundError, IsADirectoryError):
+            last = b""
+            for data in _content(path, folder):
+                numbers |= marks.find(last + data)
+                # A run may begin in one part and end in the next.
+                last = data[-RUN_BYTES_MAX:]
+                size += len(data)
+        except FileNotFoundError:
             continue
-        files += 1
+        files += path.is_file()
         if numbers:
             found[str(path.relative_to(folder))] = frozenset(numbers)
     return FileScan(files, size, found)
 
 
+def _content(path: Path, folder: Path) -> Iterator[bytes]:
+    """The parts of a file, one after another, as those who have the key of the vault read them."""
+    if path.name.endswith(_LOG_AHEAD):
+        return
+    try:
+        if path.suffix == _DATABASE:
+            yield from read_pages(path, folder)
+            return
+    except (apsw.Error, RecordDamagedError, VaultKeyError):
+        log.warning("%s cannot be decrypted, so its bytes are read as they are", path)
+    if path.is_file():
+        with path.open("rb") as file:
+            while data := file.read(_SCANNED_AT_ONCE):
+                yield data
+
+
 def _remove(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def _sync(folder: Path) -> None:
-    """Makes sure that a removal outlives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,8 @@ from typing import Any
 import apsw
 import pytest
 from mnemon_server.domain.errors import InvalidOperationError
+from mnemon_server.engines.sqlite.pages.damage import DamageFinder
+from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.sqlite.writer import Writer
 
@@ -25,6 +27,8 @@ class Group:
         self._writer = Writer(
             apsw.Connection(str(file)),
             WriteAheadLog(file, pages_few=1000, pages_max=10_000),
+            CommitMark(file.parent),
+            DamageFinder(lambda: apsw.Connection(str(file))),
             before_commit=lambda _: None,
             after_commit=self._count_commit,
             after_rollback=self._count_rollback,

@@ -17,7 +17,7 @@ from mnemon_server.domain.backup import (
     parse_manifest,
 )
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.private import create_folder
+from mnemon_server.engines.private import create_folder, sync_folder
 
 _BYTES_AT_ONCE = 1 << 20
 
@@ -107,15 +107,6 @@ def assemble(chain: list[StoredBackup], target: Path, advance: Callable[[int], o
                 raise BackupError(f"{file.path}: what was put together from the backup is not what was backed up")
         for folder in (*(path for path in target.iterdir() if path.is_dir()), target):
             sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _holder(chain: list[StoredBackup], file: BackupFile) -> Path:

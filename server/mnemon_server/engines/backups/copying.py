@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from mnemon_server.engines.sqlite.upkeep.copying import copy_database
 from mnemon_server.engines.timeline.rows.segments import segments
 from mnemon_server.engines.timeline.upkeep.store import file_name
 from mnemon_server.engines.vault_folders import COPIES
+from mnemon_server.engines.vault_key import KEY_FILE
 
 TIMELINE = "timeline"
 _HEAD = "SELECT coalesce((SELECT max(sequence) FROM event), (SELECT value FROM meta WHERE key = 'event.floor'), 0)"
@@ -66,12 +68,19 @@ class VaultCopy:
         """Makes the copy. Yields and raises the same as `copy_database`."""
         with translated("create", "a copy of the vault"):
             create_folder(self.folder / TIMELINE)
+            with suppress(FileNotFoundError):
+                os.link(self._vault / KEY_FILE, self.folder / KEY_FILE)
         self.state = yield from copy_database(connections, self.folder / RECORDS, self._at_rest)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of its files, relative to its folder."""
-        return RECORDS, *self.state.segments
+        return RECORDS, *self.keys, *self.state.segments
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The path of the key; empty if the vault has none."""
+        return (KEY_FILE,) if (self.folder / KEY_FILE).exists() else ()
 
     def close(self) -> None:
         """Removes the copy."""

@@ -62,8 +62,8 @@ class _Backup:
 
     def parts(self) -> Generator[BackupStep]:
         files = [(yield from self._records())]
-        for path in self._copy.state.segments:
-            file = yield from self._segment(path)
+        for path in (*self._copy.keys, *self._copy.state.segments):
+            file = yield from self._file(path)
             files.append(file)
         manifest = self._manifest(files)
         for part in _parts_of(manifest.to_json(), PART_BYTES):
@@ -123,8 +123,8 @@ class _Backup:
             tuple((first, count) for first, count in changed) if former else None,
         )
 
-    def _segment(self, path: str) -> Generator[BackupStep, None, BackupFile]:
-        """A sealed segment, unless the base has it unchanged."""
+    def _file(self, path: str) -> Generator[BackupStep, None, BackupFile]:
+        """A file that does not change: a sealed segment, or the key. Nothing of it if the base has it."""
         size = (self._copy.folder / path).stat().st_size
         known = self._base.file(path) if self._base else None
         if known and known.size == size and known.sha256 == self._sha256(path):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mnemon_server.domain.backup import RECORDS, BackupError, Manifest
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
-from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of, sync_folder
+from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
-from mnemon_server.engines.private import create_folder
+from mnemon_server.engines.private import create_folder, sync_folder
 from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch, carry_tombstones
 from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place, set_unfinished
 

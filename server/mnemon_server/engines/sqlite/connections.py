@@ -9,7 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
+from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.pages.damage import DamageFinder
+from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import (
     CHECKPOINT_PAGES,
@@ -97,6 +100,8 @@ class Connections:
             life_s=erasure_delay_s,
             on_emptied=self.removals.forget,
         )
+        self._mark = CommitMark(path.parent)
+        self._damage = DamageFinder(self._connect)
         self._recovering = threading.Lock()
         self._followers: Sequence[Follower] = ()
 
@@ -104,7 +109,8 @@ class Connections:
         """Opens the file. The followers are notified of each event in their order.
 
         Raises:
-            ConfigurationError: the file is not a Mnemon database, or its format is newer.
+            ConfigurationError: the file is not a Mnemon database, its format is newer, or its key is not there.
+            RecordDamagedError: it, or the end of its log, is not what was written.
             StorageFailedError: it cannot be read.
         """
         self._followers = [self.removals, *followers]
@@ -160,19 +166,27 @@ class Connections:
         self._readers.close()
         self._writer.close()
         self._log_ahead.close()
+        self._mark.close()
 
     def _open(self) -> None:
         try:
             connection = open_writer(self._path, self._vfs)
+        except apsw.CorruptError as error:
+            raise PageDamagedError(self._path.name) from error
         except apsw.Error as error:
             raise StorageFailedError("records.db cannot be opened; the log says why") from error
         try:
             # After a failed sync, data may exist in the page cache only. Write it to the disk before anything depends
             # on it.
             self._log_ahead.empty(connection)
-            self._readers = ReaderPool(lambda: open_reader(self._path, self._vfs))
+            self._mark.load(connection)
+            self._readers = ReaderPool(self._connect, self._path.name, self._damage)
             for follower in self._followers:
                 follower.load(connection)
+        except apsw.CorruptError as error:
+            damaged = self._damage.error(self._path.name)
+            close_quietly(connection)
+            raise damaged from error
         except apsw.Error as error:
             close_quietly(connection)
             raise StorageFailedError("records.db cannot be read; the log says why") from error
@@ -182,19 +196,27 @@ class Connections:
         self._writer = Writer(
             connection,
             self._log_ahead,
+            self._mark,
+            self._damage,
             before_commit=self._before_commit,
             after_commit=self._after_commit,
             after_rollback=self._after_rollback,
         )
 
+    def _connect(self) -> apsw.Connection:
+        return open_reader(self._path, self._vfs)
+
     def _before_commit(self, connection: Any) -> None:
         for follower in self._followers:
             follower.before_commit(connection)
+        self._mark.before_commit(connection)
 
     def _after_commit(self) -> None:
+        self._mark.after_commit()
         for follower in self._followers:
             follower.after_commit()
 
     def _after_rollback(self) -> None:
+        self._mark.after_rollback()
         for follower in self._followers:
             follower.after_rollback()

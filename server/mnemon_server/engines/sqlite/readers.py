@@ -8,7 +8,8 @@ from typing import Any
 
 import apsw
 
-from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.schema import close_quietly
 
 READERS_MAX = 8
@@ -17,8 +18,10 @@ READERS_MAX = 8
 class ReaderPool:
     """Lends connections that only read. Each loan is one transaction, so it sees a consistent state."""
 
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection], name: str, damage: DamageFinder) -> None:
         self._connect = connect
+        self._name = name
+        self._damage = damage
         self._idle: deque[apsw.Connection] = deque()
         self._slots = threading.BoundedSemaphore(READERS_MAX)
         self._closed = False
@@ -57,8 +60,9 @@ class ReaderPool:
                 yield connection
                 connection.execute("COMMIT")
             except (UnicodeDecodeError, apsw.CorruptError) as error:
+                damaged = self._damage.error(self._name)
                 close_quietly(connection)
-                raise RecordDamagedError("records.db") from error
+                raise damaged from error
             except BaseException:
                 # The connection's state is unknown after an error, so the next reader gets a new one.
                 close_quietly(connection)

@@ -1,6 +1,7 @@
 """The common tables of records.db, and how connections are opened."""
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -10,12 +11,16 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.sqlite import journal, tombstones, values
 from mnemon_server.engines.sqlite.migrations import MIGRATIONS, set_epoch
+from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
+from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, is_plain
+from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
     create_statements,
     keyword_statements,
     vector_block_statements,
 )
+from mnemon_server.engines.vault_key import create_key, find_key
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +66,20 @@ CREATE TABLE index_position (
 def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
     """Opens the only connection that writes and checkpoints. Creates the tables of a new file, and migrates an old one.
 
+    The caller has locked the folder, which gets the key of a new file, and the key of an old one that is not encrypted
+    yet.
+
     Raises:
-        ConfigurationError: the file is not a Mnemon database, or a newer program wrote it. It is left unchanged.
+        ConfigurationError: the file is not a Mnemon database, a newer program wrote it, or its key is not there. It is
+            left unchanged.
+        RecordDamagedError: its beginning, or the end of its log, is not what was written. It is left unchanged.
+        StorageFullError, StorageFailedError: it cannot be encrypted.
     """
-    create_file(path)
-    connection = apsw.Connection(str(path), vfs=vfs)
+    _prepare(path)
+    connection = connect(path, path.parent, vfs=vfs)
     try:
         _check_format(connection, path)
+        check_mark(connection, path.parent)
         tighten_database(path)
         _configure(connection, WRITER_CACHE_KIB)
         # Deleted text must not stay in the file's free space.
@@ -81,16 +93,35 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
         elif version < SCHEMA_VERSION:
             _migrate(connection, version)
     except BaseException:
+        # The last connection would otherwise copy the log into the file.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         close_quietly(connection)
         raise
     return connection
 
 
-def open_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
-    """Opens a connection that only reads."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+def open_reader(path: Path, vfs: str | None = None, folder: Path | None = None) -> apsw.Connection:
+    """Opens a connection that only reads. `folder` is that of the vault; None for that of the file.
+
+    Raises the same as `connect`.
+    """
+    connection = connect(path, folder or path.parent, flags=MODE_READ, vfs=vfs)
     _configure(connection, READER_CACHE_KIB)
     return connection
+
+
+def _prepare(path: Path) -> None:
+    """Makes sure that the file exists, and has a key."""
+    if not path.exists() or not path.stat().st_size:
+        create_key(path.parent)
+        create_file(path)
+    elif is_plain(path):
+        with closing(apsw.Connection(str(path), flags=MODE_READ)) as plain:
+            _check_format(plain, path)
+        encrypt(path, create_key(path.parent))
+    elif find_key(path.parent):
+        create_key(path.parent)
+    discard_draft(path)
 
 
 def close_quietly(connection: apsw.Connection) -> None:

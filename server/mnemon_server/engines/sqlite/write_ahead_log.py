@@ -12,8 +12,9 @@ from pathlib import Path
 import apsw
 import numpy as np
 
-from mnemon_server.engines.sqlite.page_slack import PageSlack
-from mnemon_server.engines.sqlite.raw_file import RawFile
+from mnemon_server.engines.sqlite.pages.page_file import PageFile
+from mnemon_server.engines.sqlite.pages.raw_file import RawFile
+from mnemon_server.engines.sqlite.pages.slack import clear_slack
 
 LIFE_S = 3.0
 """Maximum time for which the log contains removed data."""
@@ -59,7 +60,6 @@ class WriteAheadLog:
         self._on_emptied = on_emptied
         self._monotonic = monotonic
         self.file = RawFile(path)
-        self._slack = PageSlack(self.file)
         self._due: float | None = None
         self._cleared: tuple[bytes, int] = b"", 0
         """The identity of the log, and how many of its pages have been processed."""
@@ -158,12 +158,16 @@ class WriteAheadLog:
         pages, copied = connection.wal_checkpoint(mode=mode)
         if copied < pages:
             return False
-        written = self._written(pages)
-        if (noted := self._noted) is not None:
-            noted |= written
-        if self._slack.clear(written):
-            # Otherwise the connection's cached copy of a page would restore the slack with the next write.
-            connection.release_memory()
+        file = PageFile(connection)
+        with file.without_readers() as is_unread:
+            if not is_unread:
+                return False
+            written = self._written(pages)
+            if (noted := self._noted) is not None:
+                noted |= written
+            if clear_slack(file, written):
+                # Otherwise the connection's cached copy of a page would restore the slack with the next write.
+                connection.release_memory()
         return True
 
     def _written(self, pages: int) -> set[int]:

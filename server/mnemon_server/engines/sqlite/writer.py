@@ -14,6 +14,8 @@ import apsw
 
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.observation.figures import COMMIT_SECONDS, COMMIT_WRITES
+from mnemon_server.engines.sqlite.pages.damage import DamageFinder
+from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.schema import close_quietly
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
@@ -55,6 +57,8 @@ class Writer:
         self,
         connection: apsw.Connection,
         log_ahead: WriteAheadLog,
+        mark: CommitMark,
+        damage: DamageFinder,
         *,
         before_commit: Callable[[apsw.Connection], None],
         after_commit: Callable[[], None],
@@ -62,6 +66,8 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._log_ahead = log_ahead
+        self._mark = mark
+        self._damage = damage
         self._before_commit = before_commit
         self._after_commit = after_commit
         self._after_rollback = after_rollback
@@ -128,7 +134,7 @@ class Writer:
         Returns an empty list if the log needs work.
         """
         try:
-            first = self._queue.get(timeout=self._log_ahead.seconds_until_due() if self.failure is None else None)
+            first = self._queue.get(timeout=self._seconds_until_due() if self.failure is None else None)
         except queue.Empty:
             return []
         if first is None:
@@ -146,6 +152,10 @@ class Writer:
             count += len(job.parts) or 1
         return jobs
 
+    def _seconds_until_due(self) -> float | None:
+        dues = self._log_ahead.seconds_until_due(), self._mark.seconds_until_due()
+        return min((due for due in dues if due is not None), default=None)
+
     def _commit(self, jobs: list[_Job]) -> None:
         began = perf_counter()
         try:
@@ -159,6 +169,13 @@ class Writer:
             self._connection.execute("COMMIT")
         except apsw.FullError:
             self._abandon(jobs, partial(StorageFullError, _FULL))
+        except apsw.CorruptError:
+            log.exception("a write came upon damage")
+            self._abandon(jobs, partial(self._damage.error, "records.db"))
+            if len(jobs) > 1:
+                # The damage need not concern the others. Until a transaction ends, nothing more can be read in it.
+                for job in jobs:
+                    self._commit([job])
         except Exception:  # any error: the state of the disk is unknown now
             log.exception("commit failed")
             self.failure = _FAILED
@@ -231,6 +248,9 @@ class Writer:
 
     def _tend_log(self) -> None:
         try:
+            if self._log_ahead.seconds_until_due() == 0:
+                self._mark.sync()
+            self._mark.tend()
             self._log_ahead.tend(self._connection)
         except (apsw.FullError, StorageFullError):
             log.warning("no space is left for a checkpoint")
@@ -241,6 +261,7 @@ class Writer:
     def _close_connection(self) -> None:
         try:
             if self.failure is None:
+                self._mark.sync()
                 self._log_ahead.empty(self._connection)
         except Exception:
             log.warning("the last checkpoint failed; the log is read at the next start", exc_info=True)

@@ -21,7 +21,7 @@ from mnemon_server.domain.backup import BackupProgress
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.page_slack import runs_of
+from mnemon_server.engines.sqlite.pages.slack import runs_of
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
 T = TypeVar("T")

@@ -7,12 +7,14 @@ from pathlib import Path
 import apsw
 
 from mnemon_server.domain.erasure import REPLAY, SECRET
-from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
 from mnemon_server.engines.sqlite.migrations import EPOCH_BYTES
+from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader, open_writer
 from mnemon_server.engines.sqlite.tombstones import ADD_STATEMENT
 from mnemon_server.engines.sqlite.values import set_value, stored_value
+from mnemon_server.engines.vault_key import VaultKeyError
 
 
 def begin_epoch(file: Path) -> None:
@@ -52,6 +54,7 @@ def carry_tombstones(former: Path, restored: Path) -> bool:
         with closing(open_reader(former)) as connection:
             if connection.pragma("application_id") != APPLICATION_ID:
                 raise StorageFailedError(f"{former.name} is not a Mnemon database")
+            check_mark(connection, former.parent)
             secret = stored_value(connection, SECRET) if _has_tombstones(connection) else None
             rows = connection.execute("SELECT key, time FROM tombstone").fetchall() if secret else []
         if not secret:
@@ -67,7 +70,7 @@ def carry_tombstones(former: Path, restored: Path) -> bool:
                 connection.executemany(ADD_STATEMENT, rows)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return True
-    except apsw.Error as error:
+    except (apsw.Error, RecordDamagedError, VaultKeyError) as error:
         raise StorageFailedError(f"the tombstones of {former.name} cannot be carried over: {error}") from error
 
 

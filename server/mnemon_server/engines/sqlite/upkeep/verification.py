@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,14 @@ from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
 from mnemon_server.engines.sqlite.keywords import blocks
 from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
+from mnemon_server.engines.sqlite.pages.database import connect_at_rest, has_fingerprint
+from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored_commits
+from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
+from mnemon_server.engines.vault_key import KEY_FILE, find_key, has_whole_key
 from mnemon_server.wire.events import decode, encode
 
 # ruff: noqa: S608 - table and column names come from the file and are quoted
@@ -73,12 +77,13 @@ class RecordsVerifier:
         """Opens the file.
 
         Raises:
-            ConfigurationError: it is not a Mnemon database, or has another format.
-            StorageFailedError: it cannot be read at all.
+            ConfigurationError: it is not a Mnemon database, has another format, or its key is not there.
+            RecordDamagedError, StorageFailedError: it cannot be read at all.
         """
+        self._file = file
         self._lock = _lock_folder(file.parent)
         try:
-            self._connection = _open(file, is_still=self._lock is not None)
+            self._connection = self._connect(file)
             _check_format(self._connection, file)
             self._tables = _tables(self._connection)
             self._dimension = _dimension(self._connection)
@@ -89,6 +94,9 @@ class RecordsVerifier:
         except BaseException:
             self.__exit__()
             raise
+
+    def _connect(self, file: Path) -> apsw.Connection:
+        return _open(file, self._file.parent, is_still=not self.is_served)
 
     def __enter__(self) -> "RecordsVerifier":
         return self
@@ -111,19 +119,51 @@ class RecordsVerifier:
 
     def run(self) -> Iterator[Step]:
         """Reads all data, step by step."""
+        yield Step(0, tuple(self._files()))
         for table in self._tables:
             yield Step(_count(self._connection, table), tuple(self._checked_by_sqlite(table)))
         yield Step(0, tuple(self._foreign()))
-        collections = {collection.name: collection for collection in COLLECTIONS}
         for table in self._tables:
-            if table in collections:
-                yield from self._documents(DocumentTable(collections[table]))
-            elif table == "event":
-                yield from self._changes()
-            elif table == "timeline_event":
-                yield from self._timeline()
-            else:
-                yield from self._rows(table)
+            try:
+                yield from self._read(table)
+            except apsw.Error as error:
+                yield Step(0, (DamagedRow(table, "", _describe_error(error)),))
+
+    def _read(self, table: str) -> Iterator[Step]:
+        collections = {collection.name: collection for collection in COLLECTIONS}
+        if table in collections:
+            yield from self._documents(DocumentTable(collections[table]))
+        elif table == "event":
+            yield from self._changes()
+        elif table == "timeline_event":
+            yield from self._timeline()
+        else:
+            yield from self._rows(table)
+
+    # The pages, and the files beside them
+
+    def _files(self) -> Iterator[DamagedRow]:
+        folder = self._file.parent
+        if (key := find_key(folder)) is not None:
+            if not has_whole_key(folder):
+                yield DamagedRow(KEY_FILE, "", "one of the two copies of the key in it is damaged")
+            marked, is_sound = read_mark(folder, key)
+            if not is_sound:
+                yield DamagedRow(MARK_FILE, "", "it is not what was written")
+            if (found := stored_commits(self._connection)) < marked:
+                yield DamagedRow("the log", "", f"there are {found:,} commits, and at least {marked:,} were stored")
+            if self._lock is not None and not has_fingerprint(self._file, key):
+                yield DamagedRow("page 1", "", "the fingerprint of the key is not what was written")
+        with closing(self._connect(self._file)) as connection:
+            yield from _damaged_pages(connection, "")
+        if (text := folder / "timeline-index" / "text.db").exists():
+            try:
+                with closing(self._connect(text)) as connection:
+                    yield from _damaged_pages(
+                        connection, f" of {text.relative_to(folder)}, which the server makes anew"
+                    )
+            except _UNREADABLE as error:
+                yield DamagedRow(str(text.relative_to(folder)), "", str(error))
 
     # SQLite's own checks
 
@@ -358,6 +398,11 @@ class RecordsVerifier:
                 self._connection.execute("ROLLBACK")
 
 
+def _damaged_pages(connection: apsw.Connection, where: str) -> Iterator[DamagedRow]:
+    for number in PageFile(connection).damaged():
+        yield DamagedRow(f"page {number}{where}", "", "it is not what was written")
+
+
 def find_records(folder: Path) -> list[Path]:
     """The records.db files in a folder and all its subfolders."""
     return sorted(path for path in folder.rglob("records.db") if path.is_file())
@@ -436,13 +481,11 @@ def _lock_folder(folder: Path) -> int | None:
     return descriptor
 
 
-def _open(file: Path, *, is_still: bool) -> apsw.Connection:
+def _open(file: Path, folder: Path, *, is_still: bool) -> apsw.Connection:
     log = file.with_name(f"{file.name}-wal")
     if is_still and not (log.exists() and log.stat().st_size):
-        # Immutable mode also avoids creating the files that readers share.
-        uri = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
-        return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    return open_reader(file)
+        return connect_at_rest(file, folder)
+    return open_reader(file, folder=folder)
 
 
 def _check_format(connection: apsw.Connection, file: Path) -> None:

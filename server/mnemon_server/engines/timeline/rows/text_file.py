@@ -2,19 +2,25 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import apsw
 import numpy as np
 
+from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
+from mnemon_server.engines.sqlite.pages.damage import DamageFinder
+from mnemon_server.engines.sqlite.pages.database import connect, is_plain
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
 from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, EventWords, Floats, answering
+from mnemon_server.engines.vault_key import VaultKeyError, find_key
 
 FORMAT, FORMER_FORMAT = 2, 1
 """The former one has only the former words."""
@@ -64,17 +70,18 @@ class TextFile:
         """Opens the file, or creates it.
 
         Args:
-            path: the file; its folder must exist.
+            path: the file; its folder must exist, in that of the vault.
             identity: identifies the vault and the model from which the index is made.
 
         Raises:
-            ForeignFileError: the existing file has another identity.
+            ForeignFileError: the existing file has another identity, or its beginning is damaged.
         """
-        self.path = path
+        self.path, folder = path, path.parent.parent
         create_file(path)
-        self._connection = apsw.Connection(str(path))
+        self._connection = _connect(path, folder)
         self._log_ahead = WriteAheadLog(path, pages_few=_LOG_PAGES, pages_max=4 * _LOG_PAGES)
-        self.readers = ReaderPool(lambda: open_reader(path))
+        reader = partial(open_reader, path, folder=folder)
+        self.readers = ReaderPool(reader, path.name, DamageFinder(reader))
         try:
             _configure(self._connection)
             # After a crash, the log may still contain removed data.
@@ -229,6 +236,16 @@ def discard(path: Path) -> None:
     """
     for suffix in ("-wal", "-shm", ""):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _connect(path: Path, folder: Path) -> apsw.Connection:
+    try:
+        if is_plain(path) and (key := find_key(folder)):
+            encrypt(path, key)
+        discard_draft(path)
+        return connect(path, folder)
+    except (RecordDamagedError, VaultKeyError) as error:
+        raise ForeignFileError(str(error)) from error
 
 
 def _configure(connection: apsw.Connection) -> None:

@@ -5,12 +5,10 @@ their bytes stay in the unused middle of the old page until that space is needed
 leaves such a copy.
 """
 
-import os
 import struct
 from collections.abc import Iterable, Iterator
 
-from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.sqlite.raw_file import RawFile
+from mnemon_server.engines.sqlite.pages.page_file import PageFile
 
 _TREE_PAGES = {2: 12, 5: 12, 10: 8, 13: 8}
 """The length of a tree page's header, by the first byte of the page."""
@@ -20,40 +18,30 @@ _PAGES_MAX = 1 << 25
 """A page without cells starts with a page number. Below this number of pages, its first byte is not a tree page's."""
 
 
-class PageSlack:
-    """The unused space in the pages of a database file."""
+def clear_slack(file: PageFile, numbers: Iterable[int]) -> bool:
+    """Overwrites the unused space of these pages, and syncs; returns whether anything was overwritten.
 
-    def __init__(self, file: RawFile) -> None:
-        self._file = file
+    No other connection may use the file meanwhile, except for reading from the write-ahead log.
 
-    def clear(self, numbers: Iterable[int]) -> bool:
-        """Overwrites the unused space of these pages, and syncs; returns whether anything was overwritten.
-
-        No other thread or process may write to the file meanwhile. Readers are not affected.
-
-        Raises:
-            StorageFullError, StorageFailedError: the disk failed.
-        """
-        with translated("clear", self._file.name):
-            descriptor = self._file.descriptor
-            size = _page_size(os.pread(descriptor, _FILE_HEADER_BYTES, 0))
-            runs = runs_of(sorted(number for number in numbers if number < _PAGES_MAX))
-            cleared = sum([_clear(descriptor, first, count, size) for first, count in runs])
-            if cleared:
-                os.fdatasync(descriptor)
-        return bool(cleared)
+    Raises:
+        apsw.Error: the disk failed, or a page is damaged.
+    """
+    runs = runs_of(sorted(number for number in numbers if number < _PAGES_MAX))
+    cleared = sum([_clear(file, first, count) for first, count in runs])
+    if cleared:
+        file.sync()
+    return bool(cleared)
 
 
-def _clear(descriptor: int, first: int, count: int, size: int) -> int:
+def _clear(file: PageFile, first: int, count: int) -> int:
     """Overwrites the unused space of `count` pages; returns in how many it was not empty."""
-    start = (first - 1) * size
-    data = os.pread(descriptor, count * size, start)
-    cleared = 0
-    for offset in range(0, len(data) - size + 1, size):
-        page = data[offset : offset + size]
-        middle, end = _slack(page, _FILE_HEADER_BYTES if start + offset == 0 else 0)
+    size, cleared = file.page_bytes, 0
+    data = file.read(first, count)
+    for offset in range(0, len(data), size):
+        page, number = data[offset : offset + size], first + offset // size
+        middle, end = _slack(page, _FILE_HEADER_BYTES if number == 1 else 0)
         if middle < end and page.count(0, middle, end) < end - middle:
-            os.pwrite(descriptor, bytes(end - middle), start + offset + middle)
+            file.write(number, page[:middle] + bytes(end - middle) + page[end:])
             cleared += 1
     return cleared
 
@@ -72,11 +60,6 @@ def runs_of(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         count += 1
     if count:
         yield first, count
-
-
-def _page_size(file_header: bytes) -> int:
-    (size,) = struct.unpack_from(">H", file_header, 16)
-    return 65_536 if size == 1 else int(size)
 
 
 def _slack(page: bytes, start: int) -> tuple[int, int]:

@@ -1,0 +1,96 @@
+"""Encrypts a database that an earlier program wrote. After a kill, the file is either the former one or the new one."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from mnemon_server.domain.errors import RecordDamagedError, StorageFullError
+from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.private import create_file, sync_file, sync_folder
+from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_NEW, key_text, set_key
+from mnemon_server.engines.vault_key import VaultKey
+
+_DRAFT = ".encrypting"
+_BESIDE = ("-wal", "-shm", "-journal")
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
+
+log = logging.getLogger(__name__)
+
+
+def discard_draft(path: Path) -> None:
+    """Removes what a killed conversion has left. Raises OSError if that fails."""
+    for suffix in ("", *_BESIDE):
+        draft_of(path).with_name(draft_of(path).name + suffix).unlink(missing_ok=True)
+
+
+def draft_of(path: Path) -> Path:
+    """Where the encrypted copy of a database is written."""
+    return path.with_name(path.name + _DRAFT)
+
+
+def encrypt(path: Path, key: VaultKey) -> None:
+    """Replaces a database by an encrypted copy of it, once the two have been compared. No connection may be open.
+
+    Raises:
+        RecordDamagedError: a page of it cannot be read, and the file is as it was.
+        StorageFullError, StorageFailedError: the disk is full, or failed, and the file is as it was.
+        apsw.Error: the file cannot be read or written, and is as it was.
+    """
+    log.info("encrypting the pages of %s, which an earlier version wrote: %s bytes", path, f"{path.stat().st_size:,}")
+    with translated("encrypt", path.name):
+        discard_draft(path)
+        try:
+            _copy(path, key)
+        except apsw.FullError as error:
+            discard_draft(path)
+            raise StorageFullError(
+                f"{path.name} is being encrypted, which needs as much free space as its size; free some space"
+            ) from error
+        except apsw.CorruptError as error:
+            discard_draft(path)
+            raise RecordDamagedError(path.name) from error
+        sync_file(draft_of(path))
+        # A log of the former file would be read as that of the new one.
+        for suffix in _BESIDE:
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        sync_folder(path.parent)
+        draft_of(path).rename(path)
+        sync_folder(path.parent)
+
+
+def _copy(path: Path, key: VaultKey) -> None:
+    draft = draft_of(path)
+    # Before SQLite would create it for other users, too.
+    create_file(draft)
+    with closing(apsw.Connection(str(path), flags=MODE_NEW | apsw.SQLITE_OPEN_URI)) as plain:
+        plain.set_busy_timeout(5_000)
+        plain.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        plain.execute("VACUUM INTO ?", (f"file:{quote(str(draft.absolute()))}?cipher={CIPHER}&key={key_text(key)}",))
+        with closing(apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+            set_key(copy, key)
+            _compare(plain, copy)
+
+
+def _compare(plain: apsw.Connection, copy: apsw.Connection) -> None:
+    """Raises apsw.CorruptError if the copy differs."""
+    for pragma in ("application_id", "user_version"):
+        if plain.pragma(pragma) != copy.pragma(pragma):
+            raise apsw.CorruptError(f"the copy has another {pragma}")
+    schema = plain.execute(_SCHEMA).fetchall()
+    if schema != copy.execute(_SCHEMA).fetchall():
+        raise apsw.CorruptError("the copy has other tables")
+    for kind, name, _, sql in schema:
+        is_virtual = str(sql).upper().startswith("CREATE VIRTUAL")
+        if kind == "table" and not is_virtual and any(one != other for one, other in _rows(plain, copy, str(name))):
+            raise apsw.CorruptError(f"the copy of the table {name} differs")
+
+
+def _rows(plain: apsw.Connection, copy: apsw.Connection, table: str) -> Iterator[tuple[Any, Any]]:
+    statement = f'SELECT * FROM "{table}"'  # noqa: S608 - the name of a table of the file
+    return zip_longest(plain.execute(statement), copy.execute(statement))

@@ -1,0 +1,139 @@
+"""The key of a vault, with which the pages of its databases are encrypted and authenticated."""
+
+import hmac
+import logging
+import os
+import secrets
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.private import sync_folder
+
+KEY_FILE = "vault.key"
+FINGERPRINT_BYTES = 16
+_FORMAT, _VERSION = "mnemon-vault-key", "1"
+_CHECK_CHARACTERS = 16
+_COPIES = 2
+
+log = logging.getLogger(__name__)
+
+
+class VaultKeyError(ConfigurationError):
+    """A vault cannot be read with the key that is there."""
+
+
+class KeyLostError(VaultKeyError):
+    """The file of the key is missing."""
+
+
+class KeyDamagedError(VaultKeyError):
+    """The file of the key does not contain the key that was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class VaultKey:
+    """A key: 32 random bytes."""
+
+    secret: bytes = field(repr=False)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that name the key without giving it away. Databases begin with them."""
+        return self.derive("fingerprint")[:FINGERPRINT_BYTES]
+
+    def derive(self, purpose: str) -> bytes:
+        """A key of 32 bytes for another purpose."""
+        return hmac.digest(self.secret, purpose.encode(), "sha256")
+
+
+def find_key(folder: Path) -> VaultKey | None:
+    """The key of the vault in this folder; None without one. Blocks.
+
+    Raises:
+        KeyDamagedError: the file does not contain the key that was written.
+        ConfigurationError: it cannot be read, or a newer program wrote it.
+    """
+    found = _secrets(folder / KEY_FILE)
+    if found is None:
+        return None
+    if not found:
+        raise KeyDamagedError(
+            f"{KEY_FILE} is damaged, and the vault cannot be read without it: "
+            "put the file back from a copy, or restore a backup of the vault"
+        )
+    return VaultKey(found[0])
+
+
+def has_whole_key(folder: Path) -> bool:
+    """Whether the file has the key twice, as it was written, or does not exist. Raises the same as `find_key`."""
+    found = _secrets(folder / KEY_FILE)
+    return found is None or len(found) == _COPIES
+
+
+def create_key(folder: Path) -> VaultKey:
+    """Makes the key of a vault, durably, unless it exists. Repairs a file of which one half is damaged. Blocks.
+
+    The caller has locked the folder.
+
+    Raises:
+        KeyDamagedError, ConfigurationError: see find_key.
+        StorageFullError, StorageFailedError: the file cannot be written.
+    """
+    key = find_key(folder)
+    if key is not None and has_whole_key(folder):
+        return key
+    if key is None:
+        key = VaultKey(secrets.token_bytes(32))
+    else:
+        log.warning("%s was damaged, and is written anew from the copy of the key that it has", folder / KEY_FILE)
+    with translated("write", KEY_FILE):
+        draft = folder / f"{KEY_FILE}.new"
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            # Twice, because a single flipped bit would otherwise cost the whole vault.
+            file.write(_COPIES * _line(key))
+            file.flush()
+            os.fsync(descriptor)
+        draft.rename(folder / KEY_FILE)
+        sync_folder(folder)
+    return key
+
+
+def _secrets(path: Path) -> list[bytes] | None:
+    """The sound copies of the key; None if there is no file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationError(f"{KEY_FILE} cannot be read: {error.strerror}") from error
+    # By their length, because the end of a line may be damaged, too.
+    half = len(content) // _COPIES
+    return [secret for line in (content[:half], content[half:]) if (secret := _secret_in(line))]
+
+
+def _line(key: VaultKey) -> bytes:
+    text = f"{_FORMAT}/{_VERSION} {key.secret.hex()}"
+    return f"{text} {_check(text)}\n".encode()
+
+
+def _secret_in(line: bytes) -> bytes | None:
+    """The key in one line; None if it is damaged. Raises ConfigurationError if a newer program wrote it."""
+    text, _, check = line.decode("ascii", "replace").rpartition(" ")
+    if check != f"{_check(text)}\n":
+        return None
+    name, _, secret = text.partition(" ")
+    if name != f"{_FORMAT}/{_VERSION}":
+        raise ConfigurationError(
+            f"{KEY_FILE} has the format {name!r}, and this program knows {_FORMAT}/{_VERSION}: "
+            "a newer Mnemon wrote it; run that version"
+        )
+    return bytes.fromhex(secret)
+
+
+def _check(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_CHECK_CHARACTERS]

@@ -1,0 +1,27 @@
+"""Looks into the databases of a vault as the server does: decrypted."""
+
+from pathlib import Path
+
+import apsw
+from mnemon_server.engines.sqlite.pages.database import MODE_NEW, connect, read_pages
+
+
+def open_database(path: Path, *, flags: int = MODE_NEW) -> apsw.Connection:
+    """A connection to records.db or text.db, encrypted or not."""
+    return connect(path, _vault_of(path), flags=flags)
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a file; of a database and its write-ahead log, those of all pages, decrypted."""
+    if path.name.endswith(".db-wal"):
+        return b""
+    return b"".join(read_pages(path, _vault_of(path))) if path.suffix == ".db" else path.read_bytes()
+
+
+def contents_of(folder: Path) -> bytes:
+    """The bytes of all files of a vault, one after another."""
+    return b"".join(content_of(path) for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _vault_of(path: Path) -> Path:
+    return path.parent.parent if path.parent.name == "timeline-index" else path.parent
