@@ -194,6 +194,10 @@ bench-vectors: $(DEV)/.stamp $(VECTORS)/.stamp ## Searches by vector beside hnsw
 bench-calls: $(DEV)/.stamp ## Processor time of single calls, beside bare gRPC; ARGS="--before FOLDER" compares with another checkout; takes minutes.
 	$(BIN)/python -m tests.bench.calls $(ARGS)
 
+.PHONY: bench-http
+bench-http: $(DEV)/.stamp ## How long calls take as JSON over HTTP, beside gRPC, at 200 a second; takes minutes.
+	$(BIN)/python -m tests.bench.http_latency $(ARGS)
+
 .PHONY: bench-compare
 bench-compare: $(DEV)/.stamp ## A measurement before and after a change, in turn: make bench-compare BEFORE=checkout BENCH=semantic ARGS="-- --rounds 1"
 	$(BIN)/python -m tests.bench.compare $(BEFORE) $(BENCH) $(ARGS)

@@ -1,6 +1,7 @@
 """What a single call costs: processor time of the server and calls per second, beside a bare echo.
 
-    python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--api-key] [--jwt] [--output FILE]
+    python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--api-key] [--jwt] [--metrics] [--traces]
+                                [--output FILE]
 
 The servers take turns, round by round. On a busy machine, the lower quartile of the rounds says more than their mean.
 There are several servers of each kind: two processes with the same code differ by up to a tenth, whoever calls them.
@@ -11,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from mnemon._authorization import AuthorizedChannel, Credential
 from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 from tests.bench import loads
-from tests.bench.processes import EchoServer, MnemonServer
+from tests.bench.processes import EchoServer, MnemonServer, TraceCollector
 from tests.bench.speed import Row, markdown
 from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timelines import FLAGS
@@ -45,8 +46,10 @@ SETTLE_S = 0.7
 """After so long, the audit log has the calls of a phase, which pays for that."""
 
 KEYED, TOKENED = "with an API key", "with a JWT"
-CREDENTIAL_SHARE = 0.05
-"""The goal for what knowing the caller, quotas and the audit log add to the processor time of a call."""
+MEASURED, TRACED = "with metrics", "with traces"
+SHARES = {KEYED: 0.05, TOKENED: 0.05, MEASURED: 0.03, TRACED: 0.03}
+"""The goals for what kinds add to the processor time of a call: knowing the caller, quotas and the audit log; metrics;
+and the traces of one call in a hundred."""
 
 Call = Callable[[Any, int], Awaitable[Any]]
 Server = MnemonServer | EchoServer
@@ -200,7 +203,7 @@ class Measurement:
                 str(cost),
                 f"echo: {echo}",
                 f"{cost.rate_beside(echo):.2f}",
-                _verdict(GOALS[what], cost, echo) if kind == "now" else _share(cost, costs["now"]),
+                _verdict(GOALS[what], cost, echo) if kind == "now" else _share(kind, cost, costs["now"]),
             )
 
 
@@ -215,10 +218,10 @@ async def _measure(what: str, subject: Subject, call: Call, new_stub: Callable[[
     samples.processor_ms.append((server.processor_s() - before) / CALLS * 1e3)
 
 
-def _share(cost: _Cost, now: _Cost) -> str:
-    """What servers of another kind need more than those of this checkout without credentials."""
-    share = cost.low_ms / now.low_ms - 1
-    return f"{share:+.1%}, <= {CREDENTIAL_SHARE:.0%}: {'met' if share <= CREDENTIAL_SHARE else 'missed'}"
+def _share(kind: str, cost: _Cost, now: _Cost) -> str:
+    """What servers of another kind need more than those of this checkout, and what they may."""
+    share, goal = cost.low_ms / now.low_ms - 1, SHARES.get(kind)
+    return f"{share:+.1%}" + (f", <= {goal:.0%}: {'met' if share <= goal else 'missed'}" if goal is not None else "")
 
 
 def _verdict(goal: Goal, cost: _Cost, echo: _Cost) -> str:
@@ -238,14 +241,16 @@ def _verdict(goal: Goal, cost: _Cost, echo: _Cost) -> str:
 )
 @click.option("--api-key", is_flag=True, help="Also a server with authentication, whose callers have a key.")
 @click.option("--jwt", is_flag=True, help="Also a server whose callers have a token of an identity provider.")
+@click.option("--metrics", is_flag=True, help="Also a server that measures for Prometheus.")
+@click.option("--traces", is_flag=True, help="Also a server that sends the traces of one call in a hundred.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
-def main(rounds: int, before: Path | None, output: Path | None, *, api_key: bool, jwt: bool) -> None:
+def main(rounds: int, before: Path | None, output: Path | None, **extra: bool) -> None:
     """Measures single calls on servers of its own."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder, ExitStack() as stack:
         subjects = [
             subject
             for number in range(ALIKE)
-            for subject in _subjects(Path(folder) / str(number), stack, before, api_key=api_key, jwt=jwt)
+            for subject in _subjects(Path(folder) / str(number), stack, before, extra)
         ]
         rows = Measurement(subjects, rounds).run()
     note = (
@@ -260,7 +265,7 @@ def main(rounds: int, before: Path | None, output: Path | None, *, api_key: bool
             file.write(f"\n{table}")
 
 
-def _subjects(folder: Path, stack: ExitStack, before: Path | None, *, api_key: bool, jwt: bool) -> Iterator[Subject]:
+def _subjects(folder: Path, stack: ExitStack, before: Path | None, extra: Mapping[str, bool]) -> Iterator[Subject]:
     """Starts one server of each kind, which the stack stops."""
 
     def started(kind: str, *flags: str, checkout: Path | None = None) -> Server:
@@ -271,14 +276,20 @@ def _subjects(folder: Path, stack: ExitStack, before: Path | None, *, api_key: b
     if before is not None:
         yield Subject("before", started("before", checkout=before.resolve()))
     yield Subject("now", started("now"))
-    if api_key:
+    if extra["api_key"]:
         secret = make_key(folder / KEYED / "data", "writer")
         yield Subject(KEYED, started(KEYED, "--authentication", "api_key"), secret)
-    if jwt:
+    if extra["jwt"]:
         guarded, key = _made(folder / "issuer"), SigningKey("bench", "RS256")
         publish(guarded, key)
         flags = ("--authentication", "jwt", "--identity-file", str(write_identities(guarded, "jwks.json")))
         yield Subject(TOKENED, started(TOKENED, *flags), key.sign(exp=int(time.time()) + 86_400))
+    if extra["metrics"]:
+        yield Subject(MEASURED, started(MEASURED, "--metrics-listen", "127.0.0.1:0"))
+    if extra["traces"]:
+        collector = TraceCollector(_made(folder / "collector"))
+        stack.callback(collector.stop)
+        yield Subject(TRACED, started(TRACED, "--trace-endpoint", f"http://{collector.address}"))
     echo = EchoServer(_made(folder / "echo"))
     stack.callback(echo.stop)
     yield Subject("echo", echo)

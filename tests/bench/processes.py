@@ -100,6 +100,14 @@ class EchoServer(Process):
         super().__init__(folder / "echo.log", "tests.bench.echo", self.address)
 
 
+class TraceCollector(Process):
+    """A collector of OpenTelemetry traces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = free_address()
+        super().__init__(folder / "collector.log", "tests.bench.collector", self.address)
+
+
 class OpenAIEndpoint(Process):
     """The endpoint with a model and a judge."""
 

@@ -28,11 +28,11 @@ from mnemon_server.domain.access import Role
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.bench.attacks import calls, frames
+from tests.bench.attacks import calls, frames, web
 from tests.bench.attacks.calls import Caller, Target
 from tests.bench.attacks.measuring import HEAD, Attack, measure
 from tests.bench.machine import describe
-from tests.bench.processes import MnemonServer
+from tests.bench.processes import MnemonServer, free_address
 from tests.bench.tenants import create_keys
 
 SLOW_S = 20.0
@@ -74,6 +74,17 @@ ATTACKS = (
     Attack("imports without room to count on", calls.import_figures_without_room),
     Attack("forged page tokens", calls.forge_page_tokens),
     Attack("20,000 streams reset as they begin", frames.reset_streams),
+    Attack("HTTP: 500 headers that never end", web.send_headers_slowly),
+    Attack("HTTP: 500 bodies that never end", web.leave_bodies_unfinished),
+    Attack("HTTP: 3,000 connections", web.hold_connections),
+    Attack("HTTP: headers of a megabyte", web.send_huge_headers),
+    Attack("HTTP: JSON of 8 MiB", web.send_oversized_json),
+    Attack("HTTP: deep and wide JSON of 2 MiB", web.send_deep_and_wide_json),
+    Attack("HTTP: a mebibyte in chunks of a byte", web.send_tiny_chunks),
+    Attack("HTTP: gzip of 64 MiB, and of nearly 2", web.send_bombs),
+    Attack("HTTP: frames that lie about their length", web.lie_about_frames),
+    Attack("HTTP: 10,000 requests at once", web.pipeline_requests),
+    Attack("HTTP: 200 readers of events that do not read", web.leave_events_unread, calls.store_large_documents),
 )
 
 
@@ -112,18 +123,18 @@ class Serving(NamedTuple):
 def serving(*, tenants: bool = False) -> Iterator[Serving]:
     """A server with default settings, two tools of an operator's, and, if wanted, a tenant for each of the callers."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as name, slow_endpoint() as port:
-        folder = Path(name)
+        folder, http = Path(name), free_address()
         tools = folder / "tools.toml"
         tools.write_text(TOOLS.format(port=port), encoding="utf-8")
         flags = ["--embedding-model", "hashing", "--tools-file", str(tools)]
-        flags += ["--tool-endpoints-allowed", f"127.0.0.1:{port}"]
+        flags += ["--tool-endpoints-allowed", f"127.0.0.1:{port}", "--http-listen", http]
         attacker = bystander = ""
         if tenants:
             attacker, bystander = asyncio.run(create_keys(folder / "data", 2, Role.ADMIN))
             flags += ["--authentication", "api_key"]
         server = MnemonServer(folder, *flags)
         try:
-            yield Serving(Target(server.address, attacker, server.pid), Caller(server.address, bystander))
+            yield Serving(Target(server.address, attacker, server.pid, http), Caller(server.address, bystander))
         finally:
             server.kill()
 

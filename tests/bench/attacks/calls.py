@@ -59,6 +59,8 @@ class Target(Caller):
     """The server that is attacked, and by whom."""
 
     pid: int = 0
+    http: str = ""
+    """Where it answers HTTP."""
 
 
 Strike = Callable[[Target], Outcomes]
