@@ -7,7 +7,8 @@ _PLAIN_BOUNDS, _PLAIN_ACCESS = "tests/unit/domain/test_bounds.py", "tests/unit/d
 _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/contract/test_bound_timelines.py"
 _BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
 _BOUND_GUARD, _FOREIGN_SAVES = "tests/contract/test_bound_guard.py", "tests/e2e/test_foreign_saves.py"
-_ROLES = "tests/unit/transport/test_roles.py"
+_ROLES, _TENANCY = "tests/unit/transport/test_roles.py", "tests/unit/transport/test_tenancy.py"
+_CHECKS, _IDENTITIES = "tests/unit/transport/test_access_checks.py", "tests/unit/services/test_identities.py"
 _TENANT_UNITS, _VERIFICATION = "tests/unit/services/test_tenants.py", "tests/unit/services/test_tokens.py"
 _TOKENS, _TENANTS = "tests/e2e/test_tokens.py", "tests/e2e/test_tenants.py"
 _REVOCATION = "tests/e2e/test_revocation.py"
@@ -32,7 +33,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "engines/bound/writing.py": (_BOUND_VAULTS, _BOUNDS),
     "assembly/bound.py": (_BOUND_VAULTS, _BOUNDS),
     "services/access/certificates.py": (_CERTIFICATE_UNITS, _CERTIFICATES),
-    "services/access/identities.py": (_ISSUERS, _ACCESS, _TOKENS, _TENANTS, _CERTIFICATES),
+    "services/access/identities.py": (_IDENTITIES, _ISSUERS, _ACCESS, _TOKENS, _TENANTS, _CERTIFICATES),
     "services/access/issuers.py": (_ISSUERS, _IDENTITY_FILE, _TOKENS),
     "services/access/key_sets.py": (_KEY_SETS, _TOKENS),
     "services/access/keys.py": (_KEYS, _ACCESS),
@@ -41,9 +42,9 @@ TESTS: Mapping[str, Sequence[str]] = {
     "services/access/tokens.py": (_VERIFICATION, _TOKENS),
     "services/shared/accounts.py": (_ACCOUNTS, _QUOTAS),
     "services/tools/identity.py": (_TOOL_IDENTITY, _TOOL_IDENTITIES),
-    "transport/interceptors/access.py": (_REVOCATION, _ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
+    "transport/interceptors/access.py": (_CHECKS, _REVOCATION, _ACCESS, _BOUNDS, _TENANTS, _CERTIFICATES, _TOKENS),
     "transport/roles.py": (_ROLES, _ACCESS),
-    "transport/tenancy.py": (_TENANTS, _ACCESS, _BOUNDS),
+    "transport/tenancy.py": (_TENANCY, _TENANTS, _ACCESS, _BOUNDS),
 }
 """The tests of each module below `mnemon_server`, the quickest first."""
 

@@ -1,0 +1,166 @@
+"""Whether a call passes: by its credential, its role and its bounds, before its request is read."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from mnemon_server.domain.access import Credentials, Permission, Principal, Role
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
+from mnemon_server.services.access.identities import Identities
+from mnemon_server.services.access.unknown import UnknownError
+from mnemon_server.transport.interceptors.access import Access
+from mnemon_server.transport.interceptors.base import Call, Method, current_call
+
+READ, WRITE, RULE, WATCH = "/tea.Tea/Read", "/tea.Tea/Write", "/tea.Tea/Rule", "/tea.Tea/Watch"
+PERMISSIONS = {
+    READ: Permission(Role.READER),
+    WATCH: Permission(Role.READER),
+    WRITE: Permission(Role.WRITER),
+    RULE: Permission(Role.READER, whole_tenant=True),
+}
+ADA = Principal("acme", "key:ada", Role.READER)
+CERTIFICATE = b"a certificate"
+
+
+class Callers:
+    """Who is meant by what callers show; what is not there is looked for."""
+
+    wanted = "show something"
+
+    def __init__(self) -> None:
+        self.known: dict[Credentials, Principal] = {}
+        self.found: dict[Credentials, Principal] = {}
+
+    def identify(self, shown: Credentials) -> Principal | None:
+        async def look() -> None:
+            self.known.update(self.found)
+
+        if shown not in self.known:
+            raise UnknownError(UnauthenticatedError("nobody is meant by that"), look)
+        return self.known[shown]
+
+
+class Exchange:
+    """What the transport knows about a call."""
+
+    def auth_context(self) -> Mapping[str, Any]:
+        return {"x509_pem_cert": [CERTIFICATE]}
+
+    def cancelled(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def call() -> Iterator[Call]:
+    made = Call("a request", credentials=Credentials("a secret"))
+    token = current_call.set(made)
+    yield made
+    current_call.reset(token)
+
+
+def method(path: str, *, streams: bool = False) -> Method:
+    make: Any = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+    return Method(path, make(None))
+
+
+async def answer(request: Any, context: Any) -> str:
+    return "answered"
+
+
+async def test_without_identities_and_for_health_calls_pass_as_they_are() -> None:
+    assert Access(None, PERMISSIONS).checked(method(READ), answer) is answer
+    access = Access(Identities([Callers()]), PERMISSIONS)
+    assert access.checked(method("/grpc.health.v1.Health/Check"), answer) is answer
+    assert access.checked(method(READ), answer) is not answer
+
+
+async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tenant_is_meant(call: Call) -> None:
+    callers = Callers()
+    access = Access(Identities([callers]), PERMISSIONS)
+    bound = replace(ADA, bounds=Bounds.of(["ada"], []))
+    passes = {
+        (ADA, READ): True,
+        (ADA, WRITE): False,
+        (ADA, RULE): True,
+        (replace(ADA, role=Role.WRITER), WRITE): True,
+        (bound, READ): True,
+        (bound, RULE): False,
+        (ADA, "/tea.Tea/Unknown"): True,
+    }
+    for (principal, path), may in passes.items():
+        callers.known = {call.credentials: principal}
+        checked = access.checked(method(path), answer)
+        if may:
+            assert await checked(None, Exchange()) == "answered"
+            assert (call.principal, call.is_known) == (principal, True)
+        else:
+            with pytest.raises(PermissionDeniedError):
+                await checked(None, Exchange())
+    callers.known = {}
+    with pytest.raises(UnauthenticatedError, match="nobody is meant"):
+        await access.checked(method(READ), answer)(None, Exchange())
+    callers.found = {call.credentials: ADA}
+    assert await access.checked(method(READ), answer)(None, Exchange()) == "answered"
+
+
+@pytest.mark.parametrize(
+    ("bearer", "shown"), [("", Credentials(certificate=CERTIFICATE)), ("a secret", Credentials("a secret"))]
+)
+async def test_a_certificate_counts_where_no_header_says_who_calls(bearer: str, shown: Credentials, call: Call) -> None:
+    callers = Callers()
+    callers.known = {shown: ADA}
+    call.credentials = Credentials(bearer)
+    access = Access(Identities([callers], certificates=True), PERMISSIONS)
+    assert await access.checked(method(READ), answer)(None, Exchange()) == "answered"
+    assert call.credentials == shown
+
+
+async def test_a_stream_ends_with_its_credential_and_a_single_call_is_answered(call: Call) -> None:
+    callers = Callers()
+    callers.known = {call.credentials: ADA}
+    identities = Identities([callers])
+    access = Access(identities, PERMISSIONS)
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def wait(request: Any, context: Any) -> str:
+        has_begun.set()
+        await may_end.wait()
+        return "answered"
+
+    tasks = []
+    for each in (method(WATCH, streams=True), method(READ)):
+        has_begun.clear()
+        tasks.append(asyncio.ensure_future(access.checked(each, wait)(None, Exchange())))
+        await has_begun.wait()
+    stream, single = tasks
+    for listener in identities.listeners:
+        listener()
+    await asyncio.sleep(0)
+    assert not stream.done()
+    callers.known = {call.credentials: replace(ADA, role=Role.WRITER)}
+    for listener in identities.listeners:
+        listener()
+    with pytest.raises(UnauthenticatedError, match="has expired or was revoked"):
+        await stream
+    may_end.set()
+    assert await single == "answered"
+
+
+async def test_a_stream_that_its_client_cancels_is_cancelled(call: Call) -> None:
+    callers = Callers()
+    callers.known = {call.credentials: ADA}
+    checked = Access(Identities([callers]), PERMISSIONS).checked(method(WATCH, streams=True), answer_never)
+    task = asyncio.ensure_future(checked(None, Exchange()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def answer_never(request: Any, context: Any) -> str:
+    await asyncio.Event().wait()
+    return ""
