@@ -13,7 +13,7 @@ from tests.support.repository import ROOT
 
 DOCUMENT = ROOT / "server" / "ACCESS.md"
 PRINTED_PORT = "50051"
-WALK_S = 280
+WALK_S = 1_200
 BEGIN = "set -e -o pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 
 
@@ -31,6 +31,7 @@ def environment(folder: Path, port: HeldPort) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(WALK_S + 60)
 def test_every_command_of_the_page_succeeds_and_prints_what_it_shows(tmp_path: Path) -> None:
     walk, said = tmp_path / "walk", tmp_path / "said"
     walk.mkdir()
