@@ -1,7 +1,7 @@
 """What a single call costs: processor time of the server and calls per second, beside a bare echo.
 
     python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--api-key] [--jwt] [--metrics] [--traces]
-                                [--output FILE]
+                                [--only CALL] [--output FILE]
 
 The servers take turns, round by round. On a busy machine, the lower quartile of the rounds says more than their mean.
 There are several servers of each kind: two processes with the same code differ by up to a tenth, whoever calls them.
@@ -45,6 +45,7 @@ ALIKE = 2
 SETTLE_S = 0.7
 """After so long, the audit log has the calls of a phase, which pays for that."""
 
+EPISODIC = {"RecordEvent", "QueryWindow"}
 KEYED, TOKENED = "with an API key", "with a JWT"
 MEASURED, TRACED = "with metrics", "with traces"
 SHARES = {KEYED: 0.05, TOKENED: 0.05, MEASURED: 0.03, TRACED: 0.03}
@@ -126,8 +127,9 @@ class _Cost:
 class Measurement:
     """One run, with servers of its own."""
 
-    def __init__(self, subjects: Sequence[Subject], rounds: int) -> None:
-        self._subjects, self._rounds = subjects, rounds
+    def __init__(self, subjects: Sequence[Subject], rounds: int, chosen: Sequence[str]) -> None:
+        """`chosen` are the calls that are measured."""
+        self._subjects, self._rounds, self._chosen = subjects, rounds, chosen
         self._events = TimelineEvents(EVENTS, USERS, DAYS, SEED)
 
     def run(self) -> list[Row]:
@@ -142,7 +144,7 @@ class Measurement:
             events = [self._events.event(place) for place in range(first, first + CALLS)]
             for subject in self._in_turn(number):
                 asyncio.run(self._round(subject, creates, events))
-        return [row for what in GOALS for row in self._rows(what)]
+        return [row for what in self._chosen for row in self._rows(what)]
 
     def _prepare(self, subject: Subject) -> None:
         """Stores what the reads of the first round return."""
@@ -155,7 +157,8 @@ class Measurement:
             subject.known = [memory_id or "0" * 36 for memory_id in created]
             record = episodic_pb2.RecordEventRequest(event=self._events.event(0))
             episodic_pb2_grpc.EpisodicMemoryServiceStub(channel).RecordEvent(record)
-        asyncio.run(self._fill(subject))
+        if EPISODIC & {*self._chosen}:
+            asyncio.run(self._fill(subject))
         subject.server.wait_until_idle()
 
     async def _fill(self, subject: Subject) -> None:
@@ -180,11 +183,15 @@ class Measurement:
         windows = [self._window(number) for number in range(CALLS)]
         searches = [memory_pb2.SearchMemoriesRequest(vector=create.embedding, limit=FOUND) for create in creates]
         memories, episodic = memory_pb2_grpc.MemoryServiceStub, episodic_pb2_grpc.EpisodicMemoryServiceStub
-        await _measure("CreateMemory", subject, lambda stub, number: stub.CreateMemory(creates[number]), memories)
-        await _measure("GetMemory", subject, lambda stub, number: stub.GetMemory(gets[number]), memories)
-        await _measure("SearchMemories", subject, lambda stub, number: stub.SearchMemories(searches[number]), memories)
-        await _measure("RecordEvent", subject, lambda stub, number: stub.RecordEvent(records[number]), episodic)
-        await _measure("QueryWindow", subject, lambda stub, number: stub.QueryWindow(windows[number]), episodic)
+        calls: dict[str, Call] = {
+            "CreateMemory": lambda stub, number: stub.CreateMemory(creates[number]),
+            "GetMemory": lambda stub, number: stub.GetMemory(gets[number]),
+            "SearchMemories": lambda stub, number: stub.SearchMemories(searches[number]),
+            "RecordEvent": lambda stub, number: stub.RecordEvent(records[number]),
+            "QueryWindow": lambda stub, number: stub.QueryWindow(windows[number]),
+        }
+        for what in self._chosen:
+            await _measure(what, subject, calls[what], episodic if what in EPISODIC else memories)
 
     def _window(self, number: int) -> episodic_pb2.QueryWindowRequest:
         request = episodic_pb2.QueryWindowRequest(last_days=30, limit=50)
@@ -243,8 +250,9 @@ def _verdict(goal: Goal, cost: _Cost, echo: _Cost) -> str:
 @click.option("--jwt", is_flag=True, help="Also a server whose callers have a token of an identity provider.")
 @click.option("--metrics", is_flag=True, help="Also a server that measures for Prometheus.")
 @click.option("--traces", is_flag=True, help="Also a server that sends the traces of one call in a hundred.")
+@click.option("--only", default="", help="Calls whose name has this in it.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
-def main(rounds: int, before: Path | None, output: Path | None, **extra: bool) -> None:
+def main(rounds: int, before: Path | None, only: str, output: Path | None, **extra: bool) -> None:
     """Measures single calls on servers of its own."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder, ExitStack() as stack:
         subjects = [
@@ -252,7 +260,7 @@ def main(rounds: int, before: Path | None, output: Path | None, **extra: bool) -
             for number in range(ALIKE)
             for subject in _subjects(Path(folder) / str(number), stack, before, extra)
         ]
-        rows = Measurement(subjects, rounds).run()
+        rows = Measurement(subjects, rounds, [what for what in GOALS if only in what]).run()
     note = (
         f"{loads.IN_FLIGHT} in flight; {rounds} rounds of {CALLS:,} calls on each of {ALIKE} servers of a kind. "
         "Processor time of the server per call, lower quartile of the rounds, ± half of what alike servers differ by; "

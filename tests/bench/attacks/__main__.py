@@ -75,7 +75,7 @@ ATTACKS = (
     Attack("forged page tokens", calls.forge_page_tokens),
     Attack("20,000 streams reset as they begin", frames.reset_streams),
     Attack("HTTP: 500 headers that never end", web.send_headers_slowly),
-    Attack("HTTP: 500 bodies that never end", web.leave_bodies_unfinished),
+    Attack("HTTP: 200 bodies of 2 MiB that never end", web.leave_bodies_unfinished),
     Attack("HTTP: 3,000 connections", web.hold_connections),
     Attack("HTTP: headers of a megabyte", web.send_huge_headers),
     Attack("HTTP: JSON of 8 MiB", web.send_oversized_json),

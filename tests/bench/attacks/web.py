@@ -117,10 +117,11 @@ def send_headers_slowly(target: Target, count: int = 500, seconds: float = 4.0) 
     return _trickle(target, count, lambda: head, b"x: y\r\n", seconds=seconds, pause_s=0.1)
 
 
-def leave_bodies_unfinished(target: Target, count: int = 500, seconds: float = 4.0) -> Outcomes:
-    """Bodies of a mebibyte of which a byte comes ten times a second."""
-    head = _head(target, "POST", CREATE, f"content-type: {JSON}", f"content-length: {1 << 20}") + b"\r\n"
-    return _trickle(target, count, lambda: head + b" " * 1000, b" ", seconds=seconds, pause_s=0.1)
+def leave_bodies_unfinished(target: Target, count: int = 200, seconds: float = 4.0) -> Outcomes:
+    """Bodies of 2 MiB of which all but 10 kB come at once, and then a byte ten times a second."""
+    head = _head(target, "POST", CREATE, f"content-type: {JSON}", f"content-length: {BODY_BYTES}") + b"\r\n"
+    body = b" " * (BODY_BYTES - 10_000)
+    return _trickle(target, count, lambda: head + body, b" ", seconds=seconds, pause_s=0.1)
 
 
 def hold_connections(target: Target, count: int = 3000, seconds: float = 3.0) -> Outcomes:
