@@ -28,11 +28,13 @@ from mnemon_server.engines.hnsw import DEFAULT_GRAPH
 from rich.console import Console
 
 from tests.bench import loads, machine
-from tests.bench.processes import MnemonServer
+from tests.bench.processes import EchoServer, MnemonServer
 from tests.bench.vectors import Vectors, topical_vectors
 
 DIMENSION, LIMIT, SEED = 384, 10, 11
 OURS, ALONE, EMPTY = "Mnemon, over gRPC", "hnswlib, ids alone", "a call of Mnemon that only counts"
+FLOOR = "an echo with ten memories, and hnswlib"
+"""What any server with such answers takes at least: a bare call, and the search alone."""
 GOALS = {ALONE: 6.0}
 """The highest ratio of our time to that of the other."""
 
@@ -92,7 +94,8 @@ def main(memories: int, queries: int, python: str) -> None:
         server.wait_until_idle()
         channel = stack.enter_context(grpc.insecure_channel(server.address))
         stub = memory_pb2_grpc.MemoryServiceStub(channel)
-        ways = {OURS: lambda query: _ours(stub, query), EMPTY: lambda _: _counted(stub), **ways}
+        floor = _echoed(stack, folder, stored, ways[ALONE])
+        ways = {OURS: lambda query: _ours(stub, query), EMPTY: lambda _: _counted(stub), FLOOR: floor, **ways}
         rows = _measured(ways, stored, asked)
     print(
         machine.describe(), "", f"    {' '.join(['python -m tests.bench.vector_stores', *sys.argv[1:]])}", "", sep="\n"
@@ -133,6 +136,24 @@ def _counted(stub: Any) -> tuple[float, list[int]]:
     began = perf_counter()
     stub.CountMemories(request)
     return perf_counter() - began, []
+
+
+def _echoed(stack: ExitStack, folder: Path, stored: Vectors, alone: Search) -> Search:
+    """A call of the same size to a server that does nothing, and after it the search."""
+    echo = EchoServer(folder)
+    stack.callback(echo.stop)
+    stub = memory_pb2_grpc.MemoryServiceStub(stack.enter_context(grpc.insecure_channel(echo.address)))
+    stub.CreateMemory(loads.create_requests(stored[:1])[0], wait_for_ready=True)
+
+    def search(query: Vectors) -> tuple[float, list[int]]:
+        request = memory_pb2.SearchMemoriesRequest(vector=query.tolist(), limit=LIMIT)
+        began = perf_counter()
+        stub.SearchMemories(request)
+        called = perf_counter() - began
+        seconds, found = alone(query)
+        return called + seconds, found
+
+    return search
 
 
 def _alone(stored: Vectors) -> Search:
