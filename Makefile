@@ -159,12 +159,16 @@ test-interference: $(DEV)/.stamp ## Compare EXAMPLES=5000 random histories for e
 test-churn: $(DEV)/.stamp ## 200 tenants under mixed load for MINUTES=60, vaults, keys and streams that come and go: memory, files and threads must stay flat.
 	$(BIN)/python -m tests.support.churn --minutes $(MINUTES) $(ARGS)
 
+.PHONY: test-damage
+test-damage: $(DEV)/.stamp ## Flip one random bit in each of ROUNDS=100 copies of a vault: no answer may differ without a word.
+	$(BIN)/python -m tests.support.damaging --rounds $(ROUNDS) $(ARGS)
+
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: endurance
-endurance: slow-test crash-test fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
+endurance: slow-test crash-test test-damage fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
 
 # Taken out of its package, since installing it would start it.
 $(CURDIR)/build/prometheus/usr/bin/prometheus:
@@ -238,6 +242,10 @@ bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, beside json.loads, an
 .PHONY: bench-attacks
 bench-attacks: $(DEV)/.stamp ## What hostile callers cost others, and what memory they take, attack by attack; takes minutes.
 	$(BIN)/python -m tests.bench.attacks $(ARGS)
+
+.PHONY: bench-pages
+bench-pages: $(DEV)/.stamp ## What authenticated pages cost: make bench-pages BEFORE=checkout, whose pages are plain; takes minutes.
+	$(BIN)/python -m tests.bench.pages $(BEFORE) $(ARGS)
 
 # --- generated code
 

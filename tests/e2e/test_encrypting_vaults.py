@@ -1,6 +1,7 @@
 """Folders of an earlier version are encrypted: all or nothing, whenever the process is killed."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -15,6 +16,7 @@ from tests.support.killed_at import run_killed
 from tests.support.server import run_command, whole_server
 
 MARKER = b"Ada prefers aisle seats by now."
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 async def asked(folder: Path) -> dict[str, Any]:
@@ -35,12 +37,12 @@ def raw(folder: Path) -> bytes:
 @pytest.mark.parametrize(
     ("event", "number", "place"),
     [
-        ("open", 1, "vault.key.new"),  # before there is a key
-        ("os.rename", 1, "vault.key.new"),  # before the key has its name
-        ("open", 1, "records.db.encrypting"),  # before the copy is begun
         ("open", 2, "records.db.encrypting"),  # before the compared copy is synced
         ("os.rename", 1, "records.db.encrypting"),  # before the copy takes the place of the file
-        ("open", 1, "records.mark"),  # after that
+        slow("open", 1, "vault.key.new"),  # before there is a key
+        slow("os.rename", 1, "vault.key.new"),  # before the key has its name
+        slow("open", 1, "records.db.encrypting"),  # before the copy is begun
+        slow("open", 1, "records.mark"),  # after all that
     ],
 )
 def test_a_killed_conversion_goes_on_with_the_next_start(

@@ -1,0 +1,152 @@
+"""Copies of a vault, in each of which one random bit is flipped: no answer may differ without a word.
+
+python -m tests.support.damaging --rounds 1000
+
+Half of the copies are of a vault that was closed, half of one that was killed before anything left its write-ahead
+log. Each kind of file is hit as often as any other. A server opens the copy, and answers queries about records of every
+kind. The outcome of a copy is the worst of its answers:
+
+same     every answer is that of the sound vault: the bit meant nothing, or what it damaged was repaired
+refused  the vault was not opened, or answers were errors; all of them say that the data is damaged, and where
+lost     answers about events differ, and the status of the timeline says which events are lost
+other    anything else
+"""
+
+import asyncio
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import click
+import mnemon
+from mnemon import AsyncClient
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.sqlite.pages.mark import read_mark, stored_commits
+from mnemon_server.engines.vault_key import find_key
+from mnemon_server.logs import configure_logging
+
+from tests.support.databases import open_database
+from tests.support.full_vault import answers, differences, fill
+from tests.support.server import eventually, server_process, whole_server
+
+SETTINGS = {"timeline_segment_max_events": 8, "erasure_delay_s": 600.0}
+"""Several segments, and nothing leaves the log by itself."""
+FLAGS = ("--knowledge-store-backend", "local", "--timeline-segment-max-events", "8", "--erasure-delay-s", "600")
+VAULT = Path("tenants/default")
+OUTCOMES = ("same", "refused", "lost", "other")
+NAMES = ("records.db", "records.mark", "vault.key", ".segment", "text.db", "is damaged", "are damaged")
+"""One of these is in every error about damage."""
+
+
+async def make(folder: Path) -> dict[str, Path]:
+    """A closed vault and a killed one."""
+    with server_process(folder / "killed", *FLAGS) as server:
+        async with AsyncClient(await asyncio.to_thread(server.address)) as client:
+            await fill(client)
+            await eventually(lambda: _is_marked(folder / "killed" / VAULT))
+        # The block ends with a kill.
+    shutil.copytree(folder / "killed", folder / "closed")
+    async with opened(folder / "closed"):
+        pass
+    return {"closed": folder / "closed", "killed": folder / "killed"}
+
+
+async def _is_marked(vault: Path) -> bool:
+    key = find_key(vault)
+    with closing(open_database(vault / "records.db", flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        return key is not None and read_mark(vault, key) == (stored_commits(connection), True)
+
+
+def opened(folder: Path) -> Any:
+    """A server on a folder."""
+    return whole_server(folder, **SETTINGS)
+
+
+def kinds_of(folder: Path) -> dict[str, list[Path]]:
+    """The files of a data folder, relative to it, by kind."""
+    kinds = defaultdict(list)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.stat().st_size:
+            name = path.relative_to(folder)
+            kinds[path.suffix if path.suffix in {".segment", ".graph"} else name.name].append(name)
+    return kinds
+
+
+def flip(path: Path, rng: random.Random) -> int:
+    """Flips a random bit; returns the place of its byte."""
+    content = bytearray(path.read_bytes())
+    place = rng.randrange(len(content))
+    content[place] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+    return place
+
+
+async def outcome(folder: Path, expected: dict[str, Any]) -> tuple[str, str]:
+    """The outcome of a folder, and what explains it."""
+    try:
+        async with opened(folder) as server, AsyncClient(str(server.server.address)) as client:
+            return await _compared(client, expected)
+    except MnemonError as error:
+        return ("refused" if any(name in str(error) for name in NAMES) else "other"), str(error)
+
+
+async def _compared(client: AsyncClient, expected: dict[str, Any]) -> tuple[str, str]:
+    try:
+        found = await answers(client)
+    except mnemon.MnemonError as error:
+        return ("refused" if isinstance(error, mnemon.RecordDamagedError) else "other"), str(error)
+    different = list(differences(expected, found))
+    if not different:
+        return "same", ""
+    status = await client.timeline.status()
+    about_events = all(line.startswith((".event", ".summary", ".window", ".tool")) for line in different)
+    return ("lost" if status.lost and about_events else "other"), different[0]
+
+
+async def trial(rounds: int, seed: int) -> Counter[tuple[str, str]]:
+    """The number of copies by kind of file and outcome; prints those that gave another answer."""
+    counts: Counter[tuple[str, str]] = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        sources = await make(Path(name))
+        reference = shutil.copytree(sources["closed"], Path(name) / "reference")
+        async with opened(reference) as server, AsyncClient(str(server.server.address)) as client:
+            expected = await answers(client)
+        for number in range(rounds):
+            rng = random.Random(f"{seed}-{number}")
+            state = ("closed", "killed")[number % 2]
+            kinds = kinds_of(sources[state])
+            kind = rng.choice(sorted(kinds))
+            copy = shutil.copytree(sources[state], Path(name) / "copy")
+            path = rng.choice(kinds[kind])
+            place = flip(copy / path, rng)
+            found, why = await outcome(copy, expected)
+            counts[kind, found] += 1
+            if found == "other":
+                print(f"round {number} of seed {seed}: {state} {path}, byte {place:,}: {why}", flush=True)  # noqa: T201
+            shutil.rmtree(copy)
+    return counts
+
+
+@click.command()
+@click.option("--rounds", default=1_000, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+def main(rounds: int, seed: int) -> None:
+    """Flips one random bit in each of many copies of a vault."""
+    configure_logging(log_format="console", level="critical")
+    counts = asyncio.run(trial(rounds, seed))
+    click.echo(f"{'file':24}" + "".join(f"{name:>10}" for name in OUTCOMES))
+    for kind in sorted({kind for kind, _ in counts}):
+        click.echo(f"{kind:24}" + "".join(f"{counts[kind, name]:>10,}" for name in OUTCOMES))
+    totals = [sum(count for (_, found), count in counts.items() if found == name) for name in OUTCOMES]
+    click.echo(f"{'all':24}" + "".join(f"{total:>10,}" for total in totals))
+    sys.exit(1 if totals[-1] else 0)
+
+
+if __name__ == "__main__":
+    main()
