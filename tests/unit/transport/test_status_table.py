@@ -16,6 +16,7 @@ from mnemon_server.domain.access.errors import (
     TenantSuspendedError,
 )
 from mnemon_server.domain.backup import BackupError
+from mnemon_server.domain.damage import CommitsLostError, PageDamagedError
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
@@ -71,6 +72,8 @@ SAMPLES = [
     errors.StorageFullError("full"),
     errors.StorageFailedError("failed"),
     errors.RecordDamagedError("memory", "0b1c"),
+    PageDamagedError("records.db", [17]),
+    CommitsLostError(3, 5),
     errors.NotServingError("shutting down"),
     transport_errors.NotBegunError("starting"),
     errors.IndexWarmingError("half way", 0.5),

@@ -160,14 +160,21 @@ class _File:
 
     def read(self, start: int, count: int) -> bytes:
         buffer = ctypes.create_string_buffer(count)
-        _check(self._methods[0][0].read(self._pointer, buffer, count, start))
+        self._call("read", buffer, count, start)
         return buffer.raw
 
     def write(self, start: int, data: bytes) -> None:
-        _check(self._methods[0][0].write(self._pointer, data, len(data), start))
+        self._call("write", data, len(data), start)
 
     def sync(self) -> None:
-        _check(self._methods[0][0].sync(self._pointer, _SYNC_NORMAL_DATA))
+        self._call("sync", _SYNC_NORMAL_DATA)
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        try:
+            _check(getattr(self._methods[0][0], method)(self._pointer, *arguments))
+        except SystemError as error:
+            # The error of a VFS that is written in Python.
+            raise error.__cause__ or error from None
 
     def shm_lock(self, lock: int, flags: int) -> bool:
         """Returns False if another connection holds it."""
