@@ -88,6 +88,7 @@ UNKNOWN, NO_ROLE = UnauthenticatedError, PermissionDeniedError
         (BY_CLAIM, {"org": "Not a tenant"}, UNKNOWN),
         ({**BY_CLAIM, "tenants": ["acme"]}, {"org": "other"}, UNKNOWN),
         ({**ROLES, "role_claim": ("none",)}, {}, NO_ROLE),
+        ({**ROLES, "role_claim": ("a", "b")}, {"a": "staff"}, NO_ROLE),
         ({**ROLES, "role_claim": ("groups",)}, {"groups": 7}, NO_ROLE),
         ({**ROLES, "role_claim": ("groups",)}, {"groups": {"staff": True}}, NO_ROLE),
         ({**ROLES, "role_claim": ("groups",)}, {"groups": [["staff"], {}, 7]}, NO_ROLE),
@@ -107,6 +108,12 @@ def test_claims_that_name_no_caller_are_refused_without_being_repeated(
     with pytest.raises(error) as caught:
         issuer(**changes).principal({**CLAIMS, **claims})
     assert "Not a tenant" not in str(caught.value)
+
+
+def test_an_issuer_names_any_tenant_if_a_claim_does_and_the_file_does_not() -> None:
+    assert not issuer().names_any_tenant
+    assert issuer(**BY_CLAIM).names_any_tenant
+    assert not issuer(**BY_CLAIM, tenants=("acme",)).names_any_tenant
 
 
 def test_whoever_shows_a_credential_on_the_socket_is_not_its_owner() -> None:

@@ -113,6 +113,37 @@ async def test_a_key_says_at_once_when_it_was_used(tmp_path: Path) -> None:
         assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).keys] == [minute]
 
 
+async def test_the_use_of_a_key_is_stored_from_time_to_time_while_the_server_runs(tmp_path: Path) -> None:
+    clock, store = Clock(), KeyFile(tmp_path)
+    async with KeyRing(store, clock=clock, refresh_s=3_600) as ring:
+        made = await ring.create("ada", "a robot", Role.READER)
+        ring.authenticate(made.secret)
+        for waited, stored in ((keys.USES / 2, None), (keys.USES / 2, clock.now.replace(second=0))):
+            clock.advance(waited)
+            await ring._turn()
+            [key] = [each.key for each in store.read()]
+            assert key.last_used_at == stored
+    store.close()
+
+
+async def test_a_caller_is_the_same_until_keys_change(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(tmp_path), refresh_s=3_600) as ring:
+        made = await ring.create("ada", "a robot", Role.READER)
+        caller = ring.authenticate(made.secret)
+        await ring._turn()
+        assert ring.authenticate(made.secret) is caller
+
+
+async def test_a_key_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(tmp_path)) as ring:
+        for role, ttl in ((Role.OPERATOR, None), (Role.READER, timedelta(0))):
+            with pytest.raises(InvalidArgumentError):
+                await ring.create("ada", "a robot", role, ttl)
+        with pytest.raises(KeyNotFoundError):
+            await ring.rotate("ada", new_key_id())
+        assert ring.is_empty
+
+
 async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_secret_is_in_the_file(
     tmp_path: Path,
 ) -> None:

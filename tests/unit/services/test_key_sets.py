@@ -11,6 +11,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from mnemon_server.domain.errors import UnauthenticatedError
 from mnemon_server.services.access.key_sets import KEYS_MAX, RETRY_S, KeySet, KeySetError, UnknownKeyError, read_file
 
+from tests.support.access import every_event_logged
 from tests.support.issuers import SigningKey, key_set
 
 
@@ -175,3 +176,20 @@ async def test_a_set_that_cannot_be_read_is_tried_again_sooner() -> None:
         assert await keys._turn() == RETRY_S
         source.value = key_set(SigningKey("first"))
         assert await keys._turn() is None
+
+
+async def test_the_log_says_once_that_a_set_cannot_be_read_and_once_that_it_can_be_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = Source(key_set(SigningKey("first")))
+    with every_event_logged():
+        async with opened(source, Clock()) as keys:
+            for value in (KeySetError("away"), KeySetError("away"), source.value, source.value):
+                source.value = value
+                await keys._turn()
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == [
+        "an issuer has these keys",
+        "the keys of an issuer cannot be read",
+        "the keys of an issuer can be read again",
+    ]
