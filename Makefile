@@ -104,7 +104,7 @@ test-reference: $(REFERENCE)/.stamp ## The embedder beside sentence-transformers
 	$(REFERENCE)/bin/python -m pytest -m reference tests/unit/embedding tests/e2e/test_embedding_agreement.py $(ARGS)
 
 .PHONY: test-stubs
-test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby against a real server; installs Debian's compilers, where it may.
+test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby, and clients in Node and a browser, against a real server; installs Debian's compilers and Chromium, where it may.
 	@tests/stubs/setup
 	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
 
@@ -263,18 +263,20 @@ cp $(2)/service_config.json $(1)/mnemon/v1/
 endef
 
 .PHONY: generate
-generate: $(DEV)/.stamp $(GENERATE)/.stamp ## Generate from protos/ the Python stubs, errors.json and service_config.json; and the blocking client from the asyncio one.
+generate: $(DEV)/.stamp $(GENERATE)/.stamp ## Generate from protos/ the Python stubs, errors.json, service_config.json, openapi.json and the reference; and the blocking client from the asyncio one.
 	rm -rf $(STUBS)
 	@$(call stubs,clients/python,protos)
+	$(BIN)/python -m tests.support.api build/api.binpb
 	$(BIN)/python -m tests.support.sync_client
 
 .PHONY: check-generate
-check-generate: $(DEV)/.stamp $(GENERATE)/.stamp ## Fail where the stubs, the files beside the protos or the blocking client are not what `make generate` writes.
+check-generate: $(DEV)/.stamp $(GENERATE)/.stamp ## Fail where the stubs, the files beside the protos, openapi.json, the reference or the blocking client are not what `make generate` writes.
 	@rm -rf build/stubs
 	@$(call stubs,build/stubs,build/stubs)
 	diff --recursive --exclude=__pycache__ build/stubs/mnemon/v1 $(STUBS)
 	diff build/stubs/errors.json protos/errors.json
 	diff build/stubs/service_config.json protos/service_config.json
+	$(BIN)/python -m tests.support.api build/api.binpb --check
 	$(BIN)/python -m tests.support.sync_client --check
 
 .PHONY: breaking

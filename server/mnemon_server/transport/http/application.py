@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mnemon_server.transport.http.calls import HttpCalls, Refused
@@ -16,6 +17,7 @@ class Page(NamedTuple):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     code: int = 200
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
@@ -64,7 +66,9 @@ class Application:
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "use GET", {"allow": "GET, HEAD"})
         shown = await page()
-        await _respond(request.send, shown.code, {**headers, "content-type": shown.content_type}, shown.body)
+        await _respond(
+            request.send, shown.code, {**headers, **shown.headers, "content-type": shown.content_type}, shown.body
+        )
 
 
 async def _respond(send: Send, code: int, headers: Mapping[str, str], body: bytes) -> None:

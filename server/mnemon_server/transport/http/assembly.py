@@ -8,6 +8,7 @@ from mnemon_server.transport.health import OVERALL, HealthServicer
 from mnemon_server.transport.http.application import Application, Page, Pages
 from mnemon_server.transport.http.calls import Find, HttpCalls
 from mnemon_server.transport.http.cross_origin import CrossOrigin
+from mnemon_server.transport.http.description import description
 from mnemon_server.transport.http.server import HttpServer
 from mnemon_server.transport.interceptors.pipeline import Pipeline
 
@@ -32,11 +33,16 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
     )
     application = Application(
         calls,
-        probes(health),
+        {**probes(health), **(description() if _is_described(settings, address) else {})},
         CrossOrigin(settings.http_origins),
         local_hosts_only=address.is_local and not address.socket_path and not settings.authentication,
     )
     return HttpServer(settings, address, application)
+
+
+def _is_described(settings: Settings, address: Address) -> bool:
+    """Whether anybody may read what can be called, as with reflection."""
+    return address.is_local if settings.reflection is None else settings.reflection
 
 
 def probes(health: HealthServicer) -> Pages:

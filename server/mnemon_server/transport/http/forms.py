@@ -60,7 +60,7 @@ class Status:
 
     def error(self) -> dict[str, Any]:
         """The error of the Connect protocol, with its details in binary, and in `debug` as a person reads them."""
-        error: dict[str, Any] = {"code": _connect_code(self.code), "message": self.message}
+        error: dict[str, Any] = {"code": connect_code(self.code), "message": self.message}
         details = [_detail(packed) for packed in self._details()]
         return {**error, "details": details} if details else error
 
@@ -77,7 +77,8 @@ class Status:
         return status_pb2.Status.FromString(packed).details if isinstance(packed, bytes) else ()
 
 
-def _connect_code(code: grpc.StatusCode) -> str:
+def connect_code(code: grpc.StatusCode) -> str:
+    """The name of a code in the Connect protocol."""
     # The one name that Connect spells in another way.
     return "canceled" if code is grpc.StatusCode.CANCELLED else code.name.lower()
 
