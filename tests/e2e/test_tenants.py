@@ -189,7 +189,7 @@ def _is_marked(store: TenantFile) -> bool:
 
 def test_the_command_makes_shows_changes_and_lists_tenants(tmp_path: Path) -> None:
     assert "acme  Acme Ltd." in command(tmp_path, "create", "acme", "--display-name", "Acme Ltd.").stdout
-    assert "exists already" in command(tmp_path, "create", "acme").stderr
+    assert "'acme' exists and can be updated" in command(tmp_path, "create", "acme").stderr
     command(tmp_path, "create", "small", "--quota", "records=0", "--quota", "disk_mib=1.5")
     assert json.loads(command(tmp_path, "show", "small").stdout)["quotas"] == {"records": 0, "disk_mib": 1.5}
     assert "the names are calls_per_second" in command(tmp_path, "create", "odd", "--quota", "size=1").stderr
