@@ -229,6 +229,10 @@ bench-models: $(DEV)/.stamp ## Memory, start and speed of the server with each e
 	$(BIN)/python -m tests.bench.models $(ARGS)
 	$(BIN)/python -m tests.bench.reembedding
 
+.PHONY: bench-shadow-model
+bench-shadow-model: $(DEV)/.stamp ## What calls cost while all records are embedded with a second model, and the exchange; takes half an hour.
+	$(BIN)/python -m tests.bench.shadow_model $(ARGS)
+
 .PHONY: bench-conflicts
 bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs, and what resolving them costs; DATA=folder adds pairs of conversations.
 	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)

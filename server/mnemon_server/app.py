@@ -11,8 +11,9 @@ from mnemon_server.assembly.audit import open_audit
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
-from mnemon_server.assembly.records import is_in_memory, vaults_folder
+from mnemon_server.assembly.records import is_in_memory, stored_tenants, vaults_folder
 from mnemon_server.assembly.settings import accounts_of
+from mnemon_server.assembly.shadow import open_shadow, vault_models
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.tracing import open_tracing
 from mnemon_server.assembly.vault import open_vault_of
@@ -24,6 +25,7 @@ from mnemon_server.engines.vault_folders import finish_replacements, remove_vaul
 from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.shadow import ShadowKeeper
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.unfinished import ErasureKeeper
 from mnemon_server.services.vaults import OpenVault, VaultPool
@@ -80,6 +82,8 @@ async def running_server(
         await stack.enter_async_context(SpaceMeter(accounts, vaults, lambda tenant: size_of(folder / tenant)))
         if not is_in_memory(settings):
             await stack.enter_async_context(ErasureKeeper(vaults, partial(unfinished_tenants, folder)))
+        if settings.embedding_shadow_model:
+            await stack.enter_async_context(ShadowKeeper(vaults, partial(stored_tenants, settings)))
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server
@@ -96,6 +100,9 @@ async def open_vaults(
         judge = await stack.enter_async_context(open_judge(settings, report))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
+        if (shadow := await asyncio.to_thread(open_shadow, settings)) is not None:
+            stack.callback(shadow.close)
+        models = vault_models(embedder, shadow)
         if not is_in_memory(settings):
             # Vaults come and go. As long as this server serves, no command may change those that are closed.
             folder = vaults_folder(settings)
@@ -111,7 +118,7 @@ async def open_vaults(
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher.of(tenant), registry, judge)
+            return await open_vault_of(settings, tenant, batcher.of(tenant), models, registry, judge)
 
         # A vault in memory would lose its data if it were closed when idle.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

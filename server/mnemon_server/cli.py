@@ -19,6 +19,7 @@ from mnemon_server.commands.erasure_key import erasure_key
 from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
 from mnemon_server.commands.restore import restore
+from mnemon_server.commands.shadow import shadow
 from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.tool_jwks import tool_jwks
@@ -81,6 +82,7 @@ cli.add_command(audit)
 cli.add_command(backup)
 cli.add_command(keys)
 cli.add_command(restore)
+cli.add_command(shadow)
 cli.add_command(tenants)
 cli.add_command(timeline)
 cli.add_command(tool_jwks)

@@ -39,6 +39,10 @@ class KillableServer:
         with Client(self.address) as client:
             client.wait_until_ready(120)
 
+    def use(self, *flags: str) -> None:
+        """Has the next start use other flags."""
+        self._flags = flags
+
     def kill(self) -> None:
         """Kills it with SIGKILL at whatever point it is."""
         self._end(signal.SIGKILL)

@@ -39,6 +39,7 @@ def open_vault_with(
         model=nothing,
         vault_id="",
         page_key=b"",
+        is_shadow_current=lambda: True,
         gauges=nothing,
         within=lambda bounds: nothing,
         close=close,

@@ -12,6 +12,7 @@ from mnemon_server.engines import vault_folders
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 
@@ -36,7 +37,7 @@ def is_in_memory(settings: Settings) -> bool:
     return settings.knowledge_store_backend == "in_memory"
 
 
-def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> Vault:
+def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, models: VaultModels) -> Vault:
     """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
     if is_in_memory(settings):
         return InMemoryVault()
@@ -52,7 +53,10 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> 
         model_identity=model.identity,
         dimension=model.dimension,
         settings=vault_settings(
-            settings, batcher.coverage, graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma
+            settings,
+            batcher.coverage,
+            graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma,
+            models=models,
         ),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
     )

@@ -14,6 +14,7 @@ from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.sqlite.scanners import VectorSettings
+from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, VaultModels
 from mnemon_server.engines.sqlite_vault import VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
@@ -96,7 +97,13 @@ def timeline_settings(settings: Settings) -> TimelineSettings:
     )
 
 
-def vault_settings(settings: Settings, coverage: Coverage, *, graphs_of: Container[Collection]) -> VaultSettings:
+def vault_settings(
+    settings: Settings,
+    coverage: Coverage,
+    *,
+    graphs_of: Container[Collection],
+    models: VaultModels = NO_SECOND_MODEL,
+) -> VaultSettings:
     """How a vault is kept, with local graphs for the vectors of these collections."""
     return VaultSettings(
         vectors=VectorSettings(
@@ -105,6 +112,7 @@ def vault_settings(settings: Settings, coverage: Coverage, *, graphs_of: Contain
         timeline=timeline_settings(settings),
         ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, coverage)),
         erasure_delay_s=settings.erasure_delay_s,
+        models=models,
     )
 
 

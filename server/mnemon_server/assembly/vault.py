@@ -23,6 +23,8 @@ from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.facts.expiry import FactExpiry
@@ -41,7 +43,12 @@ WARM_WAIT_S = 0.5
 
 
 async def open_vault_of(
-    settings: Settings, tenant: str, batcher: EmbeddingBatcher, registry: ToolRegistry, judge: JudgeDesk | None
+    settings: Settings,
+    tenant: str,
+    batcher: EmbeddingBatcher,
+    models: VaultModels,
+    registry: ToolRegistry,
+    judge: JudgeDesk | None,
 ) -> OpenVault:
     """Opens the tenant's vault with its services.
 
@@ -49,9 +56,9 @@ async def open_vault_of(
         ConfigurationError: the folder or the model is not available. The message says what would help.
     """
     async with AsyncExitStack() as stack:
-        vault = await asyncio.to_thread(open_records, settings, tenant, batcher)
+        vault = await asyncio.to_thread(open_records, settings, tenant, batcher, models)
         stack.push_async_callback(asyncio.to_thread, vault.close)
-        guard = ClockGuard(vault)
+        guard, views = ClockGuard(vault), views_of(vault)
         documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher)
         stack.push_async_callback(documents.aclose)
         memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher)
@@ -60,10 +67,7 @@ async def open_vault_of(
         stack.push_async_callback(facts.aclose)
         await stack.enter_async_context(FactExpiry(facts, guard))
         tools = make_tools(settings, facts, registry, _threads(stack, TOOL_THREADS, "tool-reader"))
-        rules = RuleStore(vault)
-        stack.push_async_callback(rules.aclose)
-        if settings.rules_file is not None:
-            await apply_rules_file(rules, settings.rules_file)
+        rules = await _open_rules(settings, vault, stack)
         offload = _threads(stack, READER_THREADS, "event-reader")
         advisor = Advisor(vault.collection(SEMANTIC), rules, judge, offload) if judge else None
         conflicts = ConflictStore(vault, batcher, rules=rules, advisor=advisor)
@@ -85,7 +89,6 @@ async def open_vault_of(
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
         appliers = documents.applier, memories.applier
         erasure = await stack.enter_async_context(open_erasure(settings, vault, episodic, appliers, batcher, offload))
-        views = views_of(vault)
         opened = OpenVault(
             documents=documents,
             memories=memories,
@@ -103,11 +106,21 @@ async def open_vault_of(
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
             page_key=vault.changes.epoch,
+            is_shadow_current=vault.is_shadow_current,
             gauges=gauges_of(vault, documents, memories, episodic, bridge, batcher),
             within=lambda bounds: views(opened, bounds),
             close=stack.pop_all().aclose,
         )
         return opened
+
+
+async def _open_rules(settings: Settings, vault: Vault, stack: AsyncExitStack) -> RuleStore:
+    """The merge rules, with those of the settings' file, which the stack closes."""
+    rules = RuleStore(vault)
+    stack.push_async_callback(rules.aclose)
+    if settings.rules_file is not None:
+        await apply_rules_file(rules, settings.rules_file)
+    return rules
 
 
 def _threads(stack: AsyncExitStack, count: int, name: str) -> Offload:

@@ -277,6 +277,9 @@ class Settings:
             also="KNOWLEDGE_STORE_EMBEDDING_MODEL",
         ),
     )
+    embedding_shadow_model: str = field(
+        default="", metadata=_row("A second model, embedded with in the background, to be embedding_model later.")
+    )
     embedding_dimensions: int | None = field(
         default=None,
         metadata=_row(

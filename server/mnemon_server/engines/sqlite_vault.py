@@ -1,7 +1,7 @@
 """A vault in one SQLite file: one writer for all collections and the change log, and concurrent readers."""
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,10 +34,13 @@ from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
 from mnemon_server.engines.sqlite.tables import collection_keywords
 from mnemon_server.engines.sqlite.transactions import Transactions
+from mnemon_server.engines.sqlite.upkeep import shadow
 from mnemon_server.engines.sqlite.upkeep.packing import Packing, PackingThread
+from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, EmbedTexts, ShadowModel, VaultModels
+from mnemon_server.engines.sqlite.upkeep.shadow_thread import ShadowThread
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
-from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
+from mnemon_server.engines.timeline.rows.text_work import EmbedTexts as EmbedEvents
 from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
 from mnemon_server.engines.vault_folders import discard_quarantined, scan_files, set_unfinished
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
@@ -52,6 +55,8 @@ class VaultSettings:
     ranking: RankingSettings = DEFAULT_RANKING
     erasure_delay_s: float = LIFE_S
     """Maximum time after which removed data is erased from the write-ahead log of records.db."""
+    models: VaultModels = NO_SECOND_MODEL
+    """What computes vectors of a second model in the background."""
 
 
 DEFAULT_VAULT = VaultSettings()
@@ -67,7 +72,7 @@ class SQLiteVault:
         model_identity: str,
         dimension: int,
         settings: VaultSettings = DEFAULT_VAULT,
-        embed_events: EmbedTexts | None = None,
+        embed_events: EmbedEvents | None = None,
         clock: Clock = system_clock,
         vfs: str | None = None,
     ) -> None:
@@ -107,16 +112,11 @@ class SQLiteVault:
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations, self._connections.removals)
         records = TimelineRecords(journal, self._connections)
-        keywords = collection_keywords()
-        packings: list[Packing] = [
-            *map(KeywordPacking, keywords),
-            *(writing.vector_packing(dimension) for writing in mutations.values()),
-            *map(KeywordReindexing, keywords),
-        ]
-        self._packing = PackingThread(self._connections, packings)
+        self._packing = PackingThread(self._connections, _packings(mutations.values(), dimension))
         # Housekeeping comes first: it checks the model before any vectors are loaded.
-        housekeeping = _Housekeeping(model_identity, journal)
-        self._open([housekeeping, *mutations.values(), *records.followers, self._packing, journal])
+        housekeeping = _Housekeeping(model_identity, settings.models.embed, journal)
+        self._shadow = ShadowThread(self._connections, settings.models.shadow)
+        self._open([housekeeping, *mutations.values(), *records.followers, self._packing, self._shadow, journal])
         self._timeline = SQLiteTimeline(
             folder,
             records,
@@ -127,6 +127,7 @@ class SQLiteVault:
             embed=embed_events,
         )
         self._packing.start()
+        self._shadow.start()
 
     def _open(self, followers: Sequence[Follower]) -> None:
         """Opens the file. The journal comes last but one, so the log only has changes that reads can see."""
@@ -226,6 +227,10 @@ class SQLiteVault:
         """See Vault."""
         return self._connections.waiting_writes()
 
+    def is_shadow_current(self) -> bool:
+        """See Vault."""
+        return self._shadow.is_current
+
     def failure(self) -> str | None:
         """See Vault."""
         return self._connections.failure()
@@ -237,6 +242,7 @@ class SQLiteVault:
     def close(self) -> None:
         """See Vault."""
         # Stop the background work first, since it uses what is closed below.
+        self._shadow.close()
         self._timeline.close()
         self._packing.close()
         self._connections.close()
@@ -245,23 +251,38 @@ class SQLiteVault:
         self._lock.close()
 
 
+def _packings(mutations: Iterable[Mutations], dimension: int) -> list[Packing]:
+    keywords = collection_keywords()
+    return [
+        *map(KeywordPacking, keywords),
+        *(writing.vector_packing(dimension) for writing in mutations),
+        *map(KeywordReindexing, keywords),
+    ]
+
+
 class _Housekeeping:
     """State of the vault as a whole: its embedding model, and the stored answers for request ids."""
 
-    def __init__(self, model_identity: str, journal: Journal) -> None:
+    def __init__(self, model_identity: str, embed: EmbedTexts | None, journal: Journal) -> None:
         self._model_identity = model_identity
+        self._embed = embed
         self._journal = journal
 
     def load(self, connection: apsw.Connection) -> None:
-        """Records the model of a new store. Refuses to open a store that was made with another model."""
+        """Records the model of a new store. Refuses to open a store that has no vectors of the model."""
         identity = self._model_identity
         with connection:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('embedding_model', ?)", (identity,))
             stored = connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get
-        if stored != identity:
+        if stored == identity:
+            return
+        if self._embed is not None and shadow.is_shadow(connection, identity):
+            shadow.exchange(connection, ShadowModel(identity, self._embed))
+        else:
             raise EmbeddingModelMismatchError(
                 f"the vectors stored here were made by {stored}, and the configured model is {identity}: configure the "
-                "former model again, or replace all vectors with `mnemon-server reembed`"
+                "former model again, alone or with the new one as embedding_shadow_model, or replace all vectors with "
+                "`mnemon-server reembed`"
             )
 
     def before_commit(self, connection: apsw.Connection) -> None:

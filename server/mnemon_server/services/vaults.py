@@ -57,6 +57,8 @@ class OpenVault:
     """Identifies the vault; not a secret."""
     page_key: bytes
     """The secret key that seals page tokens; a restart does not change it."""
+    is_shadow_current: Callable[[], bool]
+    """Whether nothing is left to embed with the shadow model."""
     gauges: Callable[[], Awaitable[VaultGauges]]
     """Reads what operators watch."""
     within: Callable[[Bounds], "OpenVault"]
@@ -268,7 +270,8 @@ class VaultPool:
             now = asyncio.get_running_loop().time()
             for tenant, entry in list(self._entries.items()):
                 # A vault whose index is being built stays open: closing it would throw that work away.
-                is_idle = not entry.users and entry.vault is not None and entry.vault.is_warm
+                vault = entry.vault
+                is_idle = not entry.users and vault is not None and vault.is_warm and vault.is_shadow_current()
                 if is_idle and now - entry.idle_since >= idle_s:
                     self._begin_closing(tenant, entry)
 

@@ -99,6 +99,10 @@ class BoundVault:
         """See Vault."""
         raise refused()
 
+    def is_shadow_current(self) -> bool:
+        """See Vault."""
+        raise refused()
+
     def failure(self) -> str | None:
         """See Vault."""
         return self._vault.failure()

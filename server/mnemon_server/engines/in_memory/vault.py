@@ -105,6 +105,10 @@ class InMemoryVault:
         """See Vault."""
         return 0
 
+    def is_shadow_current(self) -> bool:
+        """See Vault."""
+        return True
+
     def failure(self) -> str | None:
         """See Vault."""
         return None

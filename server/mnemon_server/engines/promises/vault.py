@@ -140,6 +140,9 @@ class Vault(Protocol):
     def waiting_writes(self) -> int:
         """About how many writes wait for a transaction."""
 
+    def is_shadow_current(self) -> bool:
+        """Whether nothing was left to embed with the shadow model when this was looked at last; true without one."""
+
     def failure(self) -> str | None:
         """Why writes are refused, as a sentence for clients; None if they are accepted."""
 

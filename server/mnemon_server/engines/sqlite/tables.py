@@ -138,17 +138,7 @@ CREATE TABLE {tables.metadata} (
   PRIMARY KEY (key, type, value, position)
 ) STRICT, WITHOUT ROWID""",
         f"CREATE INDEX {tables.metadata}_position ON {tables.metadata} (position)",
-        # start and stop count code points of the content. vector: little-endian float32, unit length.
-        f"""
-CREATE TABLE {tables.passages} (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  position INTEGER NOT NULL REFERENCES {name} (position) ON DELETE CASCADE,
-  ordinal INTEGER NOT NULL,
-  start INTEGER NOT NULL,
-  stop INTEGER NOT NULL,
-  vector BLOB NOT NULL
-) STRICT""",
-        f"CREATE UNIQUE INDEX {tables.passages}_position ON {tables.passages} (position, ordinal)",
+        *passage_statements(name, tables.passages, f"{tables.passages}_position"),
         # Deleted documents, kept until every index has applied the deletion.
         f"""
 CREATE TABLE {tables.deletions} (
@@ -156,6 +146,23 @@ CREATE TABLE {tables.deletions} (
   id TEXT NOT NULL UNIQUE
 ) STRICT""",
         *(_related_statements(tables, collection.related) if collection.related else ()),
+    ]
+
+
+def passage_statements(documents: str, passages: str, index: str) -> list[str]:
+    """The statements that create a table of passages with vectors, and its index."""
+    return [
+        # start and stop count code points of the content. vector: little-endian float32, unit length.
+        f"""
+CREATE TABLE {passages} (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  position INTEGER NOT NULL REFERENCES {documents} (position) ON DELETE CASCADE,
+  ordinal INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  stop INTEGER NOT NULL,
+  vector BLOB NOT NULL
+) STRICT""",
+        f"CREATE UNIQUE INDEX {index} ON {passages} (position, ordinal)",
     ]
 
 

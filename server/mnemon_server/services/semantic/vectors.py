@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
@@ -18,6 +19,14 @@ async def embed_statements(embedder: EmbeddingBatcher, contents: Sequence[str]) 
     Raises the errors of EmbeddingBatcher.
     """
     return [mean_vector([part.vector for part in parts]) for parts in await embed_passages(embedder, contents)]
+
+
+def embed_whole(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
+    """The same without a queue, on this thread: for texts that are stored already."""
+    spans = [embedder.split(text) for text in texts]
+    parts = [text[span.start : span.end] for text, own in zip(texts, spans, strict=True) for span in own]
+    vectors = iter(embedder.embed(embedder.model.as_passages(parts)))
+    return [mean_vector([next(vectors) for _ in own]) for own in spans]
 
 
 def mean_vector(vectors: Sequence[Vector]) -> Vector:

@@ -13,6 +13,7 @@ from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.schema import open_writer
+from mnemon_server.engines.sqlite.upkeep import shadow
 
 BATCH_DOCUMENTS = 64
 
@@ -55,6 +56,7 @@ def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iter
     sequence = max(each.sequence for each in stats)
     yield 0, total
     with connection:
+        shadow.remove(connection)
         for table in tables:
             for changed in _collection(connection, table, embed, sequence):
                 sequence = changed

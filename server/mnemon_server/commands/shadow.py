@@ -1,0 +1,151 @@
+"""The commands `mnemon-server shadow`: how far a second embedding model is, and the end of it."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.access import TENANT_ID
+from mnemon_server.domain.errors import ConfigurationError, MnemonError
+
+if TYPE_CHECKING:
+    import apsw
+
+    from mnemon_server.engines.sqlite.upkeep.shadow import ShadowProgress
+
+POLL_S = 1.0
+
+
+@click.group()
+def shadow() -> None:
+    """A second embedding model: the server computes its vectors in the background (setting embedding_shadow_model)."""
+
+
+@shadow.command()
+@click.option("--follow", is_flag=True, help="Show a progress bar until no vector is missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@data_dir_option
+def status(*, follow: bool, as_json: bool, data_dir: Path | None) -> None:
+    """Say how many passages of each tenant have a vector of the second model, and how much both models agree.
+
+    The overlap is the part of the ten nearest documents that both models have in common, for up to 100 stored texts of
+    each kind of record. A server may be running. The exit code is 1 if vectors are missing, and 2 if there is no second
+    model.
+    """
+    from mnemon_server.engines.sqlite.upkeep.overlap import overlap
+
+    with _explained():
+        folder = _vaults(data_dir)
+        if follow:
+            _follow(folder)
+        rows = []
+        for file in _records(folder):
+            with _opened(file) as connection:
+                if (found := _progress(connection)) is not None:
+                    rows.append((file.parent.name, found, overlap(connection)))
+        if not rows:
+            click.echo("mnemon-server: no vault has vectors of a second model", err=True)
+            sys.exit(2)
+    if as_json:
+        click.echo(json.dumps([_row(*row) for row in rows], indent=2, ensure_ascii=False))
+    else:
+        for tenant, found, share in rows:
+            agreement = "" if share is None else f"; overlap@10 {share:.2f}"
+            click.echo(f"{tenant}: {found.done:,} of {found.total:,} passages, {found.model}{agreement}")
+    sys.exit(0 if all(found.is_complete for _, found, _ in rows) else 1)
+
+
+@shadow.command()
+@data_dir_option
+def remove(data_dir: Path | None) -> None:
+    """Remove the vectors of the second model from all vaults, while no server uses the data folder."""
+    from mnemon_server.engines.folder import FolderInUseError, FolderLock
+    from mnemon_server.engines.sqlite.schema import open_writer
+    from mnemon_server.engines.sqlite.upkeep.shadow import remove as remove_shadow
+
+    with _explained():
+        folder = _vaults(data_dir)
+        try:
+            lock = FolderLock(folder)
+        except FolderInUseError as error:
+            raise ConfigurationError(
+                f"a server uses {str(folder)!r}, and nothing has changed: stop it first"
+            ) from error
+        with lock:
+            for file in _records(folder):
+                with closing(open_writer(file)) as connection:
+                    with connection:
+                        remove_shadow(connection)
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _vaults(data_dir: Path | None) -> Path:
+    from mnemon_server.engines.vault_folders import vaults_folder
+
+    return vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
+
+
+def _records(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*/records.db") if TENANT_ID.fullmatch(file.parent.name))
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator["apsw.Connection"]:
+    from mnemon_server.engines.sqlite.schema import open_reader
+
+    with closing(open_reader(file)) as connection, connection:
+        yield connection
+
+
+def _progress(connection: "apsw.Connection") -> "ShadowProgress | None":
+    from mnemon_server.engines.sqlite.upkeep.shadow import progress_of
+
+    return progress_of(connection)
+
+
+def _follow(folder: Path) -> None:
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Embedding", total=None)
+        while True:
+            found = []
+            for file in _records(folder):
+                with _opened(file) as connection:
+                    if (progress := _progress(connection)) is not None:
+                        found.append(progress)
+            done, total = sum(each.done for each in found), sum(each.total for each in found)
+            bar.update(task, completed=done, total=total)
+            if done >= total:
+                return
+            time.sleep(POLL_S)
+
+
+def _row(tenant: str, found: "ShadowProgress", share: float | None) -> dict[str, object]:
+    return {
+        "tenant": tenant,
+        "model": found.model,
+        "done": found.done,
+        "total": found.total,
+        "complete": found.is_complete,
+        "overlap_at_10": share,
+    }
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(2)

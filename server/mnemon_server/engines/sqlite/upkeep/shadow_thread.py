@@ -1,0 +1,81 @@
+"""The thread that embeds a vault with another model while the vault is in use."""
+
+import logging
+import threading
+
+import apsw
+
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.sqlite.upkeep.packing import Transactions
+from mnemon_server.engines.sqlite.upkeep.shadow import ShadowEmbedding, ShadowModel, prepare
+
+RETRY_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class ShadowThread:
+    """Embeds what is missing, and follows the vault's transactions. Without a model, it does nothing."""
+
+    def __init__(self, transactions: Transactions, model: ShadowModel | None) -> None:
+        """Starts no thread yet."""
+        self._model = model
+        self._transactions = transactions
+        self._changed, self._current = threading.Event(), threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shadow-embedding", daemon=True)
+
+    def start(self) -> None:
+        """Starts it. Call it once the vault is open."""
+        if self._model is not None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stops after the current step, and waits for it."""
+        self._closed.set()
+        self._changed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether everything was embedded when it looked last."""
+        return self._model is None or self._current.is_set()
+
+    # With the transactions; see Follower
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Makes room for the model's vectors."""
+        if self._model is not None:
+            prepare(connection, self._model.identity)
+        self._changed.set()
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Does nothing: what is missing follows from the tables."""
+
+    def after_commit(self) -> None:
+        """Has the thread look again."""
+        self._changed.set()
+
+    def after_rollback(self) -> None:
+        """Does nothing: nothing was added."""
+
+    def _run(self) -> None:
+        assert self._model is not None  # noqa: S101 - otherwise it is not started
+        work = ShadowEmbedding(self._transactions, self._model.embed)
+        while self._changed.wait() and not self._closed.is_set():
+            self._changed.clear()
+            self._current.clear()
+            try:
+                work.run(self._closed.is_set)
+                self._current.set()
+            except MnemonError as error:
+                log.warning("the shadow embedding model failed, and is tried again: %s", error)
+                self._retry()
+            except Exception:  # any error: the vault's own vectors are as they were
+                log.exception("passages could not be embedded with the shadow model")
+                self._retry()
+
+    def _retry(self) -> None:
+        self._changed.set()
+        self._closed.wait(RETRY_S)
