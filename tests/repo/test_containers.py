@@ -10,7 +10,7 @@ import yaml
 from tests.support.repository import ROOT, tracked_files
 
 MIB = 1024 * 1024
-CONTEXT_BYTES_MAX = 6 << 20
+CONTEXT_BYTES_MAX = 7 << 20
 
 
 def _instructions(stage: str) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from tests.support.api.errors import error_schemas
 from tests.support.api.schemas import Schema, Schemas, reference
 from tests.support.rpcs import rpcs
 
-ABOUT = Template((Path(__file__).parent / "about.md").read_text("utf-8"))
+ABOUT = Template((Path(__file__).parent / "about.md.in").read_text("utf-8"))
 
 _PARAMETERS: Mapping[str, Schema] = {
     "Timeout": {

@@ -25,7 +25,7 @@ from tests.support.rpcs import PROVIDER, modules
 
 _ROLES = {number: name.removeprefix("ROLE_").lower() for name, number in access_pb2.Role.items()}
 _PROTO = "mnemon/v1/"
-INTRODUCTION = Template((Path(__file__).parent / "introduction.md").read_text("utf-8"))
+INTRODUCTION = Template((Path(__file__).parent / "introduction.md.in").read_text("utf-8"))
 
 
 class Reference:
