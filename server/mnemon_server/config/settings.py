@@ -471,10 +471,7 @@ class Settings:
         ),
     )
     reflection: bool | None = field(
-        default=None,
-        metadata=_row(
-            "Enable gRPC reflection, and /openapi.json and /docs over HTTP; auto enables them on loopback only."
-        ),
+        default=None, metadata=_row("Enable reflection, /openapi.json and /docs; auto enables them on loopback only.")
     )
     connections_max: int = field(
         default=1000, metadata=_row("Maximum number of open connections; further ones are closed.", at_least=1)
