@@ -109,7 +109,7 @@ test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Ja
 	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
 
 .PHONY: test-monitoring
-test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard and the alerts with a real Prometheus; takes Debian's, if there is none.
+test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard and the alerts with a real Prometheus; downloads Debian's if Prometheus is not installed.
 	PATH="$$PATH:$(dir $(PROMETHEUS))" $(BIN)/python -m pytest -m monitoring tests/e2e/test_monitoring.py tests/e2e/test_gauges.py $(ARGS)
 
 .PHONY: test-packages

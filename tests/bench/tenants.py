@@ -85,7 +85,7 @@ async def _measure(folder: Path, tenants: int, open_max: int, rounds: int) -> No
 
 
 def _without_tenants(folder: Path) -> Held:
-    """What a server holds that nobody has called."""
+    """Memory, threads and files of a server before its first call."""
     folder.mkdir()
     server = MnemonServer(folder, *FLAGS)
     try:

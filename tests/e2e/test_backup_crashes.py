@@ -39,9 +39,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         pytest.param("open", 4, False, marks=pytest.mark.slow),  # while the draft is written
         ("os.rename", 1, False),  # before it is called complete
-        pytest.param("os.rename", 2, True, marks=pytest.mark.slow),  # before the former vault makes room
+        pytest.param("os.rename", 2, True, marks=pytest.mark.slow),  # before the old vault is moved away
         ("os.rename", 3, True),  # before the new one is in its place
-        pytest.param("shutil.rmtree", 1, True, marks=pytest.mark.slow),  # before the former one is removed
+        pytest.param("shutil.rmtree", 1, True, marks=pytest.mark.slow),  # before the old one is removed
     ],
 )
 def test_a_killed_restoration_has_restored_all_or_nothing(

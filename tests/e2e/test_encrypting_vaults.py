@@ -30,7 +30,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def unlike(expected: dict[str, Any], answers: dict[str, Any]) -> list[str]:
-    """What differs but scores: words are indexed anew after the start, and count a little differently meanwhile."""
+    """Differences other than scores, which change a little while words are re-indexed after the start."""
     return [difference for difference in differences(expected, answers) if "score" not in difference]
 
 

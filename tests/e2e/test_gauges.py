@@ -99,7 +99,7 @@ async def test_vectors_that_are_removed_stay_in_a_graph_for_a_while(tmp_path: Pa
 
         await shown(server, {LIVE: IN_GRAPH, DEAD: 0})
         await eventually(has_dead)
-        # When a quarter of it is dead, the graph is made anew.
+        # The graph is rebuilt when a quarter of it is dead.
         await removed(*(ids.pop() for _ in range(IN_GRAPH // 4)))
         await shown(server, {LIVE: len(ids), DEAD: 0})
 

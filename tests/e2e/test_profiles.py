@@ -135,7 +135,7 @@ async def test_a_refusal_names_the_environment_if_the_credential_came_from_there
         for options, named in (((), True), (("--profile", "ada"), False)):
             done = await whoami(address, *options)
             assert done.returncode == 1
-            assert ("that of MNEMON_API_KEY" in done.stderr) is named
+            assert ("came from MNEMON_API_KEY" in done.stderr) is named
             assert "mn_secret" not in done.stderr
 
 

@@ -185,7 +185,7 @@ def test_envoy_calls_the_services_and_the_policies_let_it() -> None:
 
 @pytest.fixture(name="pod")
 def _pod(tmp_path: Path) -> Iterator[Any]:
-    """A server with the arguments, settings and files of its pod, of which only addresses and folders are replaced."""
+    """A server with the arguments, settings and files of its pod; only addresses and folders are replaced."""
     made = objects(kustomized())
     [container] = made["StatefulSet/mnemon"]["spec"]["template"]["spec"]["containers"]
     (tmp_path / "identities.toml").write_text(made["ConfigMap/identities"]["data"]["identities.toml"])

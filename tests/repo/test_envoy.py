@@ -22,7 +22,7 @@ def routes() -> list[Any]:
 
 
 def route_of(path: str, content_type: str) -> Any:
-    """The action that Envoy takes: that of the first route that matches."""
+    """The action of the first route that matches, as Envoy chooses it."""
 
     def matches(match: Any) -> bool:
         by_path = path.startswith(match["prefix"]) if "prefix" in match else _fits(match["safe_regex"], path)

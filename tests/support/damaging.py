@@ -1,4 +1,4 @@
-"""Copies of a vault, in each of which one random bit is flipped: no answer may differ without a word.
+"""Flips one random bit in each of many copies of a vault: no answer may silently differ.
 
 python -m tests.support.damaging --rounds 1000
 
@@ -6,7 +6,7 @@ Half of the copies are of a vault that was closed, half of one that was killed b
 log. Each kind of file is hit as often as any other. A server opens the copy, and answers queries about records of every
 kind. The outcome of a copy is the worst of its answers:
 
-same     every answer is that of the sound vault: the bit meant nothing, or what it damaged was repaired
+same     every answer equals the undamaged vault's: the bit meant nothing, or what it damaged was repaired
 refused  the vault was not opened, or answers were errors; all of them say that the data is damaged, and where
 lost     answers about events differ, and the status of the timeline says which events are lost
 other    anything else

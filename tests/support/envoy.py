@@ -1,4 +1,4 @@
-"""Envoy with the shipped configuration, of which only addresses and names of files are replaced."""
+"""Envoy with the shipped configuration; only addresses and file names are replaced."""
 
 import json
 import ssl

@@ -33,7 +33,7 @@ class _SlowFile(apsw.VFSFile):
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
         self._disk.waiting += 1
         try:
-            assert self._disk.gate.wait(DEADLINE_S), "nobody opened the gate"
+            assert self._disk.gate.wait(DEADLINE_S), "the gate was not opened"
         finally:
             self._disk.waiting -= 1
         super().xSync(flags)

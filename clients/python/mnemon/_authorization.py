@@ -105,7 +105,7 @@ def resolve_credential(api_key: str | None, token: AsyncToken | None, *, has_cer
 
 
 def key_in_environment(*, has_certificate: bool) -> str:
-    """The key of a client that is given none; empty if there is none, or if the client has a certificate."""
+    """The API key from the environment; empty if the variable is not set, or if the client has a certificate."""
     return "" if has_certificate else os.environ.get(API_KEY_VARIABLE, "")
 
 

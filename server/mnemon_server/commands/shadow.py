@@ -1,4 +1,4 @@
-"""The commands `mnemon-server shadow`: how far a second embedding model is, and the end of it."""
+"""The commands `mnemon-server shadow`: shows the progress of a second embedding model, or removes it."""
 
 import json
 import os

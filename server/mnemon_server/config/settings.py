@@ -278,7 +278,8 @@ class Settings:
         ),
     )
     embedding_shadow_model: str = field(
-        default="", metadata=_row("A second model, embedded with in the background, to be embedding_model later.")
+        default="",
+        metadata=_row("A second model, which embeds all records in the background to be switched to."),
     )
     embedding_dimensions: int | None = field(
         default=None,

@@ -74,7 +74,7 @@ def has_whole_key(folder: Path) -> bool:
 
 
 def create_key(folder: Path) -> VaultKey:
-    """Makes the key of a vault, durably, unless it exists. Repairs a file of which one half is damaged. Blocks.
+    """Makes the key of a vault, durably, unless it exists. Repairs a file if one of its halves is damaged. Blocks.
 
     The caller has locked the folder.
 
@@ -88,7 +88,7 @@ def create_key(folder: Path) -> VaultKey:
     if key is None:
         key = VaultKey(secrets.token_bytes(32))
     else:
-        log.warning("%s was damaged, and is written anew from the copy of the key that it has", folder / KEY_FILE)
+        log.warning("%s was damaged, and is rewritten from its second copy of the key", folder / KEY_FILE)
     with translated("write", KEY_FILE):
         draft = folder / f"{KEY_FILE}.new"
         draft.unlink(missing_ok=True)

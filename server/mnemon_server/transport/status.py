@@ -27,7 +27,7 @@ ERROR_DOMAIN = "mnemon"
 """Without the version of the API, since a reason means the same in every version."""
 DETAILS_KEY = "grpc-status-details-bin"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-"""When to send a call again of which nothing has been done (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
+"""When to retry a call that the server has not begun (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
 Channels of gRPC and proxies read it; they do not read details."""
 VIOLATIONS_MAX = 20
 # Clients accept 8 KiB of trailers for certain. A message is percent-encoded (up to three times longer) and repeated in

@@ -18,7 +18,7 @@ JSON = "application/json"
 CREATE, PUT = "/mnemon.v1.MemoryService/CreateMemory", "/mnemon.v1.FactService/PutFact"
 WATCH = "/mnemon.v1.ChangeService/WatchChanges"
 BODY_BYTES = 2 << 20
-"""As much as a body of JSON may have."""
+"""The limit of a JSON body."""
 READ_BYTES = 1 << 16
 TOGETHER = 4
 
@@ -112,13 +112,13 @@ def _trickle(
 
 
 def send_headers_slowly(target: Target, count: int = 500, seconds: float = 4.0) -> Outcomes:
-    """Headers of which a line comes ten times a second, and which never end (slowloris)."""
+    """Headers that never end, sent at ten lines a second (slowloris)."""
     head = _head(target, "POST", CREATE)
     return _trickle(target, count, lambda: head, b"x: y\r\n", seconds=seconds, pause_s=0.1)
 
 
 def leave_bodies_unfinished(target: Target, count: int = 200, seconds: float = 4.0) -> Outcomes:
-    """Bodies of 2 MiB of which all but 10 kB come at once, and then a byte ten times a second."""
+    """Bodies of 2 MiB: all but 10 kB at once, then ten bytes a second."""
     head = _head(target, "POST", CREATE, f"content-type: {JSON}", f"content-length: {BODY_BYTES}") + b"\r\n"
     body = b" " * (BODY_BYTES - 10_000)
     return _trickle(target, count, lambda: head + body, b" ", seconds=seconds, pause_s=0.1)
@@ -137,7 +137,7 @@ def send_huge_headers(target: Target, count: int = 200) -> Outcomes:
 
 
 def send_oversized_json(target: Target, count: int = 20) -> Outcomes:
-    """Bodies of 8 MiB, some of which say so."""
+    """Bodies of 8 MiB, with and without a Content-Length."""
     body = b'{"memory":{"content":"' + b"x" * (8 << 20) + b'"}}'
     chunked = _head(target, "POST", CREATE, f"content-type: {JSON}", "transfer-encoding: chunked") + b"\r\n"
     chunked += b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"

@@ -40,7 +40,7 @@ class Callers:
             self.known.update(self.found)
 
         if shown not in self.known:
-            raise UnknownError(UnauthenticatedError("nobody is meant by that"), look)
+            raise UnknownError(UnauthenticatedError("no caller matches"), look)
         return self.known[shown]
 
 
@@ -101,7 +101,7 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
             with pytest.raises(PermissionDeniedError):
                 await checked(None, Exchange())
     callers.known = {}
-    with pytest.raises(UnauthenticatedError, match="nobody is meant"):
+    with pytest.raises(UnauthenticatedError, match="no caller matches"):
         await access.checked(method(READ), answer)(None, Exchange())
     callers.found = {call.credentials: ADA}
     assert await access.checked(method(READ), answer)(None, Exchange()) == "answered"

@@ -41,7 +41,7 @@ class Session:
         says_who = any(self._arguments.get(name) is not None for name in ("api_key", "token"))
         key = key_in_environment(has_certificate=self._arguments.get("certificate_file") is not None)
         is_of_key = isinstance(error, UnauthenticatedError) and key and not says_who
-        return f". The credential was that of {API_KEY_VARIABLE}" if is_of_key else ""
+        return f". The credential came from {API_KEY_VARIABLE}" if is_of_key else ""
 
     def _connected(self, kind: type[_AnyClient]) -> _AnyClient:
         try:

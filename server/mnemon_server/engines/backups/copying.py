@@ -79,7 +79,7 @@ class VaultCopy:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The path of the key; empty if the vault has none."""
+        """The path of the key; empty if the vault has no key."""
         return (KEY_FILE,) if (self.folder / KEY_FILE).exists() else ()
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ class Restoration:
 
 
 def _carry_tombstones(former: Path, draft: Path, *, may_fail: bool) -> None:
-    """Has the restored vault erase again, with the next start of a server, what the former one had erased."""
+    """Makes the restored vault repeat, at the next start of a server, the erasures of the vault that it replaces."""
     try:
         if carry_tombstones(former / RECORDS, draft / RECORDS):
             set_unfinished(draft, is_unfinished=True)

@@ -101,7 +101,7 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
 
 
 def open_reader(path: Path, vfs: str | None = None, folder: Path | None = None) -> apsw.Connection:
-    """Opens a connection that only reads. `folder` is that of the vault; None for that of the file.
+    """Opens a connection that only reads. `folder` is the vault's folder; None means the folder of the file.
 
     Raises the same as `connect`.
     """

@@ -19,7 +19,7 @@ class AtOnce:
     """Decides whether work runs on the event loop. Belongs to that loop.
 
     A hop to a thread and back costs several times as much as a small read. If the disk is slow, or there is more to
-    look through than expected, threads read for a while. On a busy machine, another program may take the core amid any
+    look through than expected, threads read for a while. On a busy machine, another program may take the core in any
     work, so that one slow read alone says little.
     """
 

@@ -19,7 +19,7 @@ class GrpcCalls(grpc.GenericRpcHandler):
     """
 
     def __init__(self, pipeline: Pipeline, find: Callable[[str], Any]) -> None:
-        """`find` returns the handler of the method with a path; None if there is none."""
+        """`find` returns the handler of the method with a path; None if the method is unknown."""
         self._pipeline = pipeline
         self._find = find
         self._handlers: dict[str, Any] = {}

@@ -30,7 +30,7 @@ class LowPriority:
 
     @contextmanager
     def reading(self, *, single: bool) -> Iterator[None]:
-        """While long work is done for a call, it is none that others wait for. `single`: it is one of the calls."""
+        """Long work for a call does not give way to that call. `single`: whether the call counts."""
         self._reading += single
         try:
             yield

@@ -1,4 +1,4 @@
-"""Encrypts a database that an earlier program wrote. After a kill, the file is either the former one or the new one."""
+"""Encrypts a database of an earlier version. After a kill, the file is either the old one or the new one."""
 
 import logging
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def encrypt(path: Path, key: VaultKey) -> None:
             discard_draft(path)
             raise RecordDamagedError(path.name) from error
         sync_file(draft_of(path))
-        # A log of the former file would be read as that of the new one.
+        # SQLite would apply the old file's log to the new one.
         for suffix in _BESIDE:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         sync_folder(path.parent)

@@ -27,7 +27,7 @@ class DamageFinder:
         self._expires = float("-inf")
 
     def error(self, name: str) -> RecordDamagedError:
-        """The error to raise for the database with this name, of which SQLite says that it is malformed."""
+        """The error to raise if SQLite reports the database with this name as malformed."""
         with self._lock:
             if time.monotonic() >= self._expires:
                 self._pages = self._find()

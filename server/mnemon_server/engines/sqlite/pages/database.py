@@ -37,12 +37,12 @@ def connect(path: Path, folder: Path, *, flags: int = MODE_NEW, vfs: str | None 
 
     Args:
         path: the file. A new one is encrypted if the folder has a key.
-        folder: that of the vault, with its key.
+        folder: the vault's folder, which contains its key.
         flags: of SQLite.
         vfs: the name of a registered VFS; None for the default.
 
     Raises:
-        KeyLostError, WrongKeyError: the key is missing, or is that of another vault.
+        KeyLostError, WrongKeyError: the key is missing, or belongs to another vault.
         KeyDamagedError: see find_key.
         PageDamagedError: the first page is not what was written.
         apsw.Error: the file cannot be read.

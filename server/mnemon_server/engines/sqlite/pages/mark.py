@@ -61,7 +61,7 @@ def check_mark(connection: apsw.Connection, folder: Path) -> None:
         return
     marked, is_sound = read_mark(folder, key)
     if not is_sound:
-        log.warning("%s was damaged, so commits may be missing that it would have named; it is written anew", MARK_FILE)
+        log.warning("%s was damaged and is rewritten; lost commits cannot be detected this time", MARK_FILE)
     if marked and (found := stored_commits(connection)) < marked:
         raise CommitsLostError(found, marked)
 

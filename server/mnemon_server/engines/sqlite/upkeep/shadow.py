@@ -158,7 +158,7 @@ def embedded(texts: dict[int, str], embed: EmbedTexts) -> list[tuple[int, bytes]
 
 
 def progress_of(connection: apsw.Connection) -> ShadowProgress | None:
-    """How far the other model is; None if there is none."""
+    """The progress of the other model; None if the vault has only one model."""
     model = _stored(connection, SHADOW_MODEL)
     if model is None:
         return None
@@ -209,7 +209,7 @@ def exchange(connection: apsw.Connection, model: ShadowModel) -> None:
             shadow.exchange(connection)
         for key, identity in ((MODEL, model.identity), (SHADOW_MODEL, former)):
             connection.execute("UPDATE meta SET value = ? WHERE key = ?", (identity, key))
-        # Vector databases are filled anew.
+        # Vector databases are refilled.
         connection.execute("UPDATE index_position SET sequence = 0, generation = ''")
     log.info("the vectors are those of %s now; those of %s are kept", model.identity, former)
 

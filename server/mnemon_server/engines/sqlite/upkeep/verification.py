@@ -159,9 +159,7 @@ class RecordsVerifier:
         if (text := folder / "timeline-index" / "text.db").exists():
             try:
                 with closing(self._connect(text)) as connection:
-                    yield from _damaged_pages(
-                        connection, f" of {text.relative_to(folder)}, which the server makes anew"
-                    )
+                    yield from _damaged_pages(connection, f" of {text.relative_to(folder)}, which the server rebuilds")
             except _UNREADABLE as error:
                 yield DamagedRow(str(text.relative_to(folder)), "", str(error))
 

@@ -70,7 +70,7 @@ class TextFile:
         """Opens the file, or creates it.
 
         Args:
-            path: the file; its folder must exist, in that of the vault.
+            path: the file; its folder must exist, inside the vault's folder.
             identity: identifies the vault and the model from which the index is made.
 
         Raises:

@@ -39,7 +39,7 @@ def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Iter
     Args:
         message: gets the fields.
         data: the message as bytes.
-        slice_bytes: how much a step reads; None: as much as takes SLICE_S.
+        slice_bytes: how much a step reads; None: what can be read in SLICE_S.
 
     Raises:
         DecodeError: these are not the bytes of a message, or it is too deep.
