@@ -50,17 +50,8 @@ def tighten(path: Path) -> None:
         log.warning("other users of this machine may have access to %s, whose mode is %o", path, mode & 0o7777)
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable. Raises OSError if the disk failed."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_file(path: Path) -> None:
-    """Makes the content of a file durable. Raises OSError if the disk failed."""
+def sync(path: Path) -> None:
+    """Makes the content of a file durable, or the names in a folder. Raises OSError if the disk failed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

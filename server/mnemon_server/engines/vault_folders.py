@@ -11,7 +11,7 @@ import apsw
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.private import create_file, sync_folder
+from mnemon_server.engines.private import create_file, sync
 from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
 from mnemon_server.engines.promises.vault import FileScan
 from mnemon_server.engines.sqlite.pages.database import read_pages
@@ -52,7 +52,7 @@ def remove_vault(vaults: Path, tenant: str) -> None:
                 folder.rename(doomed)
             _remove(doomed)
         if vaults.exists():
-            sync_folder(vaults)
+            sync(vaults)
     except OSError as error:
         raise StorageFailedError(f"the files of the tenant {tenant!r} cannot be removed: {error.strerror}") from error
 
@@ -71,7 +71,7 @@ def put_in_place(vaults: Path, tenant: str) -> None:
     """
     with translated("replace", "a vault"):
         draft_of(vaults, tenant).rename(vaults / f"{_READY}{tenant}")
-        sync_folder(vaults)
+        sync(vaults)
         _finish(vaults, tenant)
 
 
@@ -107,7 +107,7 @@ def _finish(vaults: Path, tenant: str) -> None:
             _remove(former)
             folder.rename(former)
         ready.rename(folder)
-        sync_folder(vaults)
+        sync(vaults)
     _remove(former)
 
 
@@ -136,7 +136,7 @@ def set_unfinished(folder: Path, *, is_unfinished: bool) -> None:
             create_file(path)
         else:
             path.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync(folder)
     except OSError as error:
         raise StorageFailedError(f"{path.name} cannot be changed: {error.strerror}") from error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.private import sync_folder
+from mnemon_server.engines.private import sync
 
 KEY_FILE = "vault.key"
 FINGERPRINT_BYTES = 16
@@ -99,7 +99,7 @@ def create_key(folder: Path) -> VaultKey:
             file.flush()
             os.fsync(descriptor)
         draft.rename(folder / KEY_FILE)
-        sync_folder(folder)
+        sync(folder)
     return key
 
 

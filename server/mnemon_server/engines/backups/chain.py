@@ -17,7 +17,7 @@ from mnemon_server.domain.backup import (
     parse_manifest,
 )
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.private import create_folder, sync_folder
+from mnemon_server.engines.private import create_folder, sync
 
 _BYTES_AT_ONCE = 1 << 20
 
@@ -106,7 +106,7 @@ def assemble(chain: list[StoredBackup], target: Path, advance: Callable[[int], o
             if place.stat().st_size != file.size or _sha256(place, advance) != file.sha256:
                 raise BackupError(f"{file.path}: what was put together from the backup is not what was backed up")
         for folder in (*(path for path in target.iterdir() if path.is_dir()), target):
-            sync_folder(folder)
+            sync(folder)
 
 
 def _holder(chain: list[StoredBackup], file: BackupFile) -> Path:

@@ -8,7 +8,7 @@ from mnemon_server.domain.backup import RECORDS, BackupError, Manifest
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
 from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
-from mnemon_server.engines.private import create_folder, sync_folder
+from mnemon_server.engines.private import create_folder, sync
 from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch, carry_tombstones
 from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place, set_unfinished
 
@@ -90,7 +90,7 @@ class Restoration:
                 begin_epoch(draft / RECORDS)
                 if (former := vaults / tenant).exists():
                     _carry_tombstones(former, draft, may_fail=forget_erasures)
-                sync_folder(draft)
+                sync(draft)
                 put_in_place(vaults, tenant)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.clock import Clock
 from mnemon_server.engines.hnsw.links import Links, LinksError
 from mnemon_server.engines.hnsw.settings import GraphSettings
-from mnemon_server.engines.private import create_folder
+from mnemon_server.engines.private import create_folder, sync
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class SnapshotFolder:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise
-        _sync_folder(self._folder)
+        sync(self._folder)
         self._remove(self.generations()[GENERATIONS:])
         return now
 
@@ -223,11 +223,3 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     if path.read_bytes() != content:
         raise OSError("reading the file back gave different bytes")
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

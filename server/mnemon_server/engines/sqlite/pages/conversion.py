@@ -12,7 +12,7 @@ import apsw
 
 from mnemon_server.domain.errors import RecordDamagedError, StorageFullError
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.private import create_file, sync_file, sync_folder
+from mnemon_server.engines.private import create_file, sync
 from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_NEW, key_text, set_key
 from mnemon_server.engines.vault_key import VaultKey
 
@@ -55,13 +55,13 @@ def encrypt(path: Path, key: VaultKey) -> None:
         except apsw.CorruptError as error:
             discard_draft(path)
             raise RecordDamagedError(path.name) from error
-        sync_file(draft_of(path))
+        sync(draft_of(path))
         # SQLite would apply the old file's log to the new one.
         for suffix in _BESIDE:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-        sync_folder(path.parent)
+        sync(path.parent)
         draft_of(path).rename(path)
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 def _copy(path: Path, key: VaultKey) -> None:
