@@ -38,7 +38,7 @@ from tests.support.timeline_messages import bulk
 CALLS = 500
 EVENTS, USERS, DAYS = 30_000, 40, 90
 FOUND = 10
-"""What a search returns. It has a vector, so that it takes no model, which would hide everything else."""
+"""A search by a vector, because the cost of the model would hide everything else."""
 SEED = 11
 ALIKE = 2
 """Servers of each kind."""
@@ -226,7 +226,7 @@ async def _measure(what: str, subject: Subject, call: Call, new_stub: Callable[[
 
 
 def _share(kind: str, cost: _Cost, now: _Cost) -> str:
-    """What servers of another kind need more than those of this checkout, and what they may."""
+    """The additional cost of servers of another kind, and its limit."""
     share, goal = cost.low_ms / now.low_ms - 1, SHARES.get(kind)
     return f"{share:+.1%}" + (f", <= {goal:.0%}: {'met' if share <= goal else 'missed'}" if goal is not None else "")
 

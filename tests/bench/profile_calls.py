@@ -66,7 +66,7 @@ class Profile:
     """Samples of the server's stacks."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """`lines` are those of py-spy's format "raw": the stack, from its root, and how often it was seen."""
+        """`lines` are in py-spy's format "raw": a stack, from its root, and its number of samples."""
         self.total = 0
         self.own: Counter[Frame] = Counter()
         self.below: Counter[Frame] = Counter()
@@ -161,7 +161,7 @@ class Load:
 
 @contextmanager
 def _filled(folder: Path | None, corpus: Corpus, size: int) -> Iterator[MnemonServer]:
-    """A server with so many memories."""
+    """A server with `size` memories."""
     home = Path(tempfile.mkdtemp(prefix="mnemon-bench-")) if folder is None else folder / str(size)
     home.mkdir(parents=True, exist_ok=True)
     server = MnemonServer(home)

@@ -94,7 +94,7 @@ def status(folder: Path) -> dict[str, object]:
 
 
 def fill(folder: Path, workload: Workload, records: int) -> None:
-    """Adds what is missing of the records."""
+    """Adds the missing records."""
     server = MnemonServer(folder, *FORMER)
     try:
         with Client(server.address, timeout=600.0) as client:

@@ -28,7 +28,7 @@ MEMORIES = 5
 AT_ONCE = 8
 IDLE_S, IDLE_TIMEOUT_S = 20, 120.0
 FILES_OF_NONE = 8
-"""So many files may a server have open in addition, without those of any vault."""
+"""Allowance for open files that belong to no vault."""
 FLAGS = ("--authentication", "api_key", "--embedding-model", "hashing")
 
 

@@ -61,7 +61,7 @@ def test_the_guard_refuses_what_the_write_would(vault: Vault) -> None:
         if found is not None:
             assert (type(found), str(found)) == (type(error), str(error))
         else:
-            # Its own record may have another revision, but nothing is another's.
+            # The caller's own record may have another revision, but belongs to no other caller.
             assert not isinstance(error, PermissionDeniedError)
             assert error is None or doc_id in ("hers", "none's")
     assert set(refused) == {True, False}

@@ -229,14 +229,14 @@ def test_a_log_that_lost_commits_is_refused_with_both_numbers(killed: tuple[Path
         damaged = shutil.copytree(folder, folder.with_name(f"at-{place}"))
         flip(damaged / "records.db-wal", place)
         for _ in range(2):
-            # A refusal changes nothing, so the next attempt is refused, too.
+            # A refusal changes nothing, so the next attempt is also refused.
             with pytest.raises(CommitsLostError) as caught:
                 open_vault(damaged)
             assert 0 <= caught.value.found < caught.value.stored
             assert f"{caught.value.found:,} commits, and at least {caught.value.stored:,}" in str(caught.value)
         assert (damaged / "records.db-wal").stat().st_size == len(content)
         assert any("commits" in each for each in damages(damaged))
-        # What the message says opens the vault with what is left.
+        # The advice in the message opens the vault with the remaining commits.
         (damaged / MARK_FILE).unlink()
         open_vault(damaged).close()
 

@@ -92,7 +92,7 @@ def has_vectors_of(vault: SQLiteVault, model: Model) -> bool:
 
 
 def damages_of(folder: Path) -> list[str]:
-    """What is damaged, except for memories: those of these tests lack the fields that a service sets."""
+    """The damage found, except in memories, which lack the fields that a service sets."""
     with RecordsVerifier(folder / "records.db") as verifier:
         found = [damage for step in verifier.run() for damage in step.damages]
     return [str(damage) for damage in found if damage.table != MEMORIES.name]
@@ -121,7 +121,7 @@ def test_vectors_are_made_while_records_change_and_are_exchanged_and_taken_back(
         assert nearest == pytest.approx(1)
         assert found_by_word(records, "changed3").keys() == {"d3"}
         assert found_by_word(records, "word4") == {}
-        # The former model is not there, so what is new has no vector of it.
+        # The old model is absent, so new passages have no vector of it.
         put(records, "newest", "newest text", OTHER)
         assert missing(tmp_path) == 2
     with opened(tmp_path, OWN, second=OTHER) as vault:

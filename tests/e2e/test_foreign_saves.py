@@ -21,7 +21,7 @@ async def seconds_embedded(at: People) -> float:
 
 
 async def foreign_saves(at: People) -> list[Any]:
-    """Ada's saves of what is bob's, each with the error that it must get."""
+    """Ada's attempts to save Bob's records, each with the expected error."""
     bobs = await at.bob.remember(TEXT, type="preference", memory_id=BOBS)
     await at.bob.documents.put("bobs-note", TEXT)
     await at.bob.facts.put(("users", "bob"), "seat", {"row": 12})

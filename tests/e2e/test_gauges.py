@@ -1,4 +1,4 @@
-"""Each gauge of what waits, and of what is held, rises when that happens, and falls again."""
+"""Each gauge of waiting work and held resources rises and falls with what it measures."""
 
 import asyncio
 import os
@@ -93,7 +93,7 @@ async def test_vectors_that_are_removed_stay_in_a_graph_for_a_while(tmp_path: Pa
                 await server.connection.memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory_id))
 
         async def has_dead() -> bool:
-            """Once there is a graph; until then, what is removed is gone."""
+            """True once the graph exists; before that, removed vectors leave nothing dead."""
             await removed(ids.pop())
             return (await server.page())[DEAD] > 0
 

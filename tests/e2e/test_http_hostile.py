@@ -1,4 +1,4 @@
-"""Hostile requests over HTTP: each is refused with its reason, or let go, and others are served meanwhile."""
+"""Hostile requests over HTTP: each is refused with a reason or dropped, while others are served."""
 
 import asyncio
 import base64

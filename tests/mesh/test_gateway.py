@@ -1,4 +1,4 @@
-"""What Envoy does besides passing calls on: who may call, where a tenant's calls go, and what it refuses."""
+"""Envoy's own decisions: who may call, where a tenant's calls go, and what is refused."""
 
 import ssl
 import urllib.error

@@ -82,7 +82,7 @@ def test_the_chart_says_what_kustomize_says() -> None:
 
 
 def likened(value: Any) -> Any:
-    """Without labels and annotations of the tools, hashes in names, and what is the default anyway."""
+    """Removes the tools' labels and annotations, hashes in names, and defaults."""
     if isinstance(value, dict):
         value = {key: likened(each) for key, each in value.items() if key not in ("annotations", "namespace")}
         if "labels" in value and isinstance(value["labels"], dict):

@@ -38,7 +38,7 @@ def files_of(commit: str) -> Files:
 
 
 def comments(files: Files) -> Iterator[str]:
-    """Comments, those of adjacent lines as one."""
+    """Comments; adjacent lines count as one."""
     for text in (text for name, text in files.items() if name.endswith(".py")):
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         own = [each for each in tokens if each.type == tokenize.COMMENT and not PRAGMA.match(each.string)]
@@ -47,7 +47,7 @@ def comments(files: Files) -> Iterator[str]:
 
 
 def errors(files: Files) -> Iterator[str]:
-    """Texts of errors, with what is filled in between braces."""
+    """Texts of errors, with placeholders in braces."""
     for text in (text for name, text in files.items() if name.endswith(".py")):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and re.search(r"(Error|Violation|Error\.of)$", ast.unparse(node.func)):

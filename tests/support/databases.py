@@ -12,7 +12,7 @@ def open_database(path: Path, *, flags: int = MODE_NEW) -> apsw.Connection:
 
 
 def content_of(path: Path) -> bytes:
-    """The bytes of a file; of a database and its write-ahead log, those of all pages, decrypted."""
+    """The bytes of a file; for a database and its write-ahead log, all pages, decrypted."""
     if path.name.endswith(".db-wal"):
         return b""
     return b"".join(read_pages(path, _vault_of(path))) if path.suffix == ".db" else path.read_bytes()

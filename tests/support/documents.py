@@ -17,7 +17,7 @@ class Block:
     printed: str | None
 
     def is_printed_by(self, output: str) -> bool:
-        """Whether the output is what the document shows, in which … stands for anything, without blanks at ends."""
+        """Whether the output matches the document, where … matches anything and trailing blanks are ignored."""
         said = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
         return re.fullmatch(".*".join(map(re.escape, (self.printed or "").split("…"))), said) is not None
 

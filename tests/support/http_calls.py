@@ -94,7 +94,7 @@ async def call_http(
 
 
 async def call_grpc(channel: aio.Channel, rpc: Rpc, request: Any, *, first: bool = False, token: str = "") -> Outcome:
-    """The same over gRPC. A stream of requests gets this one, if any."""
+    """The same over gRPC. A request stream sends this request, or none."""
     kind = GetMessageClass(rpc.method.output_type)
     sides = rpc.method.client_streaming, rpc.method.server_streaming
     call = getattr(channel, "_".join("stream" if streams else "unary" for streams in sides))(

@@ -40,7 +40,7 @@ class KillableServer:
             client.wait_until_ready(120)
 
     def use(self, *flags: str) -> None:
-        """Has the next start use other flags."""
+        """Uses other flags from the next start on."""
         self._flags = flags
 
     def kill(self) -> None:

@@ -49,7 +49,7 @@ TESTS: Mapping[str, Sequence[str]] = {
 """The tests of each module below `mnemon_server`, the quickest first."""
 
 _EMPTY, _MADE_ANEW, _MORE_OFTEN = "nothing is found, either way", "what is kept is made anew", "stored more often"
-_NO_RATE, _QUICKER = "without a rate, nothing asks what is left", "only quicker"
+_NO_RATE, _QUICKER = "without a rate, the remainder is never read", "only quicker"
 _RACE = "the stream is cancelled twice at the same moment, or by the end of the server"
 
 EQUIVALENT: Mapping[str, str] = {

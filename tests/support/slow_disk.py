@@ -1,4 +1,4 @@
-"""A disk whose syncs a test holds back, under every database of SQLite that is opened meanwhile."""
+"""A disk whose syncs a test can hold back; it applies to every SQLite database opened while it is in use."""
 
 import threading
 from collections.abc import Iterator

@@ -92,7 +92,7 @@ def open_shadow(settings: Settings) -> ShadowProcess | None:
             "embedding_model_dir would apply to embedding_shadow_model, too: set embedding_model to the path of the "
             "folder instead"
         )
-    # One thread, so that it takes no more than a core.
+    # One thread, so that it uses at most one core.
     return ShadowProcess(replace(settings, embedding_model=settings.embedding_shadow_model, embedding_threads=1))
 
 

@@ -115,7 +115,7 @@ async def open_vault_of(
 
 
 async def _open_rules(settings: Settings, vault: Vault, stack: AsyncExitStack) -> RuleStore:
-    """The merge rules, with those of the settings' file, which the stack closes."""
+    """The merge rules, including the rules file of the settings; the stack closes them."""
     rules = RuleStore(vault)
     stack.push_async_callback(rules.aclose)
     if settings.rules_file is not None:

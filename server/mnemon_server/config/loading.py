@@ -15,7 +15,7 @@ from mnemon_server.domain.namespaces import NamespaceTemplate
 
 CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
 _CLIENT_VARIABLES = ("MNEMON_ADDRESS", "MNEMON_API_KEY", "MNEMON_PROFILE")
-"""Those of the Python client and of the command `mnemon`, which are often set where a server is started, too."""
+"""Variables of the Python client and the command `mnemon`, which are often set where a server starts."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 
 

@@ -111,7 +111,7 @@ def _secrets(path: Path) -> list[bytes] | None:
         return None
     except OSError as error:
         raise ConfigurationError(f"{KEY_FILE} cannot be read: {error.strerror}") from error
-    # By their length, because the end of a line may be damaged, too.
+    # Split by length, because the line break may be damaged.
     half = len(content) // _COPIES
     return [secret for line in (content[:half], content[half:]) if (secret := _secret_in(line))]
 

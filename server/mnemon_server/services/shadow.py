@@ -1,4 +1,4 @@
-"""Has the vaults of all tenants embedded with the shadow model, without waiting for calls that open them."""
+"""Opens the vaults of all tenants so that they are embedded with the shadow model, even if no call uses them."""
 
 import asyncio
 from collections.abc import Callable, Iterable

@@ -93,7 +93,7 @@ def _ended(connections: Sequence[socket.socket], outcomes: Outcomes) -> list[soc
 def _trickle(
     target: Target, count: int, begin: Callable[[], bytes], more: bytes, *, seconds: float, pause_s: float
 ) -> Outcomes:
-    """Begins requests on so many connections, and sends a little more of each again and again."""
+    """Begins requests on `count` connections, then keeps sending a little more of each."""
     outcomes: Outcomes = Counter()
     with _many(target, count) as connections:
         left = connections

@@ -27,7 +27,7 @@ entries = st.builds(
 
 
 def expected(folder: Path, sequence: int, entry: AuditEntry) -> dict[str, Any]:
-    """What a line says besides its hash."""
+    """A line without its hash."""
     named = {
         "tenant": entry.tenant,
         "subject": entry.subject,

@@ -19,7 +19,7 @@ SHOWN = Credentials("a secret")
 
 
 class Kind:
-    """A kind of credential; `finds` says what it makes of all that callers show."""
+    """A kind of credential; `finds` returns its result for what callers present."""
 
     wanted = "show a badge"
 

@@ -1,4 +1,4 @@
-"""Tokens: whom one names, for how long, and what is refused."""
+"""Tokens: which caller one identifies, for how long, and which ones are refused."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ class Verifier:
 
 @asynccontextmanager
 async def verifier(folder: Path, **changes: Any) -> AsyncIterator[Verifier]:
-    # The library compares with the clock of the machine, too.
+    # The library also reads the machine's clock.
     clock, source = Clock(), Source(key_set(FIRST))
     clock.now = datetime.now(UTC)
     store = TenantFile(folder)

@@ -27,7 +27,7 @@ CERTIFICATE = b"a certificate"
 
 
 class Callers:
-    """Who is meant by what callers show; what is not there is looked for."""
+    """Finds the caller for the presented credentials; missing ones are looked up."""
 
     wanted = "show something"
 

@@ -1,4 +1,4 @@
-"""Long work goes on step by step: one step a turn of the event loop, and after calls in work, but never not at all."""
+"""Long work advances one step per turn of the event loop; calls in work delay it but cannot stop it."""
 
 import asyncio
 

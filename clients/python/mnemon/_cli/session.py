@@ -22,7 +22,7 @@ class Session:
     """One run of the command."""
 
     def __init__(self, context: click.Context, arguments: Mapping[str, Any], *, wait_s: float = 0.0) -> None:
-        """`arguments`: those of the client, which is opened once the server is ready, within `wait_s`."""
+        """Opens the client with `arguments` once the server is ready, within `wait_s`."""
         self._context, self._arguments, self._wait_s = context, arguments, wait_s
         self.console = Console(highlight=False, width=_width())
         self.error_console = Console(stderr=True, highlight=False)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class AuditEntry(NamedTuple):
-    """A call that has ended. A tuple, since every write makes one."""
+    """A finished call. It is a tuple because every write creates one."""
 
     time: datetime
     tenant: str

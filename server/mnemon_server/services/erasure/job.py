@@ -79,7 +79,7 @@ def stored_evidence(vault: Vault) -> tuple[Marks, Probes]:
 
 
 def finish(tx: VaultTransaction, job: Job) -> None:
-    """Removes the values of the job, and the one that asked for it."""
+    """Removes the stored values of the job, and the request for a re-erasure."""
     for key in (JOB, MARKS, PROBES, *([REPLAY] if job.replays else [])):
         tx.set_value(key, "")
 

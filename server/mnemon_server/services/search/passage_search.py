@@ -68,7 +68,7 @@ class _Plan:
     """The filter to apply to the passages that were found; None if they are filtered already."""
     keywords: KeywordScores | None
     near: Scores | None = None
-    """The first proposals of the records, if they were looked up meanwhile."""
+    """The first proposals of the records, if they were looked up at the same time as the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,6 +456,6 @@ def _joined(one: Scores, other: Scores) -> Scores:
 
 
 def _rivals(query: PassageQuery, left_out: NDArray[np.float64], shown: NDArray[np.float64]) -> int:
-    """How many passages may belong among the shown ones, by the highest scores that they may have."""
+    """How many passages could be shown, judged by their highest possible scores."""
     worst = float(shown.min()) if len(shown) == query.limit else 0.0
     return int(np.count_nonzero(left_out > max(worst - ROUNDING, query.min_score)))

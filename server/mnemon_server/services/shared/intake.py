@@ -44,7 +44,7 @@ async def take_in_own(
     write_of: Callable[[Request], DocumentWrite],
     store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
 ) -> Sequence[Stored | MnemonError]:
-    """Stores what is the caller's to store; for the rest, `store` takes no trouble.
+    """Stores the requests that the caller may store; the others are refused before `store` sees them.
 
     Args:
         requests: what is to be stored; it was checked.

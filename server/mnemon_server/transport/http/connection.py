@@ -17,7 +17,7 @@ KEEP_ALIVE_S = 75
 PIPELINED_MAX = 16
 """Requests that wait for the answer to one before them. Browsers and proxies send none."""
 PARTS_FREE, PART_BYTES_MIN = 1_000, 16
-"""A body may come in so many parts of any size; of more, the average must not be smaller: each costs a microsecond."""
+"""A body may have this many parts of any size; with more, their average size is bounded: each costs a microsecond."""
 DISCARDED_BYTES_MAX = 4 << 20
 """Of a body that is refused, so many bytes are still taken, so that the client can read why."""
 

@@ -27,13 +27,13 @@ INLINE_ANSWER_BYTES_MAX = 4 << 10
 """Larger messages become JSON on a thread: of two bytes each, this is as many values."""
 MEDIUM_BYTES_MAX = 128 << 10
 VALUES_MAX = 1 << 17
-"""As many as a message in protobuf may have fields."""
+"""The same number as fields in a protobuf message."""
 _PLAIN_PREFIX = "google.protobuf."
 """Types with a form of their own in JSON."""
 _SHOWN_MAX = 200
 _VIOLATIONS_MAX = 100
 _EXAMINED_MAX = 10_000
-"""Values in which faults are looked for; beyond them, only the first fault of the library is said."""
+"""Number of values that are searched for faults; beyond it, only protobuf's first error is reported."""
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|,', re.DOTALL)
 """Texts, even without an end, and what separates values."""
 
@@ -104,7 +104,7 @@ def _value(text: bytes) -> dict[str, Any]:
 
 
 def _has_too_many_values(text: str) -> bool:
-    """Counts the commas between values, rather than those of texts."""
+    """Counts the commas between values, not the commas in strings."""
     commas = 0
     for match in _STRUCTURE.finditer(text):
         commas += match[0] == ","

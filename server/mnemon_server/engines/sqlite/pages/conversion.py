@@ -66,7 +66,7 @@ def encrypt(path: Path, key: VaultKey) -> None:
 
 def _copy(path: Path, key: VaultKey) -> None:
     draft = draft_of(path)
-    # Before SQLite would create it for other users, too.
+    # Created first, because SQLite would make it readable by other users.
     create_file(draft)
     with closing(apsw.Connection(str(path), flags=MODE_NEW | apsw.SQLITE_OPEN_URI)) as plain:
         plain.set_busy_timeout(5_000)

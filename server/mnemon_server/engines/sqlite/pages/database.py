@@ -1,4 +1,4 @@
-"""The one place where databases are opened: with the key of their vault, and with what is wrong told apart.
+"""Opens databases with the key of their vault. Each cause of a failure has an error of its own.
 
 Pages are encrypted with AEGIS-256 by SQLite3 Multiple Ciphers, each with a nonce and a tag of its own, also in the
 write-ahead log. A page that was changed or moved is an error when it is read. What the tags do not cover is checked
@@ -98,7 +98,7 @@ def is_plain(path: Path) -> bool:
 
 
 def set_key(connection: apsw.Connection, key: VaultKey) -> None:
-    """Has a connection encrypt and authenticate pages. Must come before any other use."""
+    """Makes a connection encrypt and authenticate pages. Call it before any other use."""
     connection.pragma("cipher", CIPHER)
     connection.pragma("key", key_text(key))
 

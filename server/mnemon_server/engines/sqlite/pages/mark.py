@@ -110,7 +110,7 @@ class CommitMark:
             self._changes = connection.total_changes()
 
     def after_commit(self) -> None:
-        """Has the commit marked soon."""
+        """Schedules the mark of the commit."""
         self._count = self._running
         if self._due is None and self._count != self._marked:
             self._due = self._monotonic() + DELAY_S

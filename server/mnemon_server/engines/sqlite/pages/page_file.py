@@ -96,7 +96,7 @@ class PageFile:
                         yield self.read(number, 1)
 
     def damaged(self) -> Iterator[int]:
-        """The pages that are not what was written. Another thread may write meanwhile."""
+        """The damaged pages. Other threads may write at the same time."""
         return (number for number in range(1, self.count + 1) if self.is_damaged(number))
 
     def is_damaged(self, number: int) -> bool:

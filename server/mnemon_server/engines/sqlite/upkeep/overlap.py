@@ -22,7 +22,7 @@ Matrix = NDArray[np.float32]
 
 
 class Nearest:
-    """The documents nearest to each of some vectors, among all that it is shown."""
+    """The documents nearest to each query vector, among all vectors passed to `show`."""
 
     def __init__(self, queries: Matrix, own: NDArray[np.int64]) -> None:
         """`queries` has the shape (n, dimension), of unit length; `own` are the documents that they belong to."""
@@ -45,7 +45,7 @@ class Nearest:
 
 
 def overlap(connection: apsw.Connection) -> float | None:
-    """Of the ten documents nearest to a stored text by one model, the part that is also among those of the other.
+    """The share of the ten documents nearest to a stored text that both models agree on.
 
     The mean over up to 100 passages of each collection, evenly chosen from those that have vectors of both models; None
     if there are fewer than twelve documents to choose from.

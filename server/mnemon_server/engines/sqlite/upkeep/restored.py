@@ -65,7 +65,7 @@ def carry_tombstones(former: Path, restored: Path) -> bool:
             newest = connection.execute("SELECT coalesce(max(time), 0) FROM tombstone").get
             with connection:
                 set_value(connection, SECRET, secret)
-                # A backup of a vault that had not yet erased again has earlier ones to erase, too.
+                # The backup may come from a vault with unfinished erasures of its own; these are repeated as well.
                 set_value(connection, REPLAY, stored_value(connection, REPLAY) or str(newest))
                 connection.executemany(ADD_STATEMENT, rows)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -68,7 +68,7 @@ class ShadowProgress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether none is missing."""
+        """Whether every passage has one."""
         return self.done >= self.total
 
 
@@ -96,13 +96,13 @@ class ShadowTable:
         connection.execute(f"DROP TABLE IF EXISTS {self.name}")
 
     def exchange(self, connection: apsw.Connection) -> None:
-        """Has each table take the other's place."""
+        """Swaps both tables."""
         connection.execute(f"DROP TRIGGER {self._trigger}")
         spare = f"{self.name}_spare"
         for before, after in ((self._passages, spare), (self.name, self._passages), (spare, self.name)):
             connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
         self._create_trigger(connection)
-        # Ids are never reused, not even those of passages that were removed before they were in both tables.
+        # Ids are never reused, even if a passage was removed before it was in both tables.
         newest = connection.execute(
             "SELECT max(seq) FROM sqlite_sequence WHERE name IN (?, ?)", (self._passages, self.name)
         ).get
@@ -131,7 +131,7 @@ class ShadowTable:
         return texts
 
     def add(self, connection: apsw.Connection, vectors: Sequence[tuple[int, bytes]]) -> None:
-        """Adds the vectors of passages by ascending id, without those that were removed meanwhile."""
+        """Adds the vectors of passages by ascending id, except for passages that have been removed since."""
         connection.executemany(
             f"INSERT INTO {self.name} (id, position, ordinal, start, stop, vector)"
             f" SELECT id, position, ordinal, start, stop, ?2 FROM {self._passages} WHERE id = ?1",
@@ -167,7 +167,7 @@ def progress_of(connection: apsw.Connection) -> ShadowProgress | None:
 
 
 def prepare(connection: apsw.Connection, identity: str) -> None:
-    """Creates the tables for the model with this identity, and removes those of another one."""
+    """Creates the tables for the model with this identity, after removing another model's."""
     if _stored(connection, SHADOW_MODEL) == identity:
         return
     with connection:
@@ -185,8 +185,7 @@ def remove(connection: apsw.Connection) -> None:
 
 
 def exchange(connection: apsw.Connection, model: ShadowModel) -> None:
-    """Makes the other model that of the vault, in one transaction, and the vault's model the other one. What is missing
-    is embedded before.
+    """Swaps the vault's model and the other one, in one transaction, after embedding the passages that are missing.
 
     Raises:
         EmbeddingModelMismatchError: too many passages are missing.
@@ -211,7 +210,7 @@ def exchange(connection: apsw.Connection, model: ShadowModel) -> None:
             connection.execute("UPDATE meta SET value = ? WHERE key = ?", (identity, key))
         # Vector databases are refilled.
         connection.execute("UPDATE index_position SET sequence = 0, generation = ''")
-    log.info("the vectors are those of %s now; those of %s are kept", model.identity, former)
+    log.info("the vault now uses the vectors of %s, and keeps the vectors of %s", model.identity, former)
 
 
 def is_shadow(connection: apsw.Connection, identity: str) -> bool:
@@ -220,7 +219,7 @@ def is_shadow(connection: apsw.Connection, identity: str) -> bool:
 
 
 class ShadowEmbedding:
-    """Embeds what is missing, a few passages at a time; any thread may run it."""
+    """Embeds the missing passages, a few at a time; any thread may run it."""
 
     def __init__(self, transactions: Transactions, embed: EmbedTexts) -> None:
         self._transactions = transactions

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class ShadowThread:
-    """Embeds what is missing, and follows the vault's transactions. Without a model, it does nothing."""
+    """Embeds missing passages after each transaction of the vault. Without a model, it does nothing."""
 
     def __init__(self, transactions: Transactions, model: ShadowModel | None) -> None:
         """Starts no thread yet."""
@@ -51,10 +51,10 @@ class ShadowThread:
         self._changed.set()
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Does nothing: what is missing follows from the tables."""
+        """Does nothing: the tables tell which passages are missing."""
 
     def after_commit(self) -> None:
-        """Has the thread look again."""
+        """Wakes the thread."""
         self._changed.set()
 
     def after_rollback(self) -> None:
