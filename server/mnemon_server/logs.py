@@ -83,7 +83,7 @@ def leave_logs_to_the_program() -> None:
 
 
 def _with_request_id(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The event with the id of the call in progress. To bind it as a variable of the log costs each call more."""
+    """Adds the id of the call in progress. Binding it as a context variable would cost more per call."""
     call = current_call.get(None)
     return event if call is None else {"request_id": call.request_id, **event}
 

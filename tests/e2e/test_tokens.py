@@ -117,7 +117,7 @@ def refused_tokens() -> dict[str, tuple[str, str]]:
         "nothing": ("", "who calls is not known"),
         "no token": (
             "mn_0123456789abcdef_" + "A" * 43,
-            "holds nothing that this server accepts",
+            "has no credential that this server accepts",
         ),
     }
 

@@ -21,7 +21,7 @@ def gauges_of(
     bridge: Bridge,
     batcher: EmbeddingBatcher,
 ) -> Callable[[], Awaitable[VaultGauges]]:
-    """What reads the gauges of a vault."""
+    """Reads the gauges of a vault."""
     backends = {DOCUMENTS: documents.backend, MEMORIES: memories.backend}
     gathering = documents.waiting, memories.waiting, episodic.waiting
 

@@ -20,7 +20,7 @@ from mnemon_server.engines.sqlite.upkeep.shadow import ShadowModel, VaultModels
 from mnemon_server.services.semantic.vectors import embed_whole
 
 NICE = 19
-"""The lowest priority: the process takes what others leave of the cores."""
+"""The lowest priority: the process only uses idle time of the cores."""
 
 
 class ShadowProcess:
@@ -89,7 +89,7 @@ def open_shadow(settings: Settings) -> ShadowProcess | None:
         raise ConfigurationError("embedding_shadow_model needs stored records, and the backend in_memory stores none")
     if settings.embedding_model_dir:
         raise ConfigurationError(
-            "embedding_model_dir would apply to embedding_shadow_model, too: set embedding_model to the path of the "
+            "embedding_model_dir would also apply to embedding_shadow_model: set embedding_model to the path of the "
             "folder instead"
         )
     # One thread, so that it uses at most one core.
@@ -97,7 +97,7 @@ def open_shadow(settings: Settings) -> ShadowProcess | None:
 
 
 def vault_models(embedder: Embedder, shadow: ShadowProcess | None) -> VaultModels:
-    """What vaults need of both models.
+    """What vaults need from both models.
 
     Raises:
         ConfigurationError: both are the same.
@@ -107,7 +107,7 @@ def vault_models(embedder: Embedder, shadow: ShadowProcess | None) -> VaultModel
         return VaultModels(embed)
     if shadow.identity == embedder.model.identity:
         raise ConfigurationError(
-            f"embedding_shadow_model is {shadow.identity}, as is embedding_model: set another one, or none"
+            f"embedding_shadow_model is {shadow.identity}, the same as embedding_model: set another one or none"
         )
     return VaultModels(embed, ShadowModel(shadow.identity, shadow.embed))
 
@@ -139,7 +139,7 @@ def _end_with_parent() -> None:
 def _embedder(settings: Settings) -> Embedder:
     if not _opened:
         _opened.append(open_configured_embedder(settings, lambda text: print(text, file=sys.stderr)))  # noqa: T201
-        # Not before, because the start of the server waits for this.
+        # Only now, because the start of the server waits until the model is open.
         if hasattr(os, "nice"):
             os.nice(NICE)
     return _opened[0]

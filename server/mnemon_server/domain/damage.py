@@ -39,7 +39,7 @@ def reads(
 
 
 class PageDamagedError(RecordDamagedError):
-    """Pages of a database are not what was written. The rest of the database is not affected."""
+    """Pages of a database are damaged. The rest of the database is not affected."""
 
     def __init__(self, file: str, pages: Sequence[int] = ()) -> None:
         """`pages` is empty if they are not known; the first page of a file is 1."""

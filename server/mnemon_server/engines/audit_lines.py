@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mnemon_server.domain.access.audit import AuditEntry
 
 START = "0" * 64
-"""In the place of the hash before the first line."""
+"""The predecessor's hash for the first line."""
 _HASH_BYTES, _ID_BYTES = 32, 16
 _CALLERS_MAX = 4_096
 """Calls whose constant parts are remembered: of a caller, a connection, a method and a status."""
@@ -43,7 +43,7 @@ class AuditLines:
             else:
                 line = line_of({"sequence": sequence, **entry})
             chain = self.chain(chain, line)
-            # The same object with its hash, without encoding it once more.
+            # Adds the hash to the encoded object, without encoding it again.
             lines.append(b'{"chain":"%b",%b' % (chain.encode(), line[1:]))
         return lines, Place(sequence, chain)
 
@@ -52,7 +52,7 @@ class AuditLines:
         return hashlib.blake2b(before.encode() + line, key=self._key, digest_size=_HASH_BYTES).hexdigest()
 
     def hash_of(self, tenant: str, record_id: str) -> str:
-        """What stands in the place of the id of a record."""
+        """Replaces the id of a record."""
         text = f"{tenant}\0{record_id}".encode()
         return hashlib.blake2b(text, key=self._key, digest_size=_ID_BYTES).hexdigest()
 

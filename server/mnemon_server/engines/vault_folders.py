@@ -177,7 +177,7 @@ def scan_files(folder: Path, marks: Marks) -> FileScan:
 
 
 def _content(path: Path, folder: Path) -> Iterator[bytes]:
-    """The parts of a file, one after another, as those who have the key of the vault read them."""
+    """The content of a file in parts, decrypted with the key of the vault."""
     if path.name.endswith(_LOG_AHEAD):
         return
     try:
@@ -185,7 +185,7 @@ def _content(path: Path, folder: Path) -> Iterator[bytes]:
             yield from read_pages(path, folder)
             return
     except (apsw.Error, RecordDamagedError, VaultKeyError):
-        log.warning("%s cannot be decrypted, so its bytes are read as they are", path)
+        log.warning("%s cannot be decrypted, so its raw bytes are read", path)
     if path.is_file():
         with path.open("rb") as file:
             while data := file.read(_SCANNED_AT_ONCE):

@@ -22,15 +22,15 @@ log = logging.getLogger(__name__)
 
 
 class VaultKeyError(ConfigurationError):
-    """A vault cannot be read with the key that is there."""
+    """A vault cannot be read with its key file."""
 
 
 class KeyLostError(VaultKeyError):
-    """The file of the key is missing."""
+    """The key file is missing."""
 
 
 class KeyDamagedError(VaultKeyError):
-    """The file of the key does not contain the key that was written."""
+    """The key file is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class VaultKey:
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes that name the key without giving it away. Databases begin with them."""
+        """16 bytes that identify the key without revealing it. Databases begin with them."""
         return self.derive("fingerprint")[:FINGERPRINT_BYTES]
 
     def derive(self, purpose: str) -> bytes:
@@ -68,7 +68,7 @@ def find_key(folder: Path) -> VaultKey | None:
 
 
 def has_whole_key(folder: Path) -> bool:
-    """Whether the file has the key twice, as it was written, or does not exist. Raises the same as `find_key`."""
+    """Whether both copies of the key are intact; true if the file does not exist. Raises the same as `find_key`."""
     found = _secrets(folder / KEY_FILE)
     return found is None or len(found) == _COPIES
 
@@ -104,7 +104,7 @@ def create_key(folder: Path) -> VaultKey:
 
 
 def _secrets(path: Path) -> list[bytes] | None:
-    """The sound copies of the key; None if there is no file."""
+    """The intact copies of the key; None if the file does not exist."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def _line(key: VaultKey) -> bytes:
 
 
 def _secret_in(line: bytes) -> bytes | None:
-    """The key in one line; None if it is damaged. Raises ConfigurationError if a newer program wrote it."""
+    """The key in a line; None if the line is damaged. Raises ConfigurationError if a newer program wrote it."""
     text, _, check = line.decode("ascii", "replace").rpartition(" ")
     if check != f"{_check(text)}\n":
         return None

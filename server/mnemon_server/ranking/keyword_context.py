@@ -65,7 +65,7 @@ class _Pairs(NamedTuple):
     shares: Floats
 
     def to(self, wanted: NDArray[np.bool_]) -> "_Pairs":
-        """Those whose taker is wanted."""
+        """The pairs whose taker is wanted."""
         kept = np.flatnonzero(wanted[self.takers])
         return _Pairs(self.givers[kept], self.takers[kept], self.shares[kept])
 
@@ -110,7 +110,7 @@ class SummedGains:
         return self._cells.positions(self._held[rows]), self._sums_of(rows)
 
     def _sums_max(self) -> Floats:
-        """What the sum of each passage is at most: as if each word of a neighbour counted by itself."""
+        """An upper bound of each passage's sum, as if each word of a neighbour counted separately."""
         sums = self._alone.copy()
         for givers, takers, shares in self._pairs:
             sums[takers] += shares * self._alone[givers]

@@ -27,7 +27,7 @@ class ShadowKeeper(Periodic):
             if tenant not in self._done | self._vaults.retired:
                 async with self._vaults.use(tenant) as vault:
                     if not vault.is_shadow_current():
-                        # Looked at again soon, with the vault kept open by the pool until then.
+                        # The next turn comes soon, before the pool closes the vault.
                         return POLL_S
                 self._done.add(tenant)
         return None

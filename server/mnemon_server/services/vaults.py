@@ -58,7 +58,7 @@ class OpenVault:
     page_key: bytes
     """The secret key that seals page tokens; a restart does not change it."""
     is_shadow_current: Callable[[], bool]
-    """Whether nothing is left to embed with the shadow model."""
+    """Whether the shadow model has embedded everything."""
     gauges: Callable[[], Awaitable[VaultGauges]]
     """Reads what operators watch."""
     within: Callable[[Bounds], "OpenVault"]

@@ -28,4 +28,4 @@ class UnimplementedError(MnemonError):
 
 
 class NotBegunError(NotServingError):
-    """The server is starting, and nothing of the call has been done: whatever it does, it may be sent again."""
+    """The server is starting and has not begun the call, so any call may be retried."""

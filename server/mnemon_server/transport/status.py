@@ -117,7 +117,7 @@ class Failure:
     violations: tuple[errors.FieldViolation, ...] = ()
     retry_after_s: float | None = None
     has_begun: bool = True
-    """False if it is certain that nothing of the call has been done, and that it will be soon."""
+    """False if the call has certainly not begun, and a retry will soon succeed."""
     resource: tuple[str, str] | None = None
     """Type and id of what was not found."""
     quota: tuple[str, str] | None = None

@@ -124,7 +124,7 @@ class _Backup:
         )
 
     def _file(self, path: str) -> Generator[BackupStep, None, BackupFile]:
-        """A file that does not change: a sealed segment, or the key. Nothing of it if the base has it."""
+        """A file that never changes: a sealed segment, or the key. Left out if the base backup has it."""
         size = (self._copy.folder / path).stat().st_size
         known = self._base.file(path) if self._base else None
         if known and known.size == size and known.sha256 == self._sha256(path):

@@ -104,6 +104,6 @@ def _carry_tombstones(former: Path, draft: Path, *, may_fail: bool) -> None:
     except StorageFailedError as error:
         if not may_fail:
             raise ConfigurationError(
-                f"what the tenant's vault has erased cannot be read, and nothing has changed: {error}. "
+                f"the tombstones of the tenant's vault cannot be read, and nothing has changed: {error}. "
                 "With --forget-erasures the vault is replaced, and what was erased since the backup comes back"
             ) from error

@@ -1,4 +1,4 @@
-"""Tells beforehand which writes are not the caller's to make."""
+"""Tells in advance which writes the caller may not make."""
 
 from collections.abc import Callable, Sequence
 

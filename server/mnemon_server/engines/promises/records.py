@@ -32,7 +32,7 @@ from mnemon_server.engines.promises.values import (
 
 
 class WriteGuard(Protocol):
-    """Tells beforehand which writes are not the caller's to make, so that nothing costly is done for them."""
+    """Tells in advance which writes the caller may not make, so that no effort is wasted on them."""
 
     def refusals(self, writes: Sequence[DocumentWrite]) -> list[MnemonError | None]:
         """What each put would raise as things are now because a record, a user or a namespace is another one's; None

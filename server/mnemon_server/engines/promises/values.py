@@ -100,7 +100,7 @@ class DocumentWrite:
     """
 
     def taken(self) -> MnemonError:
-        """The error if the document with its id is one that the writer does not see."""
+        """The error if the id belongs to a document that the writer cannot see."""
         doc_id = self.document.doc_id
         return (
             RevisionMismatchError(doc_id, self.expected_revision, 0) if self.expected_revision else IdTakenError(doc_id)

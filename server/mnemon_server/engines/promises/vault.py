@@ -141,7 +141,7 @@ class Vault(Protocol):
         """About how many writes wait for a transaction."""
 
     def is_shadow_current(self) -> bool:
-        """Whether nothing was left to embed with the shadow model when this was looked at last; true without one."""
+        """Whether the shadow model had embedded everything at the last check; true without a shadow model."""
 
     def failure(self) -> str | None:
         """Why writes are refused, as a sentence for clients; None if they are accepted."""

@@ -173,7 +173,7 @@ class Writer:
             log.exception("a write came upon damage")
             self._abandon(jobs, partial(self._damage.error, "records.db"))
             if len(jobs) > 1:
-                # The damage need not concern the others. Until a transaction ends, nothing more can be read in it.
+                # Other writes may be unaffected, but after a failed read the transaction cannot read any more.
                 for job in jobs:
                     self._commit([job])
         except Exception:  # any error: the state of the disk is unknown now

@@ -118,7 +118,7 @@ class Identities(Periodic):
                 return principal
         if shown.bearer:
             raise UnauthenticatedError(
-                "the header authorization holds nothing that this server accepts, and nothing else counts beside it: "
+                "the header authorization has no credential that this server accepts, and others are ignored: "
                 f"{self._wanted}"
             )
         raise UnauthenticatedError(f"who calls is not known: {self._wanted}")

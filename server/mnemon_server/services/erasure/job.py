@@ -22,7 +22,7 @@ from mnemon_server.services.erasure.survey import Probes
 
 JOB, MARKS, PROBES, RECEIPTS = "erasure.job", "erasure.marks", "erasure.probes", "erasure.receipt."
 AFTER_US = "after_us"
-"""In the subject of an erasure that erases again what tombstones name: it names those that are newer than this time."""
+"""In the subject of a re-erasure: the time after which tombstones are applied again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def replays(self) -> bool:
-        """Whether it erases again what has come back with a restored vault."""
+        """Whether it repeats erasures in a restored vault."""
         return AFTER_US in self.subject
 
     @property

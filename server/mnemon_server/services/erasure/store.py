@@ -111,7 +111,7 @@ class Eraser:
         self._runs: dict[asyncio.Task[ErasureReceipt], _Run] = {}
 
     async def __aenter__(self) -> Self:
-        # What has come back with a restored vault is erased before anything is served.
+        # A restored vault repeats its erasures before it serves anything.
         if (job := await self._offload(stored_job, self._vault)) is not None:
             log.info("an erasure goes on that was interrupted")
             run = _Run(job.request)

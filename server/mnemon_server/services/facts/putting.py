@@ -150,14 +150,14 @@ async def _off_loop(requests: Sequence[PutFact], inspect: Callable[[Sequence[Put
 
 
 def _unprepared(request: PutFact) -> DocumentWrite:
-    """The record as far as it says whose the fact is: by its namespace."""
+    """The part of the record that decides the fact's owner: its namespace."""
     return DocumentWrite(
         document=Document("", "", fields={"namespace": encode_namespace(request.namespace)}), passages=()
     )
 
 
 def _as_missing(request: PutFact, result: PutResult | MnemonError) -> PutResult | MnemonError:
-    """In a namespace that is not the caller's there are no facts, so what must exist there is missing."""
+    """A caller sees no facts in a foreign namespace, so a fact that must exist there is missing."""
     if isinstance(result, PermissionDeniedError) and (request.mode is PutMode.UPDATE or request.expected_revision):
         return FactNotFoundError(request.key)
     return result

@@ -41,7 +41,7 @@ class Changed:
 
 
 class _ContentMovedError(Exception):
-    """The memory was missing when it was looked for, and now exists."""
+    """The memory was missing at the first look, and now exists."""
 
 
 class MemoryChanges:

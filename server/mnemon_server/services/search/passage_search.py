@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known before the candidates are compared."""
+    """What is known before comparing the candidates."""
 
     candidates: int
     among: PassageIds | None
@@ -281,7 +281,7 @@ class PassageSearch:
         return self._choose_among_rivals(query, plan, ranked)
 
     def _nearest(self, query: PassageQuery, vector: Vector, widening: int, *, exact: bool) -> Scores | None:
-        """The nearest vectors that the records propose; None if they propose nothing, or more are needed than worth."""
+        """The nearest vectors that the records propose; None if they propose nothing or too many are needed."""
         limit = self._proposals_max(query, widening)
         return None if limit > GRAPH_HITS_MAX else self._records.nearest_vectors(vector, limit=limit, exact=exact)
 

@@ -239,7 +239,7 @@ class SemanticSaving:
 
 
 def _unnamed(request: SaveSemantic) -> DocumentWrite:
-    """The statement as it would be stored, without the id that it does not have yet."""
+    """The statement as it would be stored, before it has an id."""
     return DocumentWrite(document=to_document(replace(given_statement(request.memory), memory_id="")), passages=())
 
 

@@ -22,7 +22,7 @@ async def embed_statements(embedder: EmbeddingBatcher, contents: Sequence[str]) 
 
 
 def embed_whole(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
-    """The same without a queue, on this thread: for texts that are stored already."""
+    """The same for stored texts, on this thread and without a queue."""
     spans = [embedder.split(text) for text in texts]
     parts = [text[span.start : span.end] for text, own in zip(texts, spans, strict=True) for span in own]
     vectors = iter(embedder.embed(embedder.model.as_passages(parts)))

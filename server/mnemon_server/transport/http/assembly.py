@@ -41,7 +41,7 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
 
 
 def _is_described(settings: Settings, address: Address) -> bool:
-    """Whether anybody may read what can be called, as with reflection."""
+    """Whether the API's description is public, as with reflection."""
     return address.is_local if settings.reflection is None else settings.reflection
 
 

@@ -131,7 +131,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(self._refusal)
 
     def _refuse(self, status: bytes) -> None:
-        # Amid an answer, or before one to an earlier request, a status line would become part of it.
+        # During an answer, or before an earlier request's answer, a status line would become part of that answer.
         cycle: RequestResponseCycle | None = self.cycle
         is_own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
         if not self.transport.is_closing() and (is_own or not self.is_answering):

@@ -1,4 +1,4 @@
-"""The pages that say what can be called: the OpenAPI document, and a page that shows it."""
+"""Serves the OpenAPI document, and a page that shows it."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,7 +15,7 @@ _FILES = {
 }
 _HEADERS = MappingProxyType(
     {
-        # No page asks another host for anything, runs what another one has written, or is shown within another one.
+        # Pages load nothing from other hosts, run only their own scripts, and cannot be framed.
         "content-security-policy": "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         "cache-control": "no-cache",
@@ -26,7 +26,7 @@ _HEADERS = MappingProxyType(
 
 
 def description() -> Pages:
-    """The pages, which `make generate` and people have written."""
+    """The pages; `make generate` writes the OpenAPI document."""
     return {path: _page(name, content_type) for path, (name, content_type) in _FILES.items()}
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 INLINE_BYTES_MAX = 16 << 10
 INLINE_VALUES_MAX = 1_000
-"""Longer texts, and those with more values, are read on a thread: each value takes microseconds."""
+"""Larger texts are read on a thread: each value takes microseconds."""
 INLINE_ANSWER_BYTES_MAX = 4 << 10
 """Larger messages become JSON on a thread: of two bytes each, this is as many values."""
 MEDIUM_BYTES_MAX = 128 << 10
@@ -122,7 +122,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Patient(json.JSONDecoder):
-    """Lets other threads run between values. The scanner in C reads a whole text before."""
+    """Lets other threads run between values; the scanner in C would read a whole text first."""
 
     def __init__(self) -> None:
         super().__init__(object_pairs_hook=_object)

@@ -73,7 +73,7 @@ class Request:
 
 
 async def unzipped(data: bytes, bytes_max: int) -> bytes:
-    """What gzip holds. Unpacks much of it on a thread: a few kilobytes may hold megabytes.
+    """Unpacks gzip; large bodies on a thread: a few kilobytes may hold megabytes.
 
     Raises:
         MalformedMessageError: it is not gzip, or is cut off.

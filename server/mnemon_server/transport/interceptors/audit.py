@@ -81,7 +81,7 @@ def records_of(*messages: Any) -> tuple[str, ...]:
 @cache
 def _fields_of_kind(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields that contain ids, in messages of a type and in their receipts."""
-    # To ask descriptors costs more than the rest of an entry.
+    # Reading descriptors costs more than the rest of an entry.
     descriptor = getattr(kind, "DESCRIPTOR", None)
     if descriptor is None:
         return (), ()

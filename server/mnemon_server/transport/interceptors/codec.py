@@ -88,7 +88,7 @@ class Codec:
         return read_each if method.handler.request_streaming else read
 
     async def _read_large(self, parse: Parse, data: bytes, *, single: bool) -> Any:
-        """Reads a message in steps, between which shorter calls go on."""
+        """Reads a message in steps, so that shorter calls proceed in between."""
         message = parse(b"")
         if not isinstance(message, Message):
             return parse(data)

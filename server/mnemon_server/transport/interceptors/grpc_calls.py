@@ -13,7 +13,7 @@ _METHODS_MAX = 1000
 
 
 class GrpcCalls(grpc.GenericRpcHandler):
-    """The only handler that the runtime knows: it gives it the wrapped form of each method's handler.
+    """The only handler registered with the runtime. It returns the wrapped handler of each method.
 
     An interceptor could do the same, but costs every call two coroutines more.
     """

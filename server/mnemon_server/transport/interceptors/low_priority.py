@@ -18,11 +18,11 @@ class LowPriority:
     """
 
     def __init__(self, calls: SharedBudget) -> None:
-        """`calls` are those in work; those that are read here are among them."""
+        """`calls` counts calls in progress, including calls whose messages are read here."""
         self._calls = calls
         calls.on_release = self._look
         self._reading = 0
-        """How many of them are read here."""
+        """How many calls in progress are read here."""
         self._line: deque[asyncio.Future[None]] = deque()
         self._next_step: asyncio.Handle | None = None
         self._waits = False
@@ -51,7 +51,7 @@ class LowPriority:
         self._next_step = loop.call_later(WAIT_S, self._step) if self._waits else loop.call_soon(self._step)
 
     def _step(self) -> None:
-        """Lets the first go on that still waits."""
+        """Resumes the first waiter that has not been cancelled."""
         self._next_step = None
         while self._line:
             turn = self._line.popleft()
@@ -62,7 +62,7 @@ class LowPriority:
             self._schedule()
 
     def _look(self) -> None:
-        """A call has ended. If it was the last one in work, the next step waits no longer."""
+        """A call has ended. If it was the last one in progress, the next step runs at once."""
         if self._waits and self._next_step is not None and self._calls.used <= self._reading:
             self._next_step.cancel()
             self._schedule()

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def discard_draft(path: Path) -> None:
-    """Removes what a killed conversion has left. Raises OSError if that fails."""
+    """Removes the leftovers of a killed conversion. Raises OSError if that fails."""
     for suffix in ("", *_BESIDE):
         draft_of(path).with_name(draft_of(path).name + suffix).unlink(missing_ok=True)
 
@@ -35,7 +35,7 @@ def draft_of(path: Path) -> Path:
 
 
 def encrypt(path: Path, key: VaultKey) -> None:
-    """Replaces a database by an encrypted copy of it, once the two have been compared. No connection may be open.
+    """Replaces a database by its encrypted copy, after comparing both. No connection may be open.
 
     Raises:
         RecordDamagedError: a page of it cannot be read, and the file is as it was.

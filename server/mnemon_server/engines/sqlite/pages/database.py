@@ -104,7 +104,7 @@ def set_key(connection: apsw.Connection, key: VaultKey) -> None:
 
 
 def key_text(key: VaultKey) -> str:
-    """How the key is given to the library: itself, and the bytes with which the file begins."""
+    """The key in the form that the library takes: the key, then the first bytes of the file."""
     return f"raw:{key.secret.hex()}{key.fingerprint.hex()}"
 
 

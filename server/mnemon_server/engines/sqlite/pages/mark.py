@@ -1,4 +1,4 @@
-"""The number of commits that must be in a vault: it stands, authenticated, in a file beside records.db.
+"""The minimum number of commits in a vault, stored with an HMAC in a file beside records.db.
 
 SQLite reads its write-ahead log up to the first frame whose checksum is wrong, and takes what follows for a write that
 a crash has cut off. So one flipped bit would undo commits without a word. Therefore records.db counts its commits, and
@@ -23,7 +23,7 @@ from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKey, fi
 
 MARK_FILE = "records.mark"
 DELAY_S = 0.15
-"""How long a commit may be without its mark."""
+"""Maximum delay between a commit and its mark."""
 
 _KEY = "commits"
 _SLOTS, _SLOT_BYTES = 2, 512
@@ -40,7 +40,7 @@ def stored_commits(connection: apsw.Connection) -> int:
 
 
 def read_mark(folder: Path, key: VaultKey) -> tuple[int, bool]:
-    """How many commits there must be, 0 if that is not known; and whether the file is as it was written.
+    """The minimum number of commits, 0 if unknown; and whether the file is undamaged.
 
     Raises:
         StorageFailedError: the file cannot be read.
@@ -56,7 +56,7 @@ def read_mark(folder: Path, key: VaultKey) -> tuple[int, bool]:
 
 
 def check_mark(connection: apsw.Connection, folder: Path) -> None:
-    """Raises CommitsLostError if records.db, with its log, has fewer commits than there must be."""
+    """Raises CommitsLostError if records.db, with its log, has fewer commits than the mark says."""
     if (key := find_key(folder)) is None:
         return
     marked, is_sound = read_mark(folder, key)
@@ -67,7 +67,7 @@ def check_mark(connection: apsw.Connection, folder: Path) -> None:
 
 
 class CommitMark:
-    """Counts the commits of a vault, and keeps the file. For the writer's thread."""
+    """Counts the commits of a vault, and updates the file. For the writer's thread."""
 
     def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Opens nothing yet."""
@@ -95,7 +95,7 @@ class CommitMark:
         self._changes = connection.total_changes()
         with translated("open", MARK_FILE):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Both slots, so that a damaged one does not stay.
+        # Writes both slots, to replace a damaged one.
         for _ in range(_SLOTS):
             self._write()
         self.sync()
@@ -116,15 +116,15 @@ class CommitMark:
             self._due = self._monotonic() + DELAY_S
 
     def after_rollback(self) -> None:
-        """Takes back the count."""
+        """Reverts the count."""
         self._running, self._changes = self._count, self._connection.total_changes()
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until `tend` has work to do; None until the next commit."""
+        """Seconds until `tend` is due; None if every commit is marked."""
         return None if self._due is None else max(0.0, self._due - self._monotonic())
 
     def tend(self) -> None:
-        """Marks what is due. Raises StorageFullError or StorageFailedError if the disk failed."""
+        """Writes the mark if it is due. Raises StorageFullError or StorageFailedError if the disk failed."""
         if self._due is not None and self._monotonic() >= self._due:
             self._write()
 

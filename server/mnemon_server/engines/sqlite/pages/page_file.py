@@ -1,4 +1,4 @@
-"""The pages of a database file beside SQL, as SQLite itself reads and writes them: decrypted and authenticated.
+"""Access to the pages of a database file without SQL, decrypted and authenticated by SQLite itself.
 
 SQLite lends the file object of a connection (SQLITE_FCNTL_FILE_POINTER), whose methods are those of its VFS:
 https://sqlite.org/c3ref/io_methods.html. An encrypted file is decrypted below them, page by page.
@@ -72,7 +72,7 @@ class PageFile:
 
     def read(self, first: int, count: int) -> bytes:
         """The bytes of adjacent pages; the first page of a file is 1. Raises apsw.Error if one is damaged."""
-        # One by one, because the library tells only the last error of several pages.
+        # One by one, because the library only returns the error of the last page.
         size = self.page_bytes
         return b"".join([self._file.read((number - 1) * size, size) for number in range(first, first + count)])
 
@@ -81,7 +81,7 @@ class PageFile:
         self._file.write((number - 1) * self.page_bytes, page)
 
     def sync(self) -> None:
-        """Makes what was written durable. Raises apsw.Error if the disk failed."""
+        """Makes written pages durable. Raises apsw.Error if the disk failed."""
         self._file.sync()
 
     def readable(self, at_once: int) -> Iterator[bytes]:
@@ -100,7 +100,7 @@ class PageFile:
         return (number for number in range(1, self.count + 1) if self.is_damaged(number))
 
     def is_damaged(self, number: int) -> bool:
-        """Whether a page is not what was written. What is just being written is read again."""
+        """Whether a page is damaged. A page that is being written is read again."""
         for _ in range(_ATTEMPTS):
             try:
                 self.read(number, 1)
@@ -121,7 +121,7 @@ class PageFile:
 
     @contextmanager
     def without_readers(self) -> Iterator[bool]:
-        """Keeps other connections from reading the file, but not the log. Gives False if some did not end in time.
+        """Keeps other connections from reading the file, but not the log. Yields False if reads did not end in time.
 
         A page that is read while it is written would look damaged.
         """
@@ -173,7 +173,7 @@ class _File:
         try:
             _check(getattr(self._methods[0][0], method)(self._pointer, *arguments))
         except SystemError as error:
-            # The error of a VFS that is written in Python.
+            # A VFS written in Python raised its own error.
             raise error.__cause__ or error from None
 
     def shm_lock(self, lock: int, flags: int) -> bool:

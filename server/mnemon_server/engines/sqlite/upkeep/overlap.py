@@ -1,4 +1,4 @@
-"""Compares what two embedding models find near to the same texts."""
+"""Compares the neighbours that two embedding models find for the same texts."""
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -25,12 +25,12 @@ class Nearest:
     """The documents nearest to each query vector, among all vectors passed to `show`."""
 
     def __init__(self, queries: Matrix, own: NDArray[np.int64]) -> None:
-        """`queries` has the shape (n, dimension), of unit length; `own` are the documents that they belong to."""
+        """`queries` has the shape (n, dimension), of unit length; `own` contains the document of each query."""
         self._queries, self._own = queries, own
         self._best = [dict[int, float]() for _ in own]
 
     def show(self, documents: NDArray[np.int64], vectors: Matrix) -> None:
-        """Compares further vectors, each with the position of its document."""
+        """Adds vectors to compare with, each with the position of its document."""
         scores = self._queries @ vectors.T
         count = min(2 * NEIGHBOURS, len(documents))
         for row, best in enumerate(self._best):

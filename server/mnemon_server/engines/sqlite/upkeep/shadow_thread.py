@@ -72,7 +72,7 @@ class ShadowThread:
             except MnemonError as error:
                 log.warning("the shadow embedding model failed, and is tried again: %s", error)
                 self._retry()
-            except Exception:  # any error: the vault's own vectors are as they were
+            except Exception:  # any error: the vault's own vectors are not affected
                 log.exception("passages could not be embedded with the shadow model")
                 self._retry()
 

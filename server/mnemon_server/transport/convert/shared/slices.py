@@ -16,9 +16,9 @@ from mnemon_server.transport.convert.shared.json_values import VALUES_MAX
 from mnemon_server.transport.errors import MalformedMessageError
 
 SLICE_S = 0.0005
-"""So long is one step, as processor time: other calls wait for it several times each."""
+"""The duration of a step, as processor time. Other calls wait for several steps each."""
 SLICE_BYTES, SLICE_BYTES_MIN, SLICE_BYTES_MAX = 4 << 10, 512, 64 << 10
-"""How much the first step reads, and others may: parts of one shape take a hundred times as long as of another."""
+"""How much the first step reads, and the bounds of later ones: some parts take a hundred times longer than others."""
 FIELDS_MAX = 1 << 17
 """Fields of one message, each entry of a list or map being one. Every list and map has a lower maximum of its own."""
 LEVELS_MAX = 100
@@ -26,7 +26,7 @@ LEVELS_MAX = 100
 _OF_JSON = {"google.protobuf.Struct": "fields", "google.protobuf.ListValue": "values"}
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _VALUE_TAG = 2 << 3 | _BYTES
-"""Of the value in an entry of a map, if it is a message."""
+"""Tag of the value in a map entry, if it is a message."""
 
 
 def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Iterator[None]:
@@ -95,7 +95,7 @@ class _Slices:
         message.MergeFromString(self._view[begin:end])
 
     def _end_step(self) -> Iterator[None]:
-        """Pauses if the step has taken its time. The next one reads more after a short step, less after a long one."""
+        """Pauses when the step's time is over. The next one reads more after a short step, less after a long one."""
         if self._is_adapted:
             took = thread_time() - self._began
             pace = SLICE_S / max(took, SLICE_S / 2)
@@ -141,7 +141,7 @@ class _Slices:
         yield from self.merge(target, at, end, levels)
 
     def _merge_entry(self, target: Any, at: int, end: int, levels: int) -> Iterator[None]:
-        """Reads an entry of a map. Its value is read where it belongs, if it follows the key: to copy it takes long."""
+        """Reads an entry of a map. A value that follows its key is read in place, because copying it is slow."""
         entry = target.GetEntryClass()()
         number, _, after_key = self._field(at)
         if number == 1 and after_key < end and self._data[after_key] == _VALUE_TAG and isinstance(entry.value, Message):
