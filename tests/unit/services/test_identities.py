@@ -41,7 +41,8 @@ async def test_a_caller_whom_no_kind_knows_is_told_what_to_show() -> None:
     identities = Identities([Kind(lambda: None)])
     with pytest.raises(UnauthenticatedError, match=r"^who calls is not known: show a badge"):
         await identities.authenticate(Credentials())
-    with pytest.raises(UnauthenticatedError, match=r"^the header authorization has no credential that this .*show a badge"):
+    expected = r"^the header authorization has no credential that this .*show a badge"
+    with pytest.raises(UnauthenticatedError, match=expected):
         await identities.authenticate(SHOWN)
 
 
