@@ -19,6 +19,7 @@ from typing import NamedTuple
 import click
 import mnemon
 from mnemon_server.domain.access import Role
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access.keys import KeyRing
 
@@ -147,10 +148,10 @@ async def _turns(address: str, secrets: Sequence[str], rounds: int, *, write: bo
 
 async def create_keys(folder: Path, tenants: int, role: Role = Role.WRITER) -> list[str]:
     """As many tenants in a data folder, and the secret of a key of each."""
-    store = KeyFile(folder)
-    async with KeyRing(store) as ring:
+    file = AccessFile(folder)
+    async with KeyRing(KeyFile(file)) as ring:
         made = [await ring.create(f"tenant-{number}", "a bench", role) for number in range(tenants)]
-    store.close()
+    file.close()
     return [each.secret for each in made]
 
 

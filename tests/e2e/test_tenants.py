@@ -15,6 +15,7 @@ import grpc
 import mnemon
 import pytest
 from mnemon.v1 import access_pb2, access_pb2_grpc, changes_pb2
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.tenant_file import TenantFile
 
 from tests.support.access import bearer, guarded_server, make_key
@@ -160,7 +161,7 @@ async def test_a_deletion_that_was_killed_is_finished_by_the_next_start(tmp_path
     for number in range(2_000):
         (vaults / "ada" / f"more-{number}").write_bytes(b"x")
     await done(tmp_path, "suspend", "ada", "--reason", "moved away")
-    store = TenantFile(tmp_path)
+    store = TenantFile(file := AccessFile(tmp_path))
     sign = partial((vaults / ".deleted-ada").exists) if moment == "moved" else partial(_is_marked, store)
     await asyncio.to_thread(_killed_deletion, tmp_path, sign)
     taken = await asyncio.to_thread(command, tmp_path, "create", "ada")
@@ -170,7 +171,7 @@ async def test_a_deletion_that_was_killed_is_finished_by_the_next_start(tmp_path
         async with guarded_server(tmp_path):
             await until(lambda: store.get("ada") is None)
     assert sorted(each.name for each in vaults.iterdir()) == ["LOCK", "default"]
-    store.close()
+    file.close()
 
 
 def _killed_deletion(folder: Path, sign: Callable[[], bool]) -> None:

@@ -20,6 +20,7 @@ import mnemon
 from grpc import aio
 from mnemon.v1 import changes_pb2, changes_pb2_grpc, knowledge_store_pb2, knowledge_store_pb2_grpc
 from mnemon_server.domain.access import Role
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.services.access.keys import KeyRing
 
@@ -73,10 +74,10 @@ def _files(process: Path, folder: Path) -> tuple[int, int]:
 
 async def make_tenants(folder: Path, count: int) -> list[str]:
     """The secrets of the admins of new tenants."""
-    store = KeyFile(folder)
-    async with KeyRing(store) as ring:
+    file = AccessFile(folder)
+    async with KeyRing(KeyFile(file)) as ring:
         made = [await ring.create(f"tenant-{number}", "churn", Role.ADMIN) for number in range(count)]
-    store.close()
+    file.close()
     return [each.secret for each in made]
 
 

@@ -16,6 +16,7 @@ from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.client import EndpointSettings
 from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.certificates import Certificates
@@ -48,11 +49,15 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
         yield None
         return
     async with AsyncExitStack() as stack:
-        tenants = await _open_tenants(settings, stack)
+        file = await asyncio.to_thread(AccessFile, settings.data_dir)
+        stack.callback(file.close)
+        tenants = Tenants(TenantFile(file))
+        await tenants.adopt(stored_tenants(settings))
+        await stack.enter_async_context(tenants)
         tokens, certificates = Tokens(tenants), Certificates()
         if settings.identity_file is not None:
             await stack.enter_async_context(IdentityFollower(settings.identity_file, tenants, tokens, certificates))
-        keys = await _open_keys(settings, stack) if "api_key" in kinds else None
+        keys = await _open_keys(file, settings, stack) if "api_key" in kinds else None
         sources: dict[str, IdentitySource] = {
             **({"api_key": keys} if keys else {}),
             "jwt": tokens,
@@ -64,28 +69,19 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
         yield await stack.enter_async_context(identities)
 
 
-async def _open_keys(settings: Settings, stack: AsyncExitStack) -> KeyRing:
-    store = await asyncio.to_thread(KeyFile, settings.data_dir)
-    stack.callback(store.close)
-    keys = await stack.enter_async_context(KeyRing(store))
+async def _open_keys(file: AccessFile, settings: Settings, stack: AsyncExitStack) -> KeyRing:
+    keys = await stack.enter_async_context(KeyRing(KeyFile(file)))
     if keys.is_empty and settings.authentication == ("api_key",):
         log.warning("no API key exists yet, so every call is refused; create one with `mnemon-server keys create`")
     return keys
 
 
-async def _open_tenants(settings: Settings, stack: AsyncExitStack) -> Tenants:
-    store = await asyncio.to_thread(TenantFile, settings.data_dir)
-    stack.callback(store.close)
-    tenants = Tenants(store)
-    await tenants.adopt(stored_tenants(settings))
-    return await stack.enter_async_context(tenants)
-
-
 def _require_no_tenants(data_dir: Path) -> None:
     if not (data_dir / ACCESS_FILE_NAME).exists():
         return
-    with closing(KeyFile(data_dir)) as keys, closing(TenantFile(data_dir)) as tenants:
-        is_shared = keys.read() or any(each.tenant.tenant != DEFAULT_TENANT for each in tenants.read(after=0, limit=2))
+    with closing(AccessFile(data_dir)) as file:
+        tenants = (each.tenant.tenant for each in TenantFile(file).read(after=0, limit=2))
+        is_shared = KeyFile(file).read() or any(tenant != DEFAULT_TENANT for tenant in tenants)
     if is_shared:
         raise ConfigurationError(
             f"the data folder {str(data_dir)!r} has API keys or several tenants, but authentication is off, so "

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -138,20 +138,18 @@ def _run(data_dir: Path | None, tenant: str, action: "Callable[[KeyRing], Corout
     """What an action on the keys of the folder returns."""
     import asyncio
 
+    from mnemon_server.engines.access_file import AccessFile
     from mnemon_server.engines.key_file import KeyFile
     from mnemon_server.services.access.keys import KeyRing
 
-    async def work(store: KeyFile) -> T:
-        async with KeyRing(store) as ring:
+    async def work(file: AccessFile) -> T:
+        async with KeyRing(KeyFile(file)) as ring:
             return await action(ring)
 
     with explained():
         check_tenant_of_keys(tenant)
-        store = KeyFile(data_dir or load_settings(environ=os.environ).settings.data_dir)
-        try:
-            return asyncio.run(work(store))
-        finally:
-            store.close()
+        with closing(AccessFile(data_dir or load_settings(environ=os.environ).settings.data_dir)) as file:
+            return asyncio.run(work(file))
 
 
 @contextmanager

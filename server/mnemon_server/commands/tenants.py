@@ -5,6 +5,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -147,19 +148,16 @@ async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:
 
 def _run(data_dir: Path | None, action: "Callable[[Tenants], Coroutine[Any, Any, T]]") -> T:
     """What an action on the tenants of the folder returns."""
+    from mnemon_server.engines.access_file import AccessFile
     from mnemon_server.engines.tenant_file import TenantFile
     from mnemon_server.services.access.tenants import Tenants
 
-    async def work(store: TenantFile) -> T:
-        async with Tenants(store) as found:
+    async def work(file: AccessFile) -> T:
+        async with Tenants(TenantFile(file)) as found:
             return await action(found)
 
-    with explained():
-        store = TenantFile(_folder(data_dir))
-        try:
-            return asyncio.run(work(store))
-        finally:
-            store.close()
+    with explained(), closing(AccessFile(_folder(data_dir))) as file:
+        return asyncio.run(work(file))
 
 
 def _folder(data_dir: Path | None) -> Path:

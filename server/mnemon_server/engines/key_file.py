@@ -11,7 +11,7 @@ from mnemon_server.domain.access import NO_TENANT, ApiKey, Role
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import InvalidOperationError
-from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.access_file import AccessTable
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 
 _READ = """
@@ -21,17 +21,17 @@ FROM api_key WHERE key_id = coalesce(?1, key_id) AND tenant = coalesce(?2, tenan
 """
 
 
-class KeyFile(AccessFile, KeyStore):
+class KeyFile(AccessTable, KeyStore):
     """The keys of a data folder."""
 
     def read(self) -> Sequence[StoredKey]:
         """See KeyStore."""
-        with self.working() as connection:
+        with self._file.working() as connection:
             return [_stored(row) for row in connection.execute(_READ, (None, None))]
 
     def add(self, key: ApiKey, digest: bytes, *, tenant_keys_max: int) -> bool:
         """See KeyStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             if key.tenant != NO_TENANT:
                 _begin_tenant(connection, key)
             count: int = connection.execute("SELECT count(*) FROM api_key WHERE tenant = ?", (key.tenant,)).get
@@ -57,7 +57,7 @@ class KeyFile(AccessFile, KeyStore):
 
     def rotate(self, tenant: str, key_id: str, digest: bytes, previous_expires_at: datetime | None) -> ApiKey | None:
         """See KeyStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "UPDATE api_key SET previous_digest = CASE WHEN ?3 IS NULL THEN NULL ELSE digest END, "
                 "previous_expire_time = ?3, digest = ?4 WHERE key_id = ?1 AND tenant = ?2",
@@ -68,13 +68,13 @@ class KeyFile(AccessFile, KeyStore):
 
     def remove(self, tenant: str, key_id: str) -> bool:
         """See KeyStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.execute("DELETE FROM api_key WHERE key_id = ? AND tenant = ?", (key_id, tenant))
             return connection.changes() > 0
 
     def note_uses(self, last_used_at: Mapping[str, datetime]) -> None:
         """See KeyStore."""
-        with self.transaction() as connection:
+        with self._file.transaction() as connection:
             connection.executemany(
                 "UPDATE api_key SET last_use_time = ? WHERE key_id = ?",
                 [(to_microseconds(time), key_id) for key_id, time in last_used_at.items()],

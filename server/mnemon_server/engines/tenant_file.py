@@ -8,7 +8,7 @@ from typing import Any
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import Suspension, Tenant, TenantChange
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.access_file import AccessTable
 from mnemon_server.engines.promises.tenants import StoredTenant, TenantStore
 
 _SELECT = """
@@ -17,36 +17,36 @@ FROM tenant
 """
 
 
-class TenantFile(AccessFile, TenantStore):
+class TenantFile(AccessTable, TenantStore):
     """The tenants of a data folder."""
 
     def get(self, tenant: str) -> Tenant | None:
         """See TenantStore."""
-        with self.working() as connection:
+        with self._file.working() as connection:
             # To the last row: a statement that has not ended would keep other processes from writing.
             rows = connection.execute(f"{_SELECT} WHERE tenant = ?", (tenant,)).fetchall()
             return _stored(rows[0]).tenant if rows else None
 
     def read(self, *, after: int, limit: int) -> Sequence[StoredTenant]:
         """See TenantStore."""
-        with self.working() as connection:
+        with self._file.working() as connection:
             rows = connection.execute(f"{_SELECT} WHERE position > ? ORDER BY position LIMIT ?", (after, limit))
             return [_stored(row) for row in rows]
 
     def special(self) -> Sequence[Tenant]:
         """See TenantStore."""
-        with self.working() as connection:
+        with self._file.working() as connection:
             rows = connection.execute(f"{_SELECT} WHERE coalesce(suspend_time, delete_time, quotas) IS NOT NULL")
             return [_stored(row).tenant for row in rows]
 
     def ended(self) -> frozenset[str]:
         """See TenantStore."""
-        with self.working() as connection:
+        with self._file.working() as connection:
             return frozenset(name for (name,) in connection.execute("SELECT tenant FROM ended_tenant"))
 
     def add(self, tenant: Tenant) -> bool:
         """See TenantStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "INSERT INTO tenant (tenant, display_name, create_time, update_time, quotas) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT DO NOTHING",
@@ -62,7 +62,7 @@ class TenantFile(AccessFile, TenantStore):
 
     def adopt(self, tenants: Iterable[str], now: datetime) -> None:
         """See TenantStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.executemany(
                 "INSERT INTO tenant (tenant, create_time, update_time) VALUES (?1, ?2, ?2) ON CONFLICT DO NOTHING",
                 [(tenant, to_microseconds(now)) for tenant in tenants],
@@ -72,7 +72,7 @@ class TenantFile(AccessFile, TenantStore):
         """See TenantStore."""
         missing = [(tenant, to_microseconds(now)) for tenant in dict.fromkeys(tenants) if self.get(tenant) is None]
         if missing:
-            with self.writing() as connection:
+            with self._file.writing() as connection:
                 connection.executemany(
                     "INSERT INTO tenant (tenant, create_time, update_time) SELECT ?1, ?2, ?2 "
                     "WHERE ?1 NOT IN (SELECT tenant FROM ended_tenant) ON CONFLICT DO NOTHING",
@@ -81,7 +81,7 @@ class TenantFile(AccessFile, TenantStore):
 
     def update(self, tenant: str, change: TenantChange, now: datetime) -> Tenant | None:
         """See TenantStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "UPDATE tenant SET update_time = ?2, display_name = coalesce(?3, display_name), "
                 "suspend_time = CASE ?4 WHEN 1 THEN coalesce(suspend_time, ?2) WHEN 0 THEN NULL ELSE suspend_time END, "
@@ -104,7 +104,7 @@ class TenantFile(AccessFile, TenantStore):
 
     def mark_deleted(self, tenant: str, now: datetime) -> bool:
         """See TenantStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "UPDATE tenant SET delete_time = ? "
                 "WHERE tenant = ? AND suspend_time IS NOT NULL AND delete_time IS NULL",
@@ -117,7 +117,7 @@ class TenantFile(AccessFile, TenantStore):
 
     def remove(self, tenant: str) -> None:
         """See TenantStore."""
-        with self.writing() as connection:
+        with self._file.writing() as connection:
             connection.execute("DELETE FROM tenant WHERE tenant = ? AND delete_time IS NOT NULL", (tenant,))
 
 

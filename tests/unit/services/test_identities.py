@@ -9,6 +9,7 @@ from mnemon_server.domain.access import EVERYBODY, Credentials, Principal, Role
 from mnemon_server.domain.access.errors import TenantSuspendedError
 from mnemon_server.domain.access.tenants import TenantChange
 from mnemon_server.domain.errors import UnauthenticatedError
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.tenants import Tenants
@@ -72,8 +73,8 @@ async def test_what_is_not_in_memory_is_looked_for_once() -> None:
 
 async def test_a_stream_goes_on_as_long_as_its_credential_means_the_same_caller(tmp_path: Path) -> None:
     found: list[Principal | None] = [ADA]
-    store = TenantFile(tmp_path)
-    async with Tenants(store) as tenants:
+    file = AccessFile(tmp_path)
+    async with Tenants(TenantFile(file)) as tenants:
         identities = Identities([Kind(lambda: found[0])], tenants=tenants)
         await tenants.create("acme", "")
         assert identities.refusal(ADA, SHOWN) is None
@@ -85,4 +86,4 @@ async def test_a_stream_goes_on_as_long_as_its_credential_means_the_same_caller(
         assert isinstance(identities.refusal(ADA, SHOWN), TenantSuspendedError)
         with pytest.raises(TenantSuspendedError, match="unpaid"):
             await identities.authenticate(SHOWN)
-    store.close()
+    file.close()

@@ -1,7 +1,8 @@
 """API keys: when a secret is valid, and what of it is kept."""
 
-import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,12 +17,15 @@ from mnemon_server.domain.errors import (
     UnauthenticatedError,
 )
 from mnemon_server.engines import access_file
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access import keys
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.secrets import new_key_id, new_secret
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WAIT_S = 60
 FIRST_FORMAT = f"""
 CREATE TABLE api_key (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -59,7 +63,7 @@ class Clock:
 
 async def test_a_key_is_valid_until_it_expires(tmp_path: Path) -> None:
     clock = Clock()
-    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path)), clock=clock) as ring:
         made = await ring.create("ada", "a robot", Role.WRITER, timedelta(hours=1))
         principal = Principal("ada", f"key:{made.key.key_id}", Role.WRITER, clock.now + timedelta(hours=1))
         clock.advance(timedelta(minutes=59))
@@ -73,7 +77,7 @@ async def test_the_secret_before_a_rotation_is_valid_until_the_overlap_ends_and_
     tmp_path: Path,
 ) -> None:
     clock = Clock()
-    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path)), clock=clock) as ring:
         first = await ring.create("ada", "a robot", Role.READER)
         second = await ring.rotate("ada", first.key.key_id, timedelta(hours=2))
         assert second.key.previous_expires_at == clock.now + timedelta(hours=2)
@@ -91,7 +95,7 @@ async def test_the_secret_before_a_rotation_is_valid_until_the_overlap_ends_and_
 async def test_a_rotation_that_is_refused_changes_nothing_and_one_without_overlap_ends_the_secret(
     tmp_path: Path,
 ) -> None:
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         first = await ring.create("ada", "a robot", Role.READER)
         with pytest.raises(InvalidArgumentError, match="overlap"):
             await ring.rotate("ada", first.key.key_id, timedelta(days=31))
@@ -105,7 +109,7 @@ async def test_a_rotation_that_is_refused_changes_nothing_and_one_without_overla
 
 async def test_a_key_says_at_once_when_it_was_used(tmp_path: Path) -> None:
     clock = Clock()
-    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path)), clock=clock) as ring:
         made = await ring.create("ada", "a robot", Role.READER)
         assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).keys] == [None]
         ring.authenticate(made.secret)
@@ -114,7 +118,7 @@ async def test_a_key_says_at_once_when_it_was_used(tmp_path: Path) -> None:
 
 
 async def test_the_use_of_a_key_is_stored_from_time_to_time_while_the_server_runs(tmp_path: Path) -> None:
-    clock, store = Clock(), KeyFile(tmp_path)
+    clock, store = Clock(), KeyFile(file := AccessFile(tmp_path))
     async with KeyRing(store, clock=clock, refresh_s=3_600) as ring:
         made = await ring.create("ada", "a robot", Role.READER)
         ring.authenticate(made.secret)
@@ -123,11 +127,11 @@ async def test_the_use_of_a_key_is_stored_from_time_to_time_while_the_server_run
             await ring._turn()
             [key] = [each.key for each in store.read()]
             assert key.last_used_at == stored
-    store.close()
+    file.close()
 
 
 async def test_a_caller_is_the_same_until_keys_change(tmp_path: Path) -> None:
-    async with KeyRing(KeyFile(tmp_path), refresh_s=3_600) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path)), refresh_s=3_600) as ring:
         made = await ring.create("ada", "a robot", Role.READER)
         caller = ring.authenticate(made.secret)
         await ring._turn()
@@ -135,7 +139,7 @@ async def test_a_caller_is_the_same_until_keys_change(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         for role, ttl in ((Role.OPERATOR, None), (Role.READER, timedelta(0))):
             with pytest.raises(InvalidArgumentError):
                 await ring.create("ada", "a robot", role, ttl)
@@ -148,12 +152,12 @@ async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_se
     tmp_path: Path,
 ) -> None:
     clock = Clock()
-    store = KeyFile(tmp_path)
+    store = KeyFile(file := AccessFile(tmp_path))
     async with KeyRing(store, clock=clock) as ring:
         made = await ring.create("ada", "a robot", Role.ADMIN)
         ring.authenticate(made.secret)
-    store.close()
-    async with KeyRing(KeyFile(tmp_path), clock=clock) as ring:
+    file.close()
+    async with KeyRing(KeyFile(AccessFile(tmp_path)), clock=clock) as ring:
         [key] = ring.list("ada", after=0, limit=10).keys
         assert key.last_used_at == clock.now.replace(second=0)
         assert ring.authenticate(made.secret).role is Role.ADMIN
@@ -170,7 +174,7 @@ def check_file(folder: Path, secret: str) -> None:
 
 
 async def test_pages_of_keys_join_to_all_of_them(tmp_path: Path) -> None:
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         made = [(await ring.create("ada", f"key {number}", Role.READER)).key.key_id for number in range(5)]
         await ring.create("bob", "another", Role.READER)
         found, after = [], 0
@@ -182,7 +186,7 @@ async def test_pages_of_keys_join_to_all_of_them(tmp_path: Path) -> None:
 
 async def test_a_tenant_has_a_bounded_number_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "KEYS_MAX", 2)
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         for _ in range(2):
             await ring.create("ada", "a robot", Role.READER)
         with pytest.raises(InvalidOperationError, match="2 keys"):
@@ -191,7 +195,7 @@ async def test_a_tenant_has_a_bounded_number_of_keys(tmp_path: Path, monkeypatch
 
 
 async def test_only_its_own_tenant_can_revoke_a_key(tmp_path: Path) -> None:
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         made = await ring.create("ada", "a robot", Role.READER)
         with pytest.raises(KeyNotFoundError):
             await ring.revoke("bob", made.key.key_id)
@@ -203,7 +207,7 @@ async def test_only_its_own_tenant_can_revoke_a_key(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_remembered_about_a_key_that_was_revoked(tmp_path: Path) -> None:
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         made = [await ring.create("ada", "a robot", Role.READER) for _ in range(3)]
         for each in made:
             ring.authenticate(each.secret)
@@ -221,12 +225,12 @@ async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None
         (secret.key_id, secret.digest),
     )
     file.close()
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         assert ring.authenticate(secret.text) == Principal("ada", f"key:{secret.key_id}", Role.WRITER)
         assert not ring.authenticate(secret.text).bounds
         page_key = ring.page_key
     assert len(page_key) == 32
-    async with KeyRing(KeyFile(tmp_path)) as ring:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
         assert ring.page_key == page_key
 
 
@@ -235,27 +239,43 @@ def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, co
     path = tmp_path / access_file.FILE_NAME
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        KeyFile(tmp_path)
+        AccessFile(tmp_path)
     assert path.read_bytes() == content
 
 
-def test_writes_wait_for_reads_of_another_thread_and_let_them_go_on(tmp_path: Path) -> None:
-    keys, tenants = KeyFile(tmp_path), TenantFile(tmp_path)
-    enough = threading.Event()
-
-    def read() -> int:
-        count = 0
-        while not enough.is_set():
-            keys.read()
-            count += 1
-        return count
-
+def test_threads_read_and_write_at_the_same_time(tmp_path: Path) -> None:
+    file = AccessFile(tmp_path)
+    keys, tenants = KeyFile(file), TenantFile(file)
     with ThreadPoolExecutor() as threads:
-        reads = [threads.submit(read) for _ in range(2)]
-        for number in range(1_500):
-            tenants.adopt([f"tenant-{number}"], datetime(2026, 1, 1, tzinfo=UTC))
-        enough.set()
-        assert all(each.result() for each in reads)
-    assert len(tenants.read(after=0, limit=2_000)) == 1_500
-    keys.close()
-    tenants.close()
+        reads = [threads.submit(lambda: [keys.read() for _ in range(200)]) for _ in range(2)]
+        for number in range(200):
+            tenants.adopt([f"tenant-{number}"], NOW)
+        assert all(not any(each.result()) for each in reads)
+    assert len(tenants.read(after=0, limit=500)) == 200
+    file.close()
+
+
+def test_a_write_waits_for_a_read_of_another_process_and_lets_other_threads_go_on(tmp_path: Path) -> None:
+    file, other = AccessFile(tmp_path), apsw.Connection(str(tmp_path / access_file.FILE_NAME))
+    tenants = TenantFile(file)
+    tenants.adopt(["ada"], NOW)
+    reading = other.execute("SELECT tenant FROM tenant")
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(tenants.adopt, ["bob"], NOW)
+        wait_for_a_writer(tmp_path)
+        assert list(reading) == [("ada",)]
+        writing.result()
+    assert [row.tenant.tenant for row in tenants.read(after=0, limit=9)] == ["ada", "bob"]
+    file.close()
+
+
+def wait_for_a_writer(folder: Path) -> None:
+    """Until a writer waits for the readers of a file: then SQLite admits no other readers."""
+    deadline = time.monotonic() + WAIT_S
+    with closing(apsw.Connection(str(folder / access_file.FILE_NAME))) as third:
+        while time.monotonic() < deadline:
+            try:
+                third.execute("SELECT tenant FROM tenant").fetchall()
+            except apsw.BusyError:
+                return
+    pytest.fail("no writer came")

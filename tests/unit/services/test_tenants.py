@@ -8,6 +8,7 @@ from mnemon_server.domain.access.errors import TenantExistsError, TenantNotFound
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import TenantChange
 from mnemon_server.domain.errors import InvalidArgumentError, InvalidOperationError
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError
@@ -16,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def opened(folder: Path) -> Tenants:
-    return Tenants(TenantFile(folder), clock=lambda: NOW)
+    return Tenants(TenantFile(AccessFile(folder)), clock=lambda: NOW)
 
 
 async def test_a_tenant_that_a_credential_names_begins_unless_it_was_deleted(tmp_path: Path) -> None:

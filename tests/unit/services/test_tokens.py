@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mnemon_server.domain.access import Credentials, Principal, Role
 from mnemon_server.domain.errors import UnauthenticatedError
+from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.key_sets import KeySet, KeySetError, UnknownKeyError
 from mnemon_server.services.access.tenants import Tenants, UnknownTenantError
@@ -41,12 +42,15 @@ async def verifier(folder: Path, **changes: Any) -> AsyncIterator[Verifier]:
     # The library also reads the machine's clock.
     clock, source = Clock(), Source(key_set(FIRST))
     clock.now = datetime.now(UTC)
-    store = TenantFile(folder)
-    async with KeySet(source, "here", refresh_s=3600, stale_s=600, clock=clock) as keys, Tenants(store) as tenants:
+    file = AccessFile(folder)
+    async with (
+        KeySet(source, "here", refresh_s=3600, stale_s=600, clock=clock) as keys,
+        Tenants(TenantFile(file)) as tenants,
+    ):
         tokens = Tokens(tenants, clock=clock)
         tokens.trust({ISSUER: TrustedIssuer(issuer(leeway=timedelta(0), **changes), keys)})
         yield Verifier(tokens, keys, source, clock)
-    store.close()
+    file.close()
 
 
 async def test_a_token_is_verified_once_and_names_its_caller_until_it_ends(tmp_path: Path) -> None:

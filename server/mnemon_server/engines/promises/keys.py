@@ -49,6 +49,3 @@ class KeyStore(Protocol):
 
     def note_uses(self, last_used_at: Mapping[str, datetime]) -> None:
         """Keeps when keys were last used, by the id of the key."""
-
-    def close(self) -> None:
-        """Closes the store. Further calls have no effect."""

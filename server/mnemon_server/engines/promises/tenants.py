@@ -58,6 +58,3 @@ class TenantStore(Protocol):
 
     def remove(self, tenant: str) -> None:
         """Forgets a tenant that is marked as deleted."""
-
-    def close(self) -> None:
-        """Closes the store. Further calls have no effect."""
