@@ -3,8 +3,8 @@
     python -m tests.bench.profile_calls get [--size 100000] [--seconds 20] [--gil] [--folder FOLDER]
 
 `get` and `create` have 64 in flight; searches come one at a time; `bulk` loads further memories while hybrid searches
-go on. With `--gil`, only what holds the interpreter lock counts; otherwise, every thread that is not asleep. The
-memories are those of `tests.bench.scale`, whose folders can be used here, too.
+go on. With `--gil`, only what holds the interpreter lock counts; otherwise, every thread that does not wait for work.
+The memories are those of `tests.bench.scale`, whose folders can be used here, too.
 
 "Own" is the time in a function itself and in the C code that it calls; "below" also counts the functions that it calls.
 """
@@ -34,6 +34,13 @@ IN_A_ROW = 2_000
 ADDED = 2_000
 SHOWN = 25
 _PRODUCT = "mnemon_server/"
+_WAITING = {
+    ("_worker", "concurrent/futures/thread.py"),
+    *((name, "threading.py") for name in ("wait", "Condition.wait", "Event.wait", "run", "Thread.run")),
+    *((name, "engines/sqlite/writer.py") for name in ("_gather", "Writer._gather")),
+}
+"""Where threads wait for work; gRPC's own does so in the C code that `run` calls. py-spy cannot tell on every machine
+that they are asleep, nor on every interpreter the class of a method."""
 
 
 class Frame(NamedTuple):
@@ -52,6 +59,11 @@ class Frame(NamedTuple):
 
     def __str__(self) -> str:
         return f"`{self.name}`, {self.path}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether a thread in the function itself has nothing to do."""
+        return any(self.name == name and self.path.endswith(path) for name, path in _WAITING)
 
     @property
     def part(self) -> str:
@@ -76,6 +88,8 @@ class Profile:
             stack, _, seen = line.rpartition(" ")
             thread, *names = stack.split(";")
             frames, count = [Frame.read(name) for name in names], int(seen)
+            if frames[-1].waits:
+                continue
             self.total += count
             self.threads[thread.partition(": ")[2].rstrip("0123456789_-") or thread] += count
             self.own[frames[-1]] += count
