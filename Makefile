@@ -7,6 +7,7 @@ PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 100
 EXAMPLES ?= 5000
+SEED ?= 0
 MINUTES ?= 60
 TEXTS ?= 1000000
 
@@ -151,8 +152,8 @@ test-mutation: $(DEV)/.stamp ## Leave out each check of access control in turn: 
 	$(BIN)/python -m tests.support.mutation $(ARGS)
 
 .PHONY: test-interference
-test-interference: $(DEV)/.stamp ## Compare EXAMPLES=5000 random histories for each part of non-interference; takes about an hour.
-	MNEMON_INTERFERENCE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -v --timeout 0 -o faulthandler_timeout=0 -k changes_nothing_that_a_caller_is_told \
+test-interference: $(DEV)/.stamp ## Compare EXAMPLES=5000 random histories of a SEED for each part of non-interference; takes about an hour.
+	MNEMON_INTERFERENCE_EXAMPLES=$(EXAMPLES) MNEMON_INTERFERENCE_SEED=$(SEED) $(BIN)/python -m pytest -v --timeout 0 -o faulthandler_timeout=0 -k changes_nothing_that_a_caller_is_told \
 		tests/contract/test_bound_vaults.py tests/contract/test_bound_statements.py tests/contract/test_bound_timelines.py $(ARGS)
 
 .PHONY: test-churn

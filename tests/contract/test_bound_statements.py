@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import MnemonError, NotFoundError, ThrottledError
@@ -25,7 +25,7 @@ from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 
-from tests.support.interference import EXAMPLES
+from tests.support.interference import histories
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import DIMENSION, NEVER_SLOW, open_vault
 
@@ -158,7 +158,7 @@ def person(vault: Vault, batcher: EmbeddingBatcher, user: str, *, capacity: int 
 
 @pytest.mark.parametrize(("engine", "examples"), [("in_memory", 30), ("sqlite", 10)])
 def test_what_others_decide_changes_nothing_that_a_caller_is_told(engine: str, examples: int) -> None:
-    @settings(max_examples=EXAMPLES or examples, deadline=None, derandomize=True, database=None)
+    @histories(examples)
     @given(steps)
     def check(steps: list[tuple[str, tuple[Any, ...]]]) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.episodic import EventSelection
@@ -21,7 +21,7 @@ from mnemon_server.engines.promises.vault import Vault
 from tests.contract.sqlite_vaults import open_sqlite
 from tests.contract.timeline_suite import ALL, append, happening, try_append
 from tests.contract.vault_suite import START, ManualClock, key
-from tests.support.interference import EXAMPLES
+from tests.support.interference import histories
 from tests.support.server import WAIT_S, wait_until
 
 USERS = ("ada", "bob", "")
@@ -48,7 +48,7 @@ steps = st.lists(st.tuples(users, st.integers(0, 5), words, st.integers(0, 3)), 
 def test_what_others_record_changes_nothing_that_a_caller_is_told(
     open_vault: Callable[[Path, ManualClock], Vault], examples: int
 ) -> None:
-    @settings(max_examples=EXAMPLES or examples, deadline=None, derandomize=True, database=None)
+    @histories(examples)
     @given(steps)
     def check(steps: list[tuple[str, int, str, int]]) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
@@ -31,7 +31,7 @@ from mnemon_server.services.semantic.stored_form import to_document
 
 from tests.contract.sqlite_vaults import open_quantized, open_sqlite
 from tests.contract.vault_suite import START, ManualClock, key, unit_vector, write
-from tests.support.interference import EXAMPLES
+from tests.support.interference import histories
 
 ADA, BOB = (Bounds.of([user], [f"users.{user}"]) for user in ("ada", "bob"))
 WORDS = ("window", "train", "seat", "early")
@@ -56,7 +56,7 @@ def in_memory(folder: Path, clock: ManualClock) -> Vault:
 def test_what_others_write_changes_nothing_that_a_caller_is_told(
     open_vault: Callable[[Path, ManualClock], Vault], examples: int
 ) -> None:
-    @settings(max_examples=EXAMPLES or examples, deadline=None, derandomize=True, database=None)
+    @histories(examples)
     @given(steps)
     def check(steps: list[tuple[str, str, str, str, int]]) -> None:
         with tempfile.TemporaryDirectory() as folder:
