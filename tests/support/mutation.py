@@ -1,10 +1,11 @@
 """Removes each check of the server's access control in turn, and runs the tests that must notice.
 
-    python -m tests.support.mutation [--only TEXT ...] [--sample N --seed SEED] [--jobs N] [--list]
+    python -m tests.support.mutation [--only TEXT ...] [--sample N --seed SEED] [--jobs N]
+                                   [--reached FILE] [--list]
 
 A mutant is a copy of `mnemon_server` with one change: a condition that is always true or always false, one side of an
-`and` or `or` left out, a `raise` or the call of a check left out, a filter of a caller's bounds left out. The tests of
-the changed module run against it, and at least one of them must fail.
+`and` or `or` left out, a `raise` or the call of a check left out, a filter of a caller's bounds left out. Those tests
+of the changed module that reach the changed line run against it, and at least one of them must fail.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,10 +29,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.support.mutation_scope import EQUIVALENT, TESTS
+from tests.support.reached import Reached, read
+from tests.support.reached import environment as reached_environment
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "server" / "mnemon_server"
-TEST_TIMEOUT_S = 600
+TEST_TIMEOUT_S = 300
+"""For a test that is traced."""
+TIMEOUT_S, TIMEOUT_FACTOR = 20, 5
+"""A test of a mutant may take so many seconds, and so many times as long as without the change."""
 _console = Console(stderr=True)
 _CHECK = re.compile(r"_?(require|check|forget_idle)")
 _FILTERS = {"where", "restricted", "_own", "owned", "_owned", "_request"}
@@ -49,7 +56,7 @@ class Mutant:
     number: int
     """Which change of the module it is."""
     function: str
-    line: int
+    lines: range
     before: str
     after: str
     """The source of what changes; empty if it is left out."""
@@ -65,7 +72,12 @@ def mutants_of(module: str) -> list[Mutant]:
     tree = ast.parse((PACKAGE / module).read_text())
     return [
         Mutant(
-            module, i, function, node.lineno, _one_line(ast.unparse(node)), _one_line(ast.unparse(new)) if new else ""
+            module,
+            i,
+            function,
+            range(node.lineno, (node.end_lineno or node.lineno) + 1),
+            _one_line(ast.unparse(node)),
+            _one_line(ast.unparse(new)) if new else "",
         )
         for i, (function, node, new) in enumerate(_changes(tree))
     ]
@@ -159,66 +171,99 @@ def _one_line(source: str) -> str:
     return " ".join(source.split())
 
 
-def outcome(mutant: Mutant | None, tests: Sequence[str], folder: Path) -> str:
-    """What the tests say: "caught", "survived", or the end of what they print if they could not run."""
+def outcome(
+    mutant: Mutant | None,
+    tests: Sequence[str],
+    folder: Path,
+    *,
+    timeout_s: float = TEST_TIMEOUT_S,
+    traced: tuple[Sequence[str], Path] | None = None,
+) -> str:
+    """What the tests say: "caught", "survived", or the end of what they print if they could not run.
+
+    Args:
+        mutant: the change; None: none.
+        tests: files, or ids of tests.
+        folder: where the changed package is written; what is there is removed.
+        timeout_s: seconds that one test may take.
+        traced: modules, and the file for what the tests reach of them.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     write_package(folder, mutant)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not slow",
-        "--timeout",
-        "100",
-        *tests,
-    ]
-    try:
-        ran = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment_of(folder),
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=TEST_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return "caught"
-    return {0: "survived", 1: "caught"}.get(ran.returncode) or f"not run: {ran.stdout[-2_000:]}{ran.stderr[-500:]}"
+    words = ["pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", "--timeout", f"{timeout_s:.0f}"]
+    environ = environment_of(folder)
+    if traced:
+        words += ["-p", "tests.support.reached_plugin"]
+        environ |= reached_environment(folder, *traced)
+    command = [sys.executable, "-m", *words, *tests]
+    ran = subprocess.run(command, cwd=ROOT, env=environ, check=False, capture_output=True, text=True)
+    known = {0: "survived", 1: "caught" if mutant else ""}
+    return known.get(ran.returncode) or f"not run: {ran.stdout[-2_000:]}{ran.stderr[-500:]}"
 
 
-def run(mutants: Sequence[Mutant], jobs: int) -> list[tuple[Mutant, str]]:
+class Trial:
+    """Runs tests on changed copies of the package."""
+
+    def __init__(self, scratch: Path, jobs: int) -> None:
+        self._reached = scratch / "reached"
+        self._folders: SimpleQueue[Path] = SimpleQueue()
+        for i in range(jobs):
+            self._folders.put(scratch / str(i))
+
+    def reached(self, modules: Sequence[str], kept: Path | None) -> list[Reached]:
+        """What the tests of these modules reach of them. Ends the program if a test fails without any change.
+
+        Args:
+            modules: paths below the package.
+            kept: a file that says so if it exists, and otherwise will.
+        """
+        output = kept or self._reached
+        if not output.exists():
+            whole = sorted({test for module in modules for test in TESTS[module]})
+            with self._folder() as folder:
+                said = outcome(None, whole, folder, traced=(modules, output))
+            if said != "survived":
+                output.unlink(missing_ok=True)
+                sys.exit(f"the tests fail without any change, or were {said}")
+        return read(output)
+
+    def outcome(self, mutant: Mutant, reached: Sequence[Reached]) -> str:
+        """What the tests say: "caught", "survived", or the end of what they print if they could not run."""
+        files = TESTS[mutant.module]
+        tests = [each for each in reached if each.test.startswith(files) and each.includes(mutant.module, mutant.lines)]
+        # Those with servers take long to import, and few mutants need them.
+        for stage in (False, True):
+            chosen = [each for each in tests if each.test.startswith("tests/e2e") is stage]
+            if chosen:
+                timeout_s = TIMEOUT_S + TIMEOUT_FACTOR * chosen[-1].seconds
+                with self._folder() as folder:
+                    said = outcome(mutant, [each.test for each in chosen], folder, timeout_s=timeout_s)
+                if said != "survived":
+                    return said
+        return "survived" if tests else "no test reaches it"
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        folder = self._folders.get()
+        try:
+            yield folder
+        finally:
+            self._folders.put(folder)
+
+
+def run(mutants: Sequence[Mutant], jobs: int, kept: Path | None) -> list[tuple[Mutant, str]]:
     """The outcomes that are not "caught", with a progress bar."""
     with tempfile.TemporaryDirectory() as scratch:
-        folders: SimpleQueue[Path] = SimpleQueue()
-        for i in range(jobs):
-            folders.put(Path(scratch) / str(i))
-
-        def one(mutant: Mutant | None, tests: Sequence[str]) -> str:
-            folder = folders.get()
-            try:
-                return outcome(mutant, tests, folder)
-            finally:
-                folders.put(folder)
-
-        whole = sorted({test for each in mutants for test in TESTS[each.module]})
-        if (said := one(None, whole)) != "survived":
-            sys.exit(f"the tests fail without any change: {said}")
+        trial = Trial(Path(scratch), jobs)
+        reached = trial.reached([*dict.fromkeys(each.module for each in mutants)] if kept is None else [*TESTS], kept)
         missed: list[tuple[Mutant, str]] = []
         with ThreadPoolExecutor(jobs) as pool, Progress(console=_console) as bar:
             task = bar.add_task("Mutants", total=len(mutants))
-            for mutant, said in zip(
-                mutants, pool.map(lambda each: one(each, TESTS[each.module]), mutants), strict=True
-            ):
+            for mutant, said in zip(mutants, pool.map(lambda each: trial.outcome(each, reached), mutants), strict=True):
                 bar.advance(task)
                 if said != "caught":
                     missed.append((mutant, said))
-                    bar.print(f"{said}: line {mutant.line} of {mutant.name}", markup=False, soft_wrap=True)
+                    bar.print(f"{said}: line {mutant.lines.start} of {mutant.name}", markup=False, soft_wrap=True)
     return missed
 
 
@@ -229,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, help="only so many, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="for the choice")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many run at once")
+    parser.add_argument("--reached", type=Path, help="a file that keeps which lines tests reach, for further runs")
     parser.add_argument("--list", action="store_true", help="name the mutants, and run nothing")
     options = parser.parse_args(arguments)
     found = [each for module in TESTS for each in mutants_of(module) if any(text in each.name for text in options.only)]
@@ -241,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         sys.stdout.writelines(f"{each.name}\n" for each in mutants)
         return 0
-    missed = run(mutants, options.jobs)
+    missed = run(mutants, options.jobs, options.reached)
     caught, left_out = len(mutants) - len(missed), len(found) - len(mutants)
     sys.stdout.write(f"{caught} of {len(mutants)} mutants caught; {left_out} left out\n")
     return 1 if missed else 0
