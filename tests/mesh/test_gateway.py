@@ -13,7 +13,9 @@ import grpc
 import httpx
 import pytest
 import xxhash
+from mnemon.v1 import access_pb2
 from mnemon.v1 import memory_pb2 as pb
+from mnemon.v1.access_pb2_grpc import AccessServiceStub
 from mnemon.v1.memory_pb2_grpc import MemoryServiceStub
 
 from tests.support.envoy import ORIGIN, Upstream, certify, envoy
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.mesh
 KEY = SigningKey("first")
 PATH = "/mnemon.v1.MemoryService/"
 TENANTS = [f"tenant-{number}" for number in range(16)]
+TEA = pb.CreateMemoryRequest(memory=pb.Memory(content="Ada likes tea"))
 
 
 @pytest.fixture(name="mesh")
@@ -35,7 +38,13 @@ async def _mesh(tmp_path: Path) -> AsyncIterator[Any]:
         for number in range(2):
             (own := tmp_path / str(number)).mkdir()
             opened = trusting_server(
-                own, KEY, tenant="", tenant_claim='"tenant"', creates_tenants="true", http_listen="127.0.0.1:0"
+                own,
+                KEY,
+                authentication=("jwt", "api_key"),
+                http_listen="127.0.0.1:0",
+                tenant="",
+                tenant_claim='"tenant"',
+                creates_tenants="true",
             )
             servers.append(await stack.enter_async_context(opened))
         authority = certify(tmp_path)
@@ -49,6 +58,11 @@ def token(tenant: str, **claims: Any) -> str:
     return KEY.sign(tenant=tenant, **claims)
 
 
+def home_of(tenant: str) -> int:
+    """The number of the server that has a tenant."""
+    return xxhash.xxh64_intdigest(tenant.encode()) % 100 // 50
+
+
 async def holders(mesh: Any, tenant: str) -> list[int]:
     """The servers that have a memory of a tenant."""
     headers = (("authorization", f"Bearer {token(tenant)}"),)
@@ -59,15 +73,38 @@ async def holders(mesh: Any, tenant: str) -> list[int]:
 async def test_a_tenant_has_the_server_of_its_slot_in_every_form(mesh: Any) -> None:
     used = set()
     for tenant in TENANTS:
-        request = pb.CreateMemoryRequest(memory=pb.Memory(content="Ada likes tea"))
         async with mesh.front.channel(token(tenant)) as channel, mesh.front.http(token(tenant)) as client:
-            await MemoryServiceStub(channel).CreateMemory(request)
+            await MemoryServiceStub(channel).CreateMemory(TEA)
             answer = await client.post(f"{PATH}CountMemories", json={})
         assert answer.json()["count"] == "1"
-        slot = xxhash.xxh64_intdigest(tenant.encode()) % 100
-        assert await holders(mesh, tenant) == [slot // 50], (tenant, slot)
-        used.add(slot // 50)
+        assert await holders(mesh, tenant) == [home_of(tenant)], tenant
+        used.add(home_of(tenant))
     assert used == {0, 1}
+
+
+async def test_a_key_that_a_tenants_admin_makes_has_the_server_of_the_tenant_in_every_form(mesh: Any) -> None:
+    used = set()
+    for tenant in TENANTS:
+        async with mesh.front.channel(token(tenant, groups=["owners"])) as channel:
+            wanted = access_pb2.CreateKeyRequest(name="a robot", role=access_pb2.ROLE_WRITER)
+            secret = (await AccessServiceStub(channel).CreateKey(wanted)).secret
+        async with mesh.front.channel(secret) as channel, mesh.front.http(secret) as client:
+            await MemoryServiceStub(channel).CreateMemory(TEA)
+            answer = await client.post(f"{PATH}CountMemories", json={})
+        assert answer.json()["count"] == "1"
+        assert await holders(mesh, tenant) == [home_of(tenant)], tenant
+        used.add(home_of(tenant))
+    assert used == {0, 1}
+
+
+async def test_a_server_refuses_a_false_key_and_one_beside_a_token(mesh: Any) -> None:
+    false = f"mn_{'0' * 16}_{'A' * 43}"
+    async with mesh.front.channel() as channel:
+        stub = MemoryServiceStub(channel)
+        for shown in ((false,), (f"{false}_acme",), (f"{false}_acme", token("acme")), (token("acme"), false)):
+            headers = [("authorization", f"Bearer {each}") for each in shown]
+            error = await failure_of(stub.CountMemories(pb.CountMemoriesRequest(), metadata=headers))
+            assert error.code() is grpc.StatusCode.UNAUTHENTICATED, shown
 
 
 async def test_a_caller_cannot_choose_a_server_by_naming_a_tenant(mesh: Any) -> None:

@@ -26,6 +26,8 @@ from mnemon_server.services.access.secrets import new_key_id, new_secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAIT_S = 60
+RANDOM = slice(20, 63)
+"""The part of a secret that nobody can guess."""
 FIRST_FORMAT = f"""
 CREATE TABLE api_key (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -71,6 +73,21 @@ async def test_a_key_is_valid_until_it_expires(tmp_path: Path) -> None:
         clock.advance(timedelta(minutes=1))
         with pytest.raises(UnauthenticatedError, match=f"{made.key.key_id} has expired"):
             ring.authenticate(made.secret)
+
+
+async def test_a_secret_names_the_tenant_of_its_key_for_proxies_and_no_other_text_is_valid(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
+        for tenant, role in (("acme-2_b", Role.READER), ("", Role.OPERATOR)):
+            made = await ring.create(tenant, "a robot", role)
+            rotated = await ring.rotate(tenant, made.key.key_id)
+            for secret in (made.secret, rotated.secret):
+                assert secret == f"mn_{made.key.key_id}_{secret[RANDOM]}{tenant and '_'}{tenant}"
+                assert ring.authenticate(secret).tenant == tenant
+                for other in (secret[: RANDOM.stop], f"{secret[: RANDOM.stop]}_globex", f"{secret}_", f"{secret}b"):
+                    if other != secret:
+                        with pytest.raises(UnauthenticatedError):
+                            ring.authenticate(other)
+            assert secret not in repr(rotated)
 
 
 async def test_the_secret_before_a_rotation_is_valid_until_the_overlap_ends_and_older_ones_are_not(
@@ -169,7 +186,7 @@ def check_file(folder: Path, secret: str) -> None:
     """The folder has one file, which only its owner reads, and from which the secret cannot be learned."""
     [file] = folder.iterdir()
     assert file.name == access_file.FILE_NAME
-    assert secret.rpartition("_")[2].encode() not in file.read_bytes()
+    assert secret[RANDOM].encode() not in file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -217,7 +234,7 @@ async def test_nothing_is_remembered_about_a_key_that_was_revoked(tmp_path: Path
 
 
 async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None:
-    secret = new_secret(new_key_id())
+    secret = new_secret("", new_key_id())
     file = apsw.Connection(str(tmp_path / access_file.FILE_NAME))
     file.execute(FIRST_FORMAT)
     file.execute(

@@ -13,7 +13,7 @@ from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedEr
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.transport.interceptors.access import Access
-from mnemon_server.transport.interceptors.base import Call, Method, current_call
+from mnemon_server.transport.interceptors.base import Call, Method, call_of, current_call
 
 READ, WRITE, RULE, WATCH = "/tea.Tea/Read", "/tea.Tea/Write", "/tea.Tea/Rule", "/tea.Tea/Watch"
 PERMISSIONS = {
@@ -164,3 +164,11 @@ async def test_a_stream_that_its_client_cancels_is_cancelled(call: Call) -> None
 async def answer_never(request: Any, context: Any) -> str:
     await asyncio.Event().wait()
     return ""
+
+
+@pytest.mark.parametrize("second", ["Bearer b", "bearer a", "Bearer mn_b"])
+def test_two_credentials_in_the_headers_are_one_that_nobody_has(second: str) -> None:
+    headers = [("authorization", "Bearer a"), ("x-other", "c"), ("authorization", second)]
+    for order in (headers, headers[::-1]):
+        assert call_of(order).credentials not in (Credentials("a"), Credentials(second.split()[1]), Credentials())
+    assert call_of(headers[:2]).credentials == Credentials("a")

@@ -116,7 +116,7 @@ class NewSecret:
     """A key, with a secret that is shown only once."""
 
     key: ApiKey
-    secret: str
+    secret: str = field(repr=False)
 
 
 def check_tenant(tenant: str) -> None:

@@ -117,7 +117,7 @@ class KeyRing(Periodic):
         """
         check_key(tenant, name, role, ttl, bounds)
         now = self._clock()
-        secret = new_secret(new_key_id())
+        secret = new_secret(tenant, new_key_id())
         expires_at = now + ttl if ttl is not None else None
         key = ApiKey(secret.key_id, tenant, name, role, now, expires_at=expires_at, bounds=bounds)
         if not await asyncio.to_thread(self._store.add, key, secret.digest, tenant_keys_max=KEYS_MAX):
@@ -133,7 +133,7 @@ class KeyRing(Periodic):
             KeyNotFoundError: the tenant has no such key.
         """
         check_overlap(overlap)
-        secret = new_secret(key_id)
+        secret = new_secret(tenant, key_id)
         previous_expires_at = self._clock() + overlap if overlap else None
         key = await asyncio.to_thread(self._store.rotate, tenant, key_id, secret.digest, previous_expires_at)
         if key is None:

@@ -1,4 +1,8 @@
-"""The secrets of API keys: `mn_<id of the key>_<256 random bits>`."""
+"""The secrets of API keys: `mn_<id of the key>_<256 random bits>_<tenant>`, without a tenant for operators.
+
+The tenant is there for proxies that send a tenant's calls to its server. Here only the whole secret counts: the server
+compares its digest, and takes the tenant from the key. Secrets that name no tenant are valid as well.
+"""
 
 import hashlib
 import hmac
@@ -6,8 +10,11 @@ import re
 import secrets
 from typing import NamedTuple
 
+from mnemon_server.domain.access import TENANT_ID
+
 PREFIX = "mn"
-_SECRET = re.compile(rf"{PREFIX}_([0-9a-f]{{16}})_[A-Za-z0-9_-]{{43}}")
+_SECRET = re.compile(rf"{PREFIX}_([0-9a-f]{{16}})_[A-Za-z0-9_-]{{43}}(?:_{TENANT_ID.pattern})?")
+"""It can be read in one way only, since what precedes the tenant has a fixed length."""
 
 
 class Secret(NamedTuple):
@@ -24,9 +31,9 @@ def new_key_id() -> str:
     return secrets.token_hex(8)
 
 
-def new_secret(key_id: str) -> Secret:
-    """A new secret of a key."""
-    text = f"{PREFIX}_{key_id}_{secrets.token_urlsafe(32)}"
+def new_secret(tenant: str, key_id: str) -> Secret:
+    """A new secret of a key of a tenant, or of an operator."""
+    text = "_".join(filter(None, (PREFIX, key_id, secrets.token_urlsafe(32), tenant)))
     return Secret(key_id, text, digest_of(text))
 
 

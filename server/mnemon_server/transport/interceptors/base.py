@@ -187,7 +187,9 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
         elif key == CREDENTIAL_KEY and isinstance(value, str):
             scheme, _, credential = value.partition(" ")
             if scheme.lower() == CREDENTIAL_SCHEME:
-                call.credentials = Credentials(credential.strip())
+                # Several make one that nobody has. A proxy may have verified another than we would choose.
+                shown = (call.credentials.bearer, credential.strip())
+                call.credentials = Credentials(", ".join(filter(None, shown)))
     if not call.request_id:
         call.request_id = new_id().replace("-", "")
     return call
