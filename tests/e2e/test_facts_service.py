@@ -12,7 +12,6 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
-from grpc import aio
 from mnemon.v1 import changes_pb2, common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
 
@@ -313,6 +312,6 @@ async def test_every_method_says_that_the_server_is_starting() -> None:
         ]
         for call in calls:
             assert await refused(call) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
-        _, error = await stream_end(facts.BulkPutFacts(sent(pb.BulkPutFactsRequest(requests=[put_request("seat")]))))
-        assert isinstance(error, aio.AioRpcError)
+        # No message: if one is being written as the server ends the call, grpcio tells of that instead.
+        _, error = await stream_end(facts.BulkPutFacts(sent()))
         assert reason(error) == "NOT_SERVING"
