@@ -39,6 +39,9 @@ RETRY_POLICY = {
     # its own caller cancels is not retried.
     "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
 }
+# All channels of a process to one address share these tokens, of which gRPC allows no more. A failure takes one, a
+# success gives one back, and below half there are no retries. A server that stops fails hundreds of calls at once.
+RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 1}
 
 
 def errors(image: FileDescriptorSet) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def service_config(image: FileDescriptorSet) -> dict[str, Any]:
             {"name": names, "timeout": timeout, **({"retryPolicy": RETRY_POLICY} if may_repeat else {})}
             for (timeout, may_repeat), names in sorted(groups.items(), key=lambda group: group[0])
         ],
-        "retryThrottling": {"maxTokens": 20, "tokenRatio": 0.5},
+        "retryThrottling": RETRY_THROTTLING,
     }
 
 
