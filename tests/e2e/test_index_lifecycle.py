@@ -108,6 +108,21 @@ async def test_a_rebuild_reports_progress_and_leaves_no_deleted_text(tmp_path: P
     assert await asyncio.to_thread(files_that_hold, tmp_path, b"xylophonequartz") == []
 
 
+async def test_a_rebuild_continues_after_its_caller_has_left(tmp_path: Path) -> None:
+    async with store(tmp_path) as opened:
+        await index(opened, 60)
+        await opened.index(IndexRequest(document=Document("secret", "xylophonequartz is a secret word")))
+        await settled(opened)
+        await opened.delete("secret")
+        async for progress in opened.rebuild_index():
+            assert progress.total == 60
+            break
+        async with asyncio.timeout(120):
+            while await asyncio.to_thread(files_that_hold, tmp_path, b"xylophonequartz"):  # noqa: ASYNC110 - of a process
+                await asyncio.sleep(0.05)
+        assert (await found(opened, "number41 about rivers"))[0] == ["d41"]
+
+
 async def test_missing_entries_are_fed_again(tmp_path: Path) -> None:
     async with store(tmp_path) as opened:
         await index(opened, 40)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -61,6 +62,13 @@ def test_both_commands_show_what_they_should(example: Example, plain: Served, gu
         output = run(command, served)
         assert example.shows in same_spacing(output), output
     assert json.loads(run(example.curl(), served).splitlines()[0])
+
+
+def test_the_command_of_the_page_for_clients_watches_until_its_deadline(plain: Served) -> None:
+    [command] = re.findall(r"```sh\n(.*?)\n```", (ROOT / "protos/CLIENTS.md").read_text("utf-8"), re.DOTALL)
+    *events, last = run(command, plain).strip().split("\n\n")
+    assert events and all(re.fullmatch(r"id: \S+\ndata: \{.*\}", event) for event in events)
+    assert last.startswith("event: error\ndata: ") and '"deadline_exceeded"' in last
 
 
 def test_the_reference_shows_commands_for_every_service_and_no_others() -> None:
