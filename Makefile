@@ -105,7 +105,7 @@ test-reference: $(REFERENCE)/.stamp ## The embedder beside sentence-transformers
 	$(REFERENCE)/bin/python -m pytest -m reference tests/unit/embedding tests/e2e/test_embedding_agreement.py $(ARGS)
 
 .PHONY: test-stubs
-test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby against a real server; installs Debian's compilers, where it may.
+test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby, and clients in Chromium, against a real server; installs Debian's packages, where it may.
 	@tests/stubs/setup
 	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
 

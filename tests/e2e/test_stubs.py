@@ -1,59 +1,72 @@
-"""Stubs of other languages, made from the protos, speak to a real server: make test-stubs.
+"""Stubs of other languages, made from the protos, speak to a real server: make test-stubs."""
 
-Each folder of tests/stubs holds a small program, and `build`, which makes it.
-"""
-
-import os
-import shutil
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from google.rpc import status_pb2
 
-from tests.support.repository import ROOT
-from tests.support.server import server_process
+from tests.support.browser import FLAGS, PAGE_S, browsing, chromium, website
+from tests.support.server import server_process, wait_until
+from tests.support.stubs import BUILD_S, built
 
-NEEDED = {
-    "typescript": ("node", "npm"),
-    "go": ("protoc", "protoc-gen-go", "protoc-gen-go-grpc", "go"),
-    "cpp": ("protoc", "grpc_cpp_plugin", "g++", "make", "pkg-config"),
-    "java": ("protoc", "grpc_java_plugin", "javac", "java"),
-    "ruby": ("protoc", "grpc_ruby_plugin", "ruby"),
-}
+LANGUAGES = ("typescript", "go", "cpp", "java", "ruby")
 STEPS = ["create", "search", "bulk", "error details", "deadline", "watch", "cancel", "resume"]
-SKIPPED = 77
-PROTOC = ROOT / ".venv/generate/bin/python"
-RUN_S, BUILD_S = 60, 1_500
+OVER_HTTP = [step if step != "bulk" else "bulk is refused" for step in STEPS]
+IN_A_BROWSER = ["connect", "grpc-web", "connect in binary", "the package grpc-web", "EventSource", "end"]
+LOCAL = ("--knowledge-store-backend", "local")
+HTTP = (*LOCAL, "--http-listen", "127.0.0.1:0")
+RUN_S = 60
 
 
-def built(language: str) -> Path:
-    """The program of a language. Skips if its compiler or a library is not available."""
-    if missing := [name for name in NEEDED[language] if shutil.which(name) is None]:
-        pytest.skip(f"{language} is not installed: there is no {', '.join(missing)}")
-    out = ROOT / "build/clients" / language
-    places = {
-        "PROTOS": str(ROOT / "protos"),
-        "GOOGLE_PROTOS": str(Path(status_pb2.__file__).parents[2]),
-        "PROTOC": f"{PROTOC if PROTOC.exists() else sys.executable} -m grpc_tools.protoc",
-    }
-    command = [ROOT / "tests/stubs" / language / "build", out]
-    done = subprocess.run(
-        command, env={**os.environ, **places}, capture_output=True, text=True, timeout=BUILD_S, check=False
-    )
-    if done.returncode == SKIPPED:
-        pytest.skip(f"{language}: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out / "stub"
+def ran(*command: str | Path) -> tuple[int, list[str], str]:
+    """The exit code, the lines and the complaints of a program."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+    return done.returncode, done.stdout.splitlines(), done.stderr
 
 
 @pytest.mark.timeout(BUILD_S + RUN_S)
 @pytest.mark.parametrize(
-    "language", [each if each == "typescript" else pytest.param(each, marks=pytest.mark.stubs) for each in NEEDED]
+    "language", [each if each == "typescript" else pytest.param(each, marks=pytest.mark.stubs) for each in LANGUAGES]
 )
 def test_stubs_of_another_language_do_all_that_ours_do(language: str, tmp_path: Path) -> None:
-    program = built(language)
-    with server_process(tmp_path, "--knowledge-store-backend", "local") as server:
-        done = subprocess.run([program, server.address()], capture_output=True, text=True, timeout=RUN_S, check=False)
-    assert (done.returncode, done.stdout.splitlines()) == (0, STEPS), done.stderr
+    program = built(language) / "stub"
+    with server_process(tmp_path, *LOCAL) as server:
+        code, lines, complaints = ran(program, server.address())
+    assert (code, lines) == (0, STEPS), complaints
+
+
+@pytest.mark.stubs
+@pytest.mark.timeout(BUILD_S + RUN_S)
+@pytest.mark.parametrize("protocol", ["connect", "connect-json", "grpc-web"])
+def test_node_does_the_same_over_http(protocol: str, tmp_path: Path) -> None:
+    program = built("typescript") / "stub"
+    with server_process(tmp_path, *HTTP) as server:
+        code, lines, complaints = ran(program, server.http_address(), protocol)
+    assert (code, lines) == (0, OVER_HTTP), complaints
+
+
+@pytest.mark.stubs
+@pytest.mark.timeout(BUILD_S + PAGE_S)
+def test_a_page_of_another_origin_does_the_same_in_a_browser(tmp_path: Path) -> None:
+    chromium()
+    with (
+        website(built("browser") / "clients.js") as site,
+        server_process(tmp_path / "data", *HTTP, "--http-origins", site.origin) as server,
+        browsing(site, tmp_path, server=f"http://{server.http_address()}"),
+    ):
+        wait_until(site.has_ended, PAGE_S)
+    assert site.told == IN_A_BROWSER
+
+
+@pytest.mark.stubs
+def test_a_browser_shows_a_method_of_the_api(tmp_path: Path) -> None:
+    with server_process(tmp_path / "data", *HTTP) as server:
+        page = f"http://{server.http_address()}/docs#MemoryService_SearchMemories"
+        flags = [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom"]
+        _, lines, complaints = ran(chromium(), *flags, page)
+    dom = "\n".join(lines)
+    shown = re.search(r'<details id="MemoryService_SearchMemories"[^>]* open="">(.*?)</section>', dom, re.DOTALL)
+    assert shown, dom[:2000] + complaints
+    assert "POST /mnemon.v1.MemoryService/SearchMemories" in shown[1]
+    assert "best first" in shown[1] and "What does she drink?" in shown[1]

@@ -120,8 +120,8 @@ function resolved(api, schema) {
 }
 
 function form(path, example) {
-  const request = element("textarea", { rows: 6, spellcheck: false, "aria-label": "Request" });
-  request.value = JSON.stringify(example, null, 2);
+  const text = JSON.stringify(example, null, 2);
+  const request = element("textarea", { rows: 6, spellcheck: false, "aria-label": "Request" }, text);
   const [send, stop, answer] = [element("button", {}, "Send"), element("button", { hidden: "" }, "Stop"), element("pre", { role: "status" })];
   let ended;
   stop.addEventListener("click", () => ended.abort());
