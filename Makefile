@@ -6,6 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 100
+RESTARTS ?= 6
 EXAMPLES ?= 5000
 SEED ?= 0
 MINUTES ?= 60
@@ -122,8 +123,14 @@ test-walk: $(DEV)/.stamp ## Run every command of server/ACCESS.md in an empty fo
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0 tests/e2e/test_access_document.py $(ARGS)
 
 .PHONY: test-mesh
-test-mesh: $(DEV)/.stamp $(MESH)/.stamp ## Envoy in front of servers, over every protocol; and the files for Kubernetes. On Linux.
+test-mesh: $(DEV)/.stamp $(GENERATE)/.stamp $(MESH)/.stamp ## Envoy in front of servers, over every protocol, from Chromium, and while servers restart; and the files for Kubernetes. On Linux.
+	@tests/stubs/setup browser
 	$(BIN)/python -m pytest -m mesh -o faulthandler_timeout=0 --durations 10 tests/mesh $(ARGS)
+
+.PHONY: restart-trial
+restart-trial: $(DEV)/.stamp $(MESH)/.stamp ## Restart two servers behind Envoy RESTARTS=6 times each way, under 200 calls/s and 50 watches; prints figures.
+	$(BIN)/python -m tests.support.restart_trial --how terminate --restarts $(RESTARTS)
+	$(BIN)/python -m tests.support.restart_trial --how kill --restarts $(RESTARTS)
 
 .PHONY: coverage
 coverage: $(DEV)/.stamp $(GENERATE)/.stamp ## All tests, and how much of the server they reach; servers in processes of their own are not measured.
@@ -169,7 +176,7 @@ slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memo
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: endurance
-endurance: slow-test crash-test test-damage fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
+endurance: slow-test crash-test restart-trial test-damage fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
 
 # Taken out of its package, since installing it would start it.
 $(CURDIR)/build/prometheus/usr/bin/prometheus:
