@@ -166,7 +166,10 @@ def _turn(
     """A turn of one transport, in the process of the client."""
     kind = next(kind for kind in KINDS if kind.name == name)
     requests = [kind.request(first + number, known[number % len(known)]) for number in range(count)]
-    return asyncio.run(TRANSPORTS[transport](address, kind, requests, rate))
+    try:
+        return asyncio.run(TRANSPORTS[transport](address, kind, requests, rate))
+    except click.ClickException as error:
+        raise click.ClickException(f"{name} over {transport}: {error.message}") from error
 
 
 async def _create(address: str) -> list[str]:
@@ -185,6 +188,7 @@ def _serving() -> Iterator[tuple[dict[str, str], list[str]]]:
             known = asyncio.run(_create(server.address))
             fill(server.address, _events(), lambda _: None)
             server.wait_until_idle()
+            click.echo("the server is filled", err=True)
             yield {"gRPC": server.address, "JSON": http}, known
         finally:
             server.stop()
@@ -218,6 +222,7 @@ def main(rounds: int, seconds: float, per_second: float, only: str) -> None:
                     first = MEMORIES + ((number + 1) * len(addresses) + place) * count
                     given = transport, addresses[transport], name, known, first, count, per_second
                     done = client.submit(_turn, *given).result()
+                    click.echo(f"{name} over {transport}: p50 {statistics.median(done):.2f} ms", err=True)
                     # The first turn of each only warms up.
                     if number >= 0:
                         taken[name][transport].append(done)
