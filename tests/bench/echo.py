@@ -13,11 +13,14 @@ from mnemon.v1 import (
     common_pb2,
     episodic_pb2,
     episodic_pb2_grpc,
+    facts_pb2,
+    facts_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
     semantic_pb2,
     semantic_pb2_grpc,
 )
+from mnemon_server.transport.options import STREAMS_PER_CONNECTION_MAX
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
@@ -89,6 +92,22 @@ class EpisodicEcho(episodic_pb2_grpc.EpisodicMemoryServiceServicer):
         return self._window
 
 
+class FactEcho(facts_pb2_grpc.FactServiceServicer):
+    """The same for facts."""
+
+    def __init__(self) -> None:
+        self._fact = facts_pb2.Fact()
+
+    async def PutFact(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the fact of the request."""
+        self._fact = request.fact
+        return facts_pb2.PutFactResponse(fact=request.fact)
+
+    async def GetFact(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the newest fact."""
+        return facts_pb2.GetFactResponse(fact=self._fact)
+
+
 def _receipt() -> episodic_pb2.EventReceipt:
     return episodic_pb2.EventReceipt(
         event_id="0" * 36, sequence=1 << 20, segment_id=1 << 20, commit_time={"seconds": 1}
@@ -99,10 +118,12 @@ async def serve(address: str) -> None:
     """Serves until SIGTERM."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    server = aio.server()
+    # As many streams on a connection as ours takes.
+    server = aio.server(options=[("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX)])
     memory_pb2_grpc.add_MemoryServiceServicer_to_server(Echo(), server)
     semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(SemanticEcho(), server)
     episodic_pb2_grpc.add_EpisodicMemoryServiceServicer_to_server(EpisodicEcho(), server)
+    facts_pb2_grpc.add_FactServiceServicer_to_server(FactEcho(), server)
     server.add_insecure_port(address)
     await server.start()
     await stopped.wait()

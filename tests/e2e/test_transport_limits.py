@@ -14,8 +14,18 @@ from grpc_reflection.v1alpha import reflection_pb2
 from mnemon_server.logs import configure_logging
 
 from tests.support.handlers import Misbehaving, method, path
-from tests.support.http2 import raw_connection
-from tests.support.server import Connection, bare_server, detail, failure_of, health_of, reason, stream_end, until
+from tests.support.http2 import RawConnection, raw_connection
+from tests.support.server import (
+    Connection,
+    bare_server,
+    detail,
+    eventually,
+    failure_of,
+    health_of,
+    reason,
+    stream_end,
+    until,
+)
 
 REFUSED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS")
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
@@ -140,6 +150,38 @@ async def test_calls_reset_before_their_request_leave_no_line_in_the_log(
     assert capsys.readouterr().err.count('"event": "rpc"') == 1
 
 
+async def test_calls_reset_as_they_begin_use_up_the_streams_of_their_connection() -> None:
+    async with (
+        bare_server(Misbehaving()) as connection,
+        raw_connection(str(connection.server.address)) as raw,
+    ):
+        echo = method(connection.channel, "echo")
+        assert await echo(b"x") == b"x"
+        await raw.greeted()
+        await raw.begin_and_reset(path("echo"), 600)
+        # It comes after them, so that they have reached the server's code once it is answered.
+        assert await echo(b"x") == b"x"
+        for _ in range(500):
+            await raw.begin(path("echo"), announced=1, sent=0)
+        assert await raw.refused() > 0
+        assert await echo(b"x") == b"x"
+        # They are let go of after a second.
+        await eventually(lambda: _answers(raw))
+
+
+async def test_a_connection_alone_may_cancel_as_many_calls_as_it_likes() -> None:
+    async with (
+        bare_server(Misbehaving()) as connection,
+        raw_connection(str(connection.server.address)) as raw,
+    ):
+        await raw.greeted()
+        await raw.begin_and_reset(path("echo"), 500)
+        assert await _answers(raw)
+        for _ in range(400):
+            await raw.begin(path("echo"), announced=1, sent=0)
+        assert await raw.refused() == 0
+
+
 async def test_a_request_that_is_far_too_large_is_refused_before_it_is_sent() -> None:
     async with (
         bare_server(Misbehaving()) as connection,
@@ -230,3 +272,7 @@ async def test_each_of_many_calls_at_once_knows_how_large_its_own_request_is() -
         sizes = [0, 1, 100_000, 7, 3_000_000] * 10
         told = await asyncio.gather(*(method(connection.channel, "size")(bytes(size)) for size in sizes))
     assert [int(answer) for answer in told] == sizes
+
+
+async def _answers(raw: RawConnection) -> bool:
+    return bool(await raw.end_of(await raw.call(path("echo"), b"x")))

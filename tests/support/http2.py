@@ -8,6 +8,7 @@ from typing import Any
 import h2.config
 import h2.connection
 import h2.events
+from h2.errors import ErrorCodes
 
 HEADERS = (
     (":method", "POST"),
@@ -26,7 +27,8 @@ class RawConnection:
         self._http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self._http.initiate_connection()
         self.trailers: dict[int, dict[str, str]] = {}
-        """What calls that have ended were told."""
+        """What calls that have ended were told; nothing if their stream was refused."""
+        self._pings = 0
 
     async def begin(self, path: str, *, announced: int, sent: int) -> int:
         """Begins a call with this announced request length, sends this much of it, and returns the stream's number."""
@@ -52,6 +54,23 @@ class RawConnection:
         await self._flush()
         return number
 
+    async def begin_and_reset(self, path: str, count: int) -> None:
+        """Opens streams and resets each of them at once."""
+        for _ in range(count):
+            call = self._http.get_next_available_stream_id()
+            self._http.send_headers(call, [(":path", path), *HEADERS])
+            self._http.reset_stream(call)
+        await self._flush()
+
+    async def refused(self) -> int:
+        """How many open streams the server has refused, of all that were begun before."""
+        pings, self._pings = self._pings, self._pings + 1
+        self._http.ping(bytes(8))
+        await self._flush()
+        while self._pings > pings:
+            await self._take()
+        return sum(not each for each in self.trailers.values())
+
     async def greeted(self) -> None:
         """Waits until the server has sent something."""
         await self._flush()
@@ -69,6 +88,10 @@ class RawConnection:
         for event in self._http.receive_data(data):
             if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                 self._note(event)
+            elif isinstance(event, h2.events.StreamReset) and event.error_code == ErrorCodes.REFUSED_STREAM:
+                self.trailers[event.stream_id] = {}
+            elif isinstance(event, h2.events.PingAckReceived):
+                self._pings -= 1
         await self._flush()
 
     def _note(self, event: Any) -> None:

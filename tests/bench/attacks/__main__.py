@@ -4,8 +4,9 @@ python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD]... [--ten
 
 Each attack has a server of its own. In turns, a bystander calls alone, beside the same attack on another server of this
 machine, beside a process that only computes, for as much processor time as the attacker took, and beside the attack on
-its own, each for as long. Told are the medians over the rounds, the server's memory before, at its peak, and ten
-seconds after the last, and how many processors the attacker used.
+its own, each for as long; if the attack is below gRPC, also as the caller of a bare server that is attacked. Told are
+the medians over the rounds, the server's memory before, at its peak, and ten seconds after the last, and how many
+processors the attacker used.
 The attacker has a process of its own, at the lowest priority: on a machine of its own it would take no time of others.
 With --tenants, attacker and bystander are the administrators of two tenants.
 """
@@ -24,15 +25,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import grpc
 from mnemon_server.domain.access import Role
 from rich.console import Console
 from rich.progress import Progress
 
 from tests.bench.attacks import calls, frames, web
 from tests.bench.attacks.calls import Caller, Target
-from tests.bench.attacks.measuring import HEAD, Attack, measure
+from tests.bench.attacks.measuring import HEAD, Attack, Servers, measure
 from tests.bench.machine import describe
-from tests.bench.processes import MnemonServer, free_address
+from tests.bench.processes import START_TIMEOUT_S, EchoServer, MnemonServer, free_address
 from tests.bench.tenants import create_keys
 
 SLOW_S = 20.0
@@ -65,7 +67,7 @@ ATTACKS = (
     Attack("SearchFacts that find 100 MB, 4 at once", calls.search_large_facts, _facts("y" * calls.MB, 100)),
     Attack("ExecuteText with 64 searches for 12 MB", calls.execute_many_searches, _facts("y" * calls.MB, 12)),
     Attack("200 watchers that do not read", calls.watch_without_reading, calls.store_large_documents),
-    Attack("30 unfinished messages of 30 MiB", frames.leave_messages_unfinished),
+    Attack("30 unfinished messages of 30 MiB", frames.leave_messages_unfinished, below=True),
     Attack("520 streams on one connection", calls.take_every_stream),
     Attack("520 calls of a slow tool", calls.call_a_slow_tool),
     Attack("a pattern that backtracks", calls.match_a_hostile_pattern),
@@ -73,7 +75,7 @@ ATTACKS = (
     Attack("texts of 1 MB of broken calls", calls.parse_small_objects),
     Attack("imports without room to count on", calls.import_figures_without_room),
     Attack("forged page tokens", calls.forge_page_tokens),
-    Attack("20,000 streams reset as they begin", frames.reset_streams),
+    Attack("20,000 streams reset as they begin", frames.reset_streams, below=True),
     Attack("HTTP: 500 headers that never end", web.send_headers_slowly),
     Attack("HTTP: 200 bodies of 2 MiB that never end", web.leave_bodies_unfinished),
     Attack("HTTP: 3,000 connections", web.hold_connections),
@@ -139,6 +141,19 @@ def serving(*, tenants: bool = False) -> Iterator[Serving]:
             server.kill()
 
 
+@contextmanager
+def bare_server() -> Iterator[Target]:
+    """A server of the runtime that does nothing but answer."""
+    with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as name:
+        server = EchoServer(Path(name))
+        try:
+            with grpc.insecure_channel(server.address) as channel:
+                grpc.channel_ready_future(channel).result(START_TIMEOUT_S)
+            yield Target(server.address, pid=server.pid)
+        finally:
+            server.kill()
+
+
 @click.command(help=__doc__)
 @click.option("--rounds", default=3, show_default=True, help="Turns of each attack.")
 @click.option("--seconds", default=5.0, show_default=True, help="How long a turn is.")
@@ -156,12 +171,14 @@ def main(rounds: int, seconds: float, only: tuple[str, ...], *, tenants: bool) -
         task = progress.add_task("attacks", total=len(chosen) * rounds)
         for attack in chosen:
             progress.update(task, description=attack.name)
-            with serving(tenants=tenants) as (target, caller), serving(tenants=tenants) as (other, _):
+            with (
+                serving(tenants=tenants) as (target, caller),
+                serving(tenants=tenants) as (other, _),
+                bare_server() as bare,
+            ):
                 measured = measure(
                     attack,
-                    target,
-                    other,
-                    caller,
+                    Servers(target, other, bare, caller),
                     attacker,
                     rounds=rounds,
                     seconds=seconds,

@@ -3,13 +3,12 @@
 import statistics
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
-from tests.bench.attacks.bystander import Waits, bystander
+from tests.bench.attacks.bystander import bystander
 from tests.bench.attacks.calls import Caller, Outcomes, Strike, Target
 from tests.bench.attacks.load import burn, with_load
 
@@ -27,6 +26,8 @@ class Attack:
     name: str
     strike: Strike
     prepare: Callable[[Target], None] = _nothing
+    below: bool = False
+    """Whether it is below gRPC, so that a bare server can be attacked in the same way."""
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Measured:
     alone_ms: list[float] = field(default_factory=list)
     burning_ms: list[float] = field(default_factory=list)
     floor_ms: list[float] = field(default_factory=list)
+    bare_ms: list[float] = field(default_factory=list)
+    """Beside the attack on a bare server, which is the bystander's; empty if it cannot be attacked in this way."""
     beside_ms: list[float] = field(default_factory=list)
     processors: list[float] = field(default_factory=list)
     """How many the attacker used."""
@@ -51,53 +54,65 @@ class Measured:
         beside = statistics.median(self.beside_ms)
         told = ", ".join(f"{count:,} {code}" for code, count in sorted(self.outcomes.items()) if count)
         waits = " | ".join(f"{each:.1f}" for each in (*floors, beside, *(beside / floor for floor in floors)))
+        bare = f"{statistics.median(self.bare_ms):.1f}" if self.bare_ms else ""
         memory = f"{self.before:.0f} | {self.peak:.0f} | {self.after:.0f} | {self.peak - self.before:+.0f}"
         processors = statistics.median(self.processors)
-        return f"| {name} | {waits} | {self.failed} | {memory} | {processors:.2f} | {told} |"
+        return f"| {name} | {waits} | {bare} | {self.failed} | {memory} | {processors:.2f} | {told} |"
 
 
 HEAD = """\
-| attack | p99 alone, ms | burning | floor | attacked | to alone | to burning | to floor | failed \
+| attack | p99 alone, ms | burning | floor | attacked | to alone | to burning | to floor | bare | failed \
 | MiB before | peak | after | growth | processors | its calls |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Those of one attack."""
+
+    target: Target
+    """The bystander's server, and as whom it is attacked."""
+    other: Target
+    """Another server like it."""
+    bare: Target
+    """A bare server of the runtime."""
+    caller: Caller
+    """The bystander."""
 
 
 def measure(
     attack: Attack,
-    target: Target,
-    other: Target,
-    caller: Caller,
+    servers: Servers,
     attacker: Executor,
     *,
     rounds: int,
     seconds: float,
     advance: Callable[[], None],
 ) -> Measured:
-    """The bystander alone, beside two floors, and beside the attack on its own server, in turns.
+    """The bystander alone, beside the floors, and beside the attack on its own server, in turns.
 
     One floor is the attack on another server: the bystander loses what the machine gives to attacker and attacked, and
-    nothing else. The other one is a process that uses as many processors as the attacker alone, and calls no server.
+    nothing else. Another one is a process that uses as many processors as the attacker alone, and calls no server. An
+    attack below gRPC also has a bare server as its floor, which the bystander calls as well.
 
     Args:
         attack: what is done.
-        target: the bystander's server, and as whom it is attacked.
-        other: another server like it.
-        caller: the bystander.
+        servers: to whom, and beside whom.
         attacker: runs what it gets in a process of its own.
         rounds: how often.
         seconds: how long each turn is.
         advance: called after each round.
     """
+    target = servers.target
     attack.prepare(target)
-    attack.prepare(other)
+    attack.prepare(servers.other)
     measured = Measured()
-    beside = partial(bystander, caller)
-    with beside():
+    with bystander(servers.caller):
         sleep(1.0)  # opens what is opened at the first call
     measured.before = memory_mib(target.pid, "VmRSS")
     Path(f"/proc/{target.pid}/clear_refs").write_text("5", encoding="ascii")  # begins the peak anew
     for _ in range(rounds):
-        _turn(measured, attack, target, other, beside, attacker, seconds)
+        _turn(measured, attack, servers, attacker, seconds)
         advance()
     measured.peak = memory_mib(target.pid, "VmHWM")
     sleep(SETTLE_S)
@@ -105,24 +120,20 @@ def measure(
     return measured
 
 
-def _turn(
-    measured: Measured,
-    attack: Attack,
-    target: Target,
-    other: Target,
-    beside: Callable[[], AbstractContextManager[Waits]],
-    attacker: Executor,
-    seconds: float,
-) -> None:
+def _turn(measured: Measured, attack: Attack, servers: Servers, attacker: Executor, seconds: float) -> None:
     strike = partial(strike_for, seconds, attack.strike)
-    with beside() as alone:
+    with bystander(servers.caller) as alone:
         sleep(seconds)
-    with beside() as floor:
-        _, processors = attacker.submit(with_load, partial(strike, other)).result()
-    with beside() as burning:
+    with bystander(servers.caller) as floor:
+        _, processors = attacker.submit(with_load, partial(strike, servers.other)).result()
+    with bystander(servers.caller) as burning:
         attacker.submit(burn, seconds, processors).result()
-    with beside() as attacked:
-        outcomes, processors = attacker.submit(with_load, partial(strike, target)).result()
+    with bystander(servers.caller) as attacked:
+        outcomes, processors = attacker.submit(with_load, partial(strike, servers.target)).result()
+    if attack.below:
+        with bystander(Caller(servers.bare.address)) as bare:
+            attacker.submit(with_load, partial(strike, servers.bare)).result()
+        measured.bare_ms.append(bare.percentile(99))
     measured.alone_ms.append(alone.percentile(99))
     measured.floor_ms.append(floor.percentile(99))
     measured.burning_ms.append(burning.percentile(99))

@@ -1,11 +1,13 @@
 """Calls over gRPC pass the pipeline."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 
-from mnemon_server.transport.interceptors.base import Method, call_of, current_call
+from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, call_of, current_call
+from mnemon_server.transport.interceptors.cancellations import Cancellations
 from mnemon_server.transport.interceptors.pipeline import Pipeline
 
 # Unknown methods have a handler too, and their names are the client's.
@@ -22,6 +24,7 @@ class GrpcCalls(grpc.GenericRpcHandler):
         """`find` returns the handler of the method with a path; None if the method is unknown."""
         self._pipeline = pipeline
         self._find = find
+        self._cancellations = Cancellations()
         self._handlers: dict[str, Any] = {}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -40,7 +43,25 @@ class GrpcCalls(grpc.GenericRpcHandler):
         return wrapped
 
     def _wrap(self, method: Method) -> Any:
-        behaviour = self._pipeline.wrapped(method)
+        behaviour = self._keeping(self._pipeline.wrapped(method))
         if method.handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(behaviour)
         return grpc.stream_unary_rpc_method_handler(behaviour)
+
+    def _keeping(self, answer: Answer) -> Answer:
+        """Keeps calls that were cancelled; see Cancellations."""
+
+        cancellations = self._cancellations
+
+        async def call(requests: Any, context: Exchange) -> Any:
+            try:
+                response = await answer(requests, context)
+            except asyncio.CancelledError:
+                pass  # Until the end of this block, it keeps everything that the call has.
+            else:
+                cancellations.note_answer(current_call.get().connection)
+                return response
+            await cancellations.wait(current_call.get().connection)
+            raise asyncio.CancelledError
+
+        return call
