@@ -3,8 +3,9 @@
 import asyncio
 from collections import deque
 
-PER_TURN = 32
-"""So many calls of a connection begin in one turn of the event loop. An ordinary client has fewer at a time."""
+PER_TURN = 4
+"""So many calls of a connection begin in one turn of the event loop. With 32, six turns took up to 7 ms while 520 streams
+began; with 4, as much as with 1."""
 
 
 class Turns:
