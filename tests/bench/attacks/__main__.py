@@ -168,6 +168,7 @@ def main(rounds: int, seconds: float, only: tuple[str, ...], *, tenants: bool) -
         Progress(console=Console(file=sys.stderr)) as progress,
         ProcessPoolExecutor(1, mp_context=fresh, initializer=os.nice, initargs=(19,)) as attacker,
     ):
+        attacker.submit(calls.struct).result()  # starts its process, and imports what the attacks need
         task = progress.add_task("attacks", total=len(chosen) * rounds)
         for attack in chosen:
             progress.update(task, description=attack.name)
