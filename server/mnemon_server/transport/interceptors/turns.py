@@ -4,8 +4,8 @@ import asyncio
 from collections import deque
 
 PER_TURN = 4
-"""So many calls of a connection begin in one turn of the event loop. With 32, six turns took up to 7 ms while 520 streams
-began; with 4, as much as with 1."""
+"""So many calls of a connection begin in one turn of the event loop. With 32, six turns took up to 7 ms of processor
+time while 520 streams began, with four up to 4 ms, and with one no less."""
 
 
 class Turns:
