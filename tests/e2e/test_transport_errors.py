@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.support.handlers import EXCEPTION_TEXT, Misbehaving, method
+from tests.support.http2 import raw_connection
 from tests.support.server import bare_server, detail, failure_of, reason, stream_end, whole_server
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +176,13 @@ async def test_a_path_that_would_colour_the_terminal_is_escaped_in_the_log(
     log = capsys.readouterr().err
     assert "x1b[31mred" in log
     assert not {"\x1b", "\x07"} & set(log)
+
+
+async def test_any_name_of_an_unknown_method_is_answered_as_one() -> None:
+    async with bare_server() as connection, raw_connection(str(connection.server.address)) as raw:
+        for name in ("no-slash", "/", "//", "/mnemon.v1.FactService/../x", "/" + "x" * 9000, "/Create"):
+            end = await raw.end_of(await raw.call(name, b""))
+            assert end["grpc-status"] == str(grpc.StatusCode.UNIMPLEMENTED.value[0]), (name, end)
 
 
 async def test_the_log_never_holds_what_users_wrote(capsys: pytest.CaptureFixture[str]) -> None:

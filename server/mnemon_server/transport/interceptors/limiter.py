@@ -27,7 +27,8 @@ _STORING = ("Create", "Bulk", "Save", "Put", "Index", "Record", "Import", "Updat
 
 def stores_records(path: str) -> bool:
     """Whether a method stores records, or makes them larger, by its path; what tools store is refused as they do so."""
-    *_, service, name = path.split("/")
+    # A client may name a method that does not exist without any slash.
+    service, _, name = path.rpartition("/")
     return name.startswith(_STORING) and service.rpartition(".")[2] not in _NOT_RECORDS
 
 
