@@ -131,6 +131,23 @@ async def test_a_token_is_for_one_endpoint_and_by_one_key(tmp_path: Path) -> Non
         assert secret not in str(endpoint.received)
 
 
+async def test_the_same_request_id_of_two_tenants_or_users_is_not_the_same_to_a_tool(tmp_path: Path) -> None:
+    secrets = [
+        make_key(tmp_path / "data", "writer", *flags, tenant=tenant)
+        for tenant in ("acme", "globex")
+        for flags in ((), ("--user", "ada"), ("--user", "bob"))
+    ]
+    with tool_server(saying("sunny")) as endpoint:
+        file = tools_file(tmp_path, weather=f"http = '{endpoint.url}'")
+        async with guarded_server(tmp_path / "data", tools_file=file, tool_endpoints_allowed=ALLOWED) as connection:
+            for secret in secrets * 2:
+                async with mnemon.AsyncClient(str(connection.server.address), api_key=secret) as client:
+                    await client.tools.call("weather", {}, request_id="the same")
+    sent = [each.headers["idempotency-key"] for each in endpoint.received]
+    assert len(set(sent)) == len(secrets)
+    assert sent[: len(secrets)] == sent[len(secrets) :]
+
+
 def test_the_key_outlives_a_restart_and_is_for_the_owner_alone(tmp_path: Path) -> None:
     first = keys_of(tmp_path)
     [file] = tmp_path.glob("tool-identity*")

@@ -32,7 +32,9 @@ class ProvideToolRequest(_message.Message):
     tool: _builtins.str
     """The tool's name."""
     request_id: _builtins.str
-    """The request_id of the call; empty if the call has no request_id."""
+    """The request_id of the call; empty if the call has no request_id. From a server with authentication, a digest of it:
+    those of two tenants differ, and those of callers who are bound to different users.
+    """
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """Its arguments, which match its schema."""

@@ -174,7 +174,9 @@ class ToolRunner:
             namespace = self._memory.namespace_if_given(request.context)
             if namespace:
                 self._bounds.check_namespace(encode_namespace(Namespace(namespace)))
-            request_id = derived_request_id(request.request_id, self._owner) if self._owner else request.request_id
+            # One of two tenants must not get the answer to the other's call.
+            owner = self._owner or (request.caller.tenant if request.caller.subject else "")
+            request_id = derived_request_id(request.request_id, owner) if owner else request.request_id
             token = tool.token_for(request.caller)
             content = await tool.endpoint.call(request.tool, request.arguments, namespace, request_id, token)
         if room is not None and not await room.take(len(content.encode())):
