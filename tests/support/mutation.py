@@ -11,20 +11,21 @@ of the changed module that reach the changed line run against it, and at least o
 import argparse
 import ast
 import copy
+import multiprocessing
 import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
 from rich.console import Console
 from rich.progress import Progress
 
@@ -39,6 +40,13 @@ TEST_TIMEOUT_S = 300
 TIMEOUT_S, TIMEOUT_FACTOR = 20, 5
 """A test of a mutant may take so many seconds, and so many times as long as without the change."""
 _console = Console(stderr=True)
+_FORKS = multiprocessing.get_context("forkserver")
+# What takes long to import and is no part of the package: each run of the tests begins with it. pytest itself must
+# import its plugins, and what they import.
+_FORKS.set_forkserver_preload(["pytest", "grpc.aio", "mnemon", "numpy", "jwt"])
+_SAID = {pytest.ExitCode.OK: "survived", pytest.ExitCode.TESTS_FAILED: "caught"}
+_EXIT = 64
+"""Is added to what pytest returns: a process that fails by itself ends with 1."""
 _CHECK = re.compile(r"_?(require|check|forget_idle)")
 _FILTERS = {"where", "restricted", "_own", "owned", "_owned", "_request"}
 """Functions that keep a caller within its bounds; left out, their argument stays as it is."""
@@ -190,15 +198,31 @@ def outcome(
     """
     shutil.rmtree(folder, ignore_errors=True)
     write_package(folder, mutant)
-    words = ["pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", "--timeout", f"{timeout_s:.0f}"]
+    words = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", "--timeout", f"{timeout_s:.0f}"]
     environ = environment_of(folder)
     if traced:
         words += ["-p", "tests.support.reached_plugin"]
         environ |= reached_environment(folder, *traced)
-    command = [sys.executable, "-m", *words, *tests]
-    ran = subprocess.run(command, cwd=ROOT, env=environ, check=False, capture_output=True, text=True)
-    known = {0: "survived", 1: "caught" if mutant else ""}
-    return known.get(ran.returncode) or f"not run: {ran.stdout[-2_000:]}{ran.stderr[-500:]}"
+    output = folder / "output"
+    process = _FORKS.Process(target=_run_pytest, args=([*words, *tests], environ, output))
+    process.start()
+    process.join()
+    said = _SAID.get((process.exitcode or 0) - _EXIT)
+    return (
+        said if said and (mutant or said == "survived") else f"not run: {output.read_text(errors='replace')[-2_500:]}"
+    )
+
+
+def _run_pytest(words: Sequence[str], environ: Mapping[str, str], output: Path) -> None:
+    """Runs in a process of its own, in which nothing of the package was imported yet."""
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(ROOT)
+    sys.path[:0] = environ["PYTHONPATH"].split(os.pathsep)
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.exit(_EXIT + pytest.main([*words]))
 
 
 class Trial:

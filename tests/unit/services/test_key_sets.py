@@ -145,13 +145,13 @@ def test_a_file_that_is_no_json_or_too_large_is_refused(tmp_path: Path) -> None:
 async def test_a_set_that_is_read_again_without_a_change_stays_the_same_object() -> None:
     clock, source = Clock(), Source(key_set(SigningKey("first")))
     keys = opened(source, clock)
-    assert not keys.is_usable
+    assert not keys.is_usable_at(clock.now)
     async with keys:
         before = keys.keys
         clock.now += timedelta(hours=1)
-        assert not keys.is_usable
+        assert not keys.is_usable_at(clock.now)
         await keys.look_for("second")
-        assert (source.reads, keys.is_usable) == (2, True)
+        assert (source.reads, keys.is_usable_at(clock.now)) == (2, True)
         assert keys.keys is before
         clock.now += timedelta(hours=1)
         await keys.look_for("first")

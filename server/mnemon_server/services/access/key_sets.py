@@ -70,7 +70,8 @@ class KeySet(Periodic):
         super().__init__(f"the keys at {place} could not be read", interval_s=refresh_s)
         self._read, self._place, self._clock = read, place, clock
         self._stale = timedelta(seconds=stale_s)
-        self._read_at: datetime | None = None
+        self._stale_at: datetime | None = None
+        """When the keys that were read last end; None before they were read."""
         self._looked_at: datetime | None = None
         self._failed = False
         self._entries: Any = None
@@ -83,10 +84,9 @@ class KeySet(Periodic):
         await self._was_read.wait()
         return self
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether the keys were read, not too long ago."""
-        return self._read_at is not None and self._clock() < self._read_at + self._stale
+    def is_usable_at(self, now: datetime) -> bool:
+        """Whether the keys were read, not too long before."""
+        return self._stale_at is not None and now < self._stale_at
 
     def key(self, key_id: str) -> PyJWK:
         """A key of the issuer.
@@ -95,7 +95,7 @@ class KeySet(Periodic):
             UnknownKeyError: the set does not have it.
             UnauthenticatedError: the set could not be read for too long.
         """
-        if self._read_at is None or (key_id in self.keys and not self.is_usable):
+        if self._stale_at is None or (key_id in self.keys and not self.is_usable_at(self._clock())):
             raise UnauthenticatedError("the keys of the token's issuer could not be read, or not for too long a time")
         try:
             return self.keys[key_id]
@@ -127,7 +127,7 @@ class KeySet(Periodic):
             return
         if self._failed:
             _log.info("the keys of an issuer can be read again", place=self._place)
-        self._failed, self._read_at = False, self._clock()
+        self._failed, self._stale_at = False, self._clock() + self._stale
         if entries != self._entries:
             self._entries, self.keys = entries, _keys_of(entries)
             _log.info("an issuer has these keys", place=self._place, key_ids=sorted(self.keys))

@@ -34,9 +34,8 @@ class _Verified(NamedTuple):
     keys: Mapping[str, PyJWK]
     """Those of the set, with one of which the token was verified."""
 
-    @property
-    def holds(self) -> bool:
-        return self.keys is self.key_set.keys and self.key_set.is_usable
+    def holds(self, now: datetime) -> bool:
+        return self.keys is self.key_set.keys and self.key_set.is_usable_at(now)
 
 
 class Tokens:
@@ -66,10 +65,10 @@ class Tokens:
         token = shown.bearer
         if token.count(".") != 2:
             return None
-        known = self._verified.get(token)
-        if known is None or not known.holds:
+        known, now = self._verified.get(token), self._clock()
+        if known is None or not known.holds(now):
             known = self._verified.keep(token, self._verify(token))
-        if self._clock() >= known.ends_at:
+        if now >= known.ends_at:
             raise refusal("it has expired")
         return known.principal
 

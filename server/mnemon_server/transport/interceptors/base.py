@@ -187,9 +187,10 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
         elif key == CREDENTIAL_KEY and isinstance(value, str):
             scheme, _, credential = value.partition(" ")
             if scheme.lower() == CREDENTIAL_SCHEME:
-                # Several make one that nobody has. A proxy may have verified another than we would choose.
-                shown = (call.credentials.bearer, credential.strip())
-                call.credentials = Credentials(", ".join(filter(None, shown)))
+                if shown := call.credentials.bearer:
+                    # Several make one that nobody has. A proxy may have verified another than we would choose.
+                    credential = f"{shown}, {credential}"
+                call.credentials = Credentials(credential.strip())
     if not call.request_id:
         call.request_id = new_id().replace("-", "")
     return call
