@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from google.protobuf.descriptor_pb2 import MethodOptions
+from mnemon_server.services.access.secrets import new_key_id, new_secret
 
 from tests.support.repository import ROOT
 from tests.support.rpcs import rpcs
@@ -63,3 +64,29 @@ def test_the_slots_of_the_servers_are_all_slots_and_the_same_over_grpc_and_http(
     named = {cluster["name"] for one in chosen for cluster in one["clusters"]}
     defined = {cluster["name"] for cluster in CONFIGURATION["static_resources"]["clusters"]}
     assert {name for name in defined if name.startswith("mnemon-")} == named
+
+
+@pytest.mark.parametrize("tenant", ["acme", "a", "default-2_b", "x" * 63])
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+def test_the_tenant_of_an_api_key_decides_where_its_calls_go(tenant: str, scheme: str) -> None:
+    policies = [route["route"]["hash_policy"] for route in routes() if "route" in route]
+    assert all(policy == policies[0] for policy in policies)
+    by_token, by_key = policies[0]
+    assert (by_token["header"]["header_name"], by_token["terminal"]) == ("x-mnemon-tenant", True)
+    rewrite = by_key["header"]["regex_rewrite"]
+    shown = f"{scheme} {new_secret(tenant, new_key_id()).text}"
+    assert re.sub(rewrite["pattern"]["regex"], rewrite["substitution"], shown) == tenant
+    assert _is_verified_by_the_server_alone(shown)
+
+
+def test_envoy_takes_no_token_for_an_api_key() -> None:
+    assert not _is_verified_by_the_server_alone("Bearer eyJhbGciOiJFZERTQSJ9.e30.c2lnbmF0dXJl")
+
+
+def _is_verified_by_the_server_alone(header: str) -> bool:
+    [manager] = CONFIGURATION["static_resources"]["listeners"][0]["filter_chains"][0]["filters"]
+    filters = {each["name"]: each["typed_config"] for each in manager["typed_config"]["http_filters"]}
+    [keys, others] = filters["envoy.filters.http.jwt_authn"]["rules"]
+    [shown] = keys["match"]["headers"]
+    assert "requires" not in keys and "requires" in others and shown["name"] == "authorization"
+    return _fits(shown["string_match"]["safe_regex"], header)
