@@ -1,9 +1,10 @@
 """Keys and tenants that cannot be: refused with the field that is wrong."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from mnemon_server.domain.access import Role, check_key
+from mnemon_server.domain.access import Permission, Role, check_key, check_tenant, check_tenant_of_keys
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX, TTL_MAX, TTL_MIN, check_overlap
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
@@ -73,3 +74,30 @@ def test_a_suspension_says_why() -> None:
         violations = change_violations(TenantChange(is_suspended=True, reason=reason))
         assert [each.field for each in violations] == ["reason"]
     assert list(change_violations(TenantChange(is_suspended=False))) == []
+
+
+@pytest.mark.parametrize("least", [Role.READER, Role.WRITER, Role.ADMIN])
+def test_a_role_may_what_lesser_ones_may_and_an_operator_only_what_is_open_to_operators(least: Role) -> None:
+    plain, opened = Permission(least), Permission(least, open_to_operators=True)
+    for role in (Role.READER, Role.WRITER, Role.ADMIN):
+        assert plain.allows(role) == opened.allows(role) == (role.value >= least.value)
+    assert (plain.allows(Role.OPERATOR), opened.allows(Role.OPERATOR)) == (False, True)
+
+
+def test_what_is_for_operators_is_for_no_one_else() -> None:
+    assert [role for role in Role if Permission(Role.OPERATOR).allows(role)] == [Role.OPERATOR]
+
+
+@pytest.mark.parametrize("check", [check_tenant, check_tenant_of_keys])
+def test_a_tenant_has_a_name_that_a_folder_can_have(check: Callable[[str], None]) -> None:
+    for valid in ("a", "0_-", "a" * 63):
+        check(valid)
+    for invalid in ("A", "_a", "-a", "a.b", "../a", "a/b", "a\n", "a" * 64):
+        with pytest.raises(InvalidArgumentError, match="tenant"):
+            check(invalid)
+
+
+def test_only_keys_may_belong_to_no_tenant() -> None:
+    check_tenant_of_keys("")
+    with pytest.raises(InvalidArgumentError, match="tenant"):
+        check_tenant("")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mnemon_server.domain.access import Principal, Role
+from mnemon_server.domain.access import Credentials, Principal, Role
 from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.errors import (
     ConfigurationError,
@@ -145,6 +145,16 @@ async def test_the_use_of_a_key_is_stored_from_time_to_time_while_the_server_run
             [key] = [each.key for each in store.read()]
             assert key.last_used_at == stored
     file.close()
+
+
+async def test_only_what_begins_like_a_key_is_taken_for_one(tmp_path: Path) -> None:
+    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
+        made = await ring.create("ada", "a robot", Role.READER)
+        assert ring.identify(Credentials(made.secret)) == made.key.principal
+        for other in ("", "mn", "a.b.c", made.secret.upper(), f" {made.secret}"):
+            assert ring.identify(Credentials(other)) is None
+        with pytest.raises(UnauthenticatedError):
+            ring.identify(Credentials("mn_"))
 
 
 async def test_a_caller_is_the_same_until_keys_change(tmp_path: Path) -> None:
