@@ -1,10 +1,11 @@
 """What a single call costs: processor time of the server and calls per second, beside a bare echo.
 
     python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--api-key] [--jwt] [--metrics] [--traces]
-                                [--only CALL] [--output FILE]
+                                [--only CALL] [--alike 4] [--output FILE]
 
 The servers take turns, round by round. On a busy machine, the lower quartile of the rounds says more than their mean.
-There are several servers of each kind: two processes with the same code differ by up to a tenth, whoever calls them.
+There are several servers of each kind: two processes with the same code differ by up to a tenth, whoever calls them. A
+share of a few hundredths takes more of them.
 """
 
 import asyncio
@@ -40,8 +41,6 @@ EVENTS, USERS, DAYS = 30_000, 40, 90
 FOUND = 10
 """A search by a vector, because the cost of the model would hide everything else."""
 SEED = 11
-ALIKE = 2
-"""Servers of each kind."""
 SETTLE_S = 0.7
 """After so long, the audit log has the calls of a phase, which pays for that."""
 
@@ -251,18 +250,19 @@ def _verdict(goal: Goal, cost: _Cost, echo: _Cost) -> str:
 @click.option("--metrics", is_flag=True, help="Also a server that measures for Prometheus.")
 @click.option("--traces", is_flag=True, help="Also a server that sends the traces of one call in a hundred.")
 @click.option("--only", default="", help="Calls whose name has this in it.")
+@click.option("--alike", default=2, show_default=True, help="Servers of each kind.")
 @click.option("--output", type=click.Path(path_type=Path), help="File that the table is added to.")
-def main(rounds: int, before: Path | None, only: str, output: Path | None, **extra: bool) -> None:
+def main(rounds: int, before: Path | None, only: str, alike: int, output: Path | None, **extra: bool) -> None:
     """Measures single calls on servers of its own."""
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder, ExitStack() as stack:
         subjects = [
             subject
-            for number in range(ALIKE)
+            for number in range(alike)
             for subject in _subjects(Path(folder) / str(number), stack, before, extra)
         ]
         rows = Measurement(subjects, rounds, [what for what in GOALS if only in what]).run()
     note = (
-        f"{loads.IN_FLIGHT} in flight; {rounds} rounds of {CALLS:,} calls on each of {ALIKE} servers of a kind. "
+        f"{loads.IN_FLIGHT} in flight; {rounds} rounds of {CALLS:,} calls on each of {alike} servers of a kind. "
         "Processor time of the server per call, lower quartile of the rounds, ± half of what alike servers differ by; "
         "and calls a second, median. The ratio is that of calls a second."
     )

@@ -59,10 +59,11 @@ EQUIVALENT: Mapping[str, str] = {
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> False": "more views are kept, all of them right",
-    "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and now >="
+    "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and self._clock() >="
     " opened.ends_at) -> True": _MADE_ANEW,
-    "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and now >= opened.ends_at"
+    "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and self._clock() >= opened.ends_at"
     " -> opened.ends_at is not None": _MADE_ANEW,
+    "services/access/keys.py KeyRing.authenticate: opened.key_id not in self._in_use -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._open: key_id -> True": _EMPTY,
     "services/access/keys.py KeyRing._open: not is_secret_of(digest, stored.previous_digest) or until is None or now >="
     " until -> not is_secret_of(digest, stored.previous_digest) or now >= until": "without a time, no former digest",

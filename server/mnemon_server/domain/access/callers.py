@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
+from typing import NamedTuple
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
@@ -65,14 +66,17 @@ class Principal:
     """Which of the tenant's records exist for the caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What a caller shows."""
+class Credentials(NamedTuple):
+    """What a caller shows. It is a tuple because every call creates one."""
 
-    bearer: str = field(default="", repr=False)
+    bearer: str = ""
     """The secret or token in the header `authorization`; empty without one."""
     certificate: bytes = b""
     """The certificate of the connection, in PEM, which TLS has verified; empty without one, or beside a header."""
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"Credentials(bearer={'...' if self.bearer else ''!r}, certificate={self.certificate!r})"
 
 
 EVERYBODY = Principal(DEFAULT_TENANT, "", Role.ADMIN)

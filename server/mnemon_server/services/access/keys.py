@@ -64,7 +64,9 @@ class KeyRing(Periodic):
         self._opened: Remembered[_Opened] = Remembered()
         """What secrets of `_keys` open."""
         self._used: dict[str, datetime] = {}
-        """When keys were last used since the start."""
+        """When keys were last used since the start, to the second."""
+        self._in_use: set[str] = set()
+        """Keys that were used since the last turn: their further calls need not ask for the time."""
         self._stored_at = clock()
         self._refreshing = asyncio.Lock()
 
@@ -95,11 +97,12 @@ class KeyRing(Periodic):
         Raises:
             UnauthenticatedError: it is not a secret of a key, or no longer.
         """
-        now = self._clock()
         opened = self._opened.get(secret)
-        if opened is None or (opened.ends_at is not None and now >= opened.ends_at):
-            opened = self._opened.keep(secret, self._open(secret, now))
-        self._used[opened.key_id] = now
+        if opened is None or (opened.ends_at is not None and self._clock() >= opened.ends_at):
+            opened = self._opened.keep(secret, self._open(secret, self._clock()))
+        if opened.key_id not in self._in_use:
+            self._in_use.add(opened.key_id)
+            self._used[opened.key_id] = self._clock()
         return opened.principal
 
     def identify(self, shown: Credentials) -> Principal | None:
@@ -182,6 +185,7 @@ class KeyRing(Periodic):
         return key if used_at is None else replace(key, last_used_at=_to_the_minute(used_at))
 
     async def _turn(self) -> float | None:
+        self._in_use.clear()
         await self._refresh()
         if self._clock() - self._stored_at >= USES:
             await self._store_uses()

@@ -47,7 +47,8 @@ class Tenants(Periodic):
         self._version = -1
         self._page_key = b""
         self._special: Mapping[str, Tenant] = {}
-        self._ended: frozenset[str] = frozenset()
+        self._unserved: Mapping[str, str | None] = {}
+        """Why they are suspended; None for those that were deleted."""
         self._known: set[str] = set()
         """Tenants that exist, or did: then they are among those that were deleted."""
         self._refreshing = asyncio.Lock()
@@ -71,11 +72,10 @@ class Tenants(Periodic):
 
     def require_served(self, tenant: str) -> None:
         """Raises TenantSuspendedError if the tenant is suspended, or was deleted and not created again."""
-        found = self._special.get(tenant)
-        if tenant in self._ended or (found is not None and found.deleted_at is not None):
-            raise TenantSuspendedError(f"the tenant {tenant!r} was deleted")
-        if found is not None and found.suspension is not None:
-            raise TenantSuspendedError(f"the tenant {tenant!r} is suspended: {found.suspension.reason}")
+        if tenant in self._unserved:
+            reason = self._unserved[tenant]
+            why = "was deleted" if reason is None else f"is suspended: {reason}"
+            raise TenantSuspendedError(f"the tenant {tenant!r} {why}")
 
     def require_known(self, tenant: str, *, begins: bool) -> None:
         """Checks that a tenant exists which a token names; if it `begins` so, it does once it was looked for.
@@ -189,8 +189,14 @@ class Tenants(Periodic):
             if version != self._version:
                 # In this order: a tenant that another process forgets in between is in both.
                 special, ended = await asyncio.to_thread(lambda: (self._store.special(), self._store.ended()))
-                self._ended = ended
                 self._special = {each.tenant: each for each in special}
+                # Only suspended tenants can be deleted.
+                suspended = {
+                    each.tenant: each.suspension.reason if each.deleted_at is None else None
+                    for each in special
+                    if each.suspension is not None
+                }
+                self._unserved = {**suspended, **dict.fromkeys(ended)}
                 self._version = version
                 for listener in self.listeners:
                     listener()

@@ -76,7 +76,9 @@ class SharedBudget:
         Raises:
             TooManyRequestsError: too few are free, or the holder or a group has its share.
         """
-        if self._slots.used < self._slots.size and self.room(*holder) < count:
+        # While half of the slots are free, every share has room.
+        used, size = self._slots.used, self._slots.size
+        if size < 2 * used < 2 * size and self.room(*holder) < count:
             raise TooManyRequestsError(
                 f"this caller already has its share of the {self._slots.size} {self._what} allowed at once",
                 RETRY_AFTER_S,

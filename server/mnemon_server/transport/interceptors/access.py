@@ -33,6 +33,7 @@ class Access:
         identities, single = self._identities, method.single
         # Any caller may learn that a method does not exist.
         permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
+        allowed = tuple(role for role in Role if permission.allows(role))
 
         async def call(request: Any, context: Exchange) -> Any:
             record = current_call.get()
@@ -41,7 +42,8 @@ class Access:
             shown = record.credentials
             principal = identities.authenticate_at_once(shown) or await identities.authenticate(shown)
             record.principal, record.is_known = principal, True
-            _require(principal, permission)
+            if principal.role not in allowed or (permission.whole_tenant and principal.bounds):
+                raise _refusal(principal, permission)
             return await (inner(request, context) if single else self._stream(inner, request, context, record))
 
         return call
@@ -72,13 +74,12 @@ class Access:
                 task.cancel()
 
 
-def _require(principal: Principal, permission: Permission) -> None:
-    if not permission.allows(principal.role):
-        raise PermissionDeniedError(
-            f"this needs the role {permission.role.name.lower()}; your credential has {principal.role.name.lower()}"
-        )
-    if permission.whole_tenant and principal.bounds:
-        raise PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")
+def _refusal(principal: Principal, permission: Permission) -> PermissionDeniedError:
+    if permission.allows(principal.role):
+        return PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")
+    return PermissionDeniedError(
+        f"this needs the role {permission.role.name.lower()}; your credential has {principal.role.name.lower()}"
+    )
 
 
 def _certificate(context: Exchange) -> bytes:
