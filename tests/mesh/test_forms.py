@@ -31,7 +31,9 @@ async def servers(folder: Path, count: int) -> AsyncIterator[list[Any]]:
         made = []
         for number in range(count):
             (own := folder / str(number)).mkdir()
-            opened = trusting_server(own, KEY, tenant="", tenant_claim='"tenant"', creates_tenants="true", **HTTP)
+            opened = trusting_server(
+                own, KEY, tenant="", tenant_claim='"tenant"', creates_tenants="true", settings=HTTP
+            )
             made.append(await stack.enter_async_context(opened))
         yield made
 

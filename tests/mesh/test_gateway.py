@@ -41,10 +41,10 @@ async def _mesh(tmp_path: Path) -> AsyncIterator[Any]:
                 own,
                 KEY,
                 authentication=("jwt", "api_key"),
-                http_listen="127.0.0.1:0",
                 tenant="",
                 tenant_claim='"tenant"',
                 creates_tenants="true",
+                settings={"http_listen": "127.0.0.1:0"},
             )
             servers.append(await stack.enter_async_context(opened))
         authority = certify(tmp_path)
@@ -210,3 +210,13 @@ async def test_a_renewed_certificate_is_used_without_a_restart(mesh: Any) -> Non
     key.rename(mesh.folder / "tls/tls.key")
     pem.rename(mesh.folder / "tls/tls.crt")
     await until(lambda: presented() != before)
+
+
+async def test_a_call_that_its_caller_traces_is_traced_under_any_request_id(mesh: Any) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    for flags in ("01", "00"):
+        headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-{flags}", "x-request-id": "no-uuid"}
+        async with mesh.front.http(token("acme")) as client:
+            answer = await client.post(f"{PATH}CountMemories", json={}, headers=headers)
+        _, same, _, passed_on = answer.headers["traceparent"].split("-")
+        assert (same, passed_on, answer.headers["x-request-id"]) == (trace, flags, "no-uuid")

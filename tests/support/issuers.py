@@ -4,10 +4,11 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jwt
@@ -78,13 +79,17 @@ def publish(folder: Path, *keys: SigningKey) -> None:
 
 @asynccontextmanager
 async def trusting_server(
-    folder: Path, *keys: SigningKey, authentication: tuple[str, ...] = ("jwt",), http_listen: str = "", **changes: str
+    folder: Path,
+    *keys: SigningKey,
+    authentication: tuple[str, ...] = ("jwt",),
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    **changes: str,
 ) -> AsyncIterator[Connection]:
     """A server that trusts these keys, from a file."""
     publish(folder, *keys)
     identities = write_identities(folder, "jwks.json", **changes)
     async with whole_server(
-        folder / "data", authentication=authentication, identity_file=identities, http_listen=http_listen
+        folder / "data", authentication=authentication, identity_file=identities, **settings
     ) as connection:
         yield connection
 
