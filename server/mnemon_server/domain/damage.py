@@ -53,12 +53,13 @@ class PageDamagedError(RecordDamagedError):
 
 
 class CommitsLostError(RecordDamagedError):
-    """The end of the write-ahead log is damaged, so that commits are missing."""
+    """Commits are missing: the end of the write-ahead log is damaged, or files of different times were put together."""
 
     def __init__(self, found: int, stored: int) -> None:
         self.collection, self.record_id, self.found, self.stored = "records.db", "", found, stored
         MnemonError.__init__(
             self,
-            f"records.db and its log have {found:,} commits, and at least {stored:,} were stored: the log is damaged; "
-            "restore a backup of the vault, or delete records.mark to go on without the missing commits",
+            f"records.db and its log have {found:,} commits, and at least {stored:,} were stored: the log is damaged, "
+            "or the folder was copied while a server wrote to it; restore a backup of the vault, copy the folder again "
+            "while no server uses it, or delete records.mark to go on without the missing commits",
         )
