@@ -11,6 +11,7 @@ from mnemon_server.assembly.audit import open_audit
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
+from mnemon_server.assembly.master_keys import open_master_keys
 from mnemon_server.assembly.records import is_in_memory, stored_tenants, vaults_folder
 from mnemon_server.assembly.settings import accounts_of
 from mnemon_server.assembly.shadow import open_shadow, vault_models
@@ -21,7 +22,13 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.vault_folders import finish_replacements, remove_vault, size_of, unfinished_tenants
+from mnemon_server.engines.vault_folders import (
+    encrypt_keys,
+    finish_replacements,
+    remove_vault,
+    size_of,
+    unfinished_tenants,
+)
 from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
@@ -95,7 +102,8 @@ async def open_vaults(
 ) -> AsyncIterator[VaultPool]:
     """The vaults of all tenants, and the embedder that they share. `accounts` limit and count what tenants embed."""
     async with AsyncExitStack() as stack:
-        # Before the model is loaded, so that invalid tools are reported at once.
+        # Before the model is loaded, so that invalid keys and tools are reported at once.
+        master = await asyncio.to_thread(open_master_keys, settings)
         registry = await stack.enter_async_context(open_registry(settings))
         judge = await stack.enter_async_context(open_judge(settings, report))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
@@ -108,6 +116,7 @@ async def open_vaults(
             folder = vaults_folder(settings)
             await asyncio.to_thread(finish_replacements, folder)
             stack.enter_context(FolderLock(folder, shared=True))
+            await asyncio.to_thread(encrypt_keys, folder, master)
         batcher = EmbeddingBatcher(
             embedder,
             batch_tokens_max=batch_tokens_max(settings),
@@ -118,7 +127,7 @@ async def open_vaults(
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher.of(tenant), models, registry, judge)
+            return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge)
 
         # A vault in memory would lose its data if it were closed when idle.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

@@ -47,7 +47,7 @@ def _configured(command: Callable[..., None]) -> Callable[..., None]:
     """Adds a flag for every setting, and passes the resulting settings to the command."""
 
     def load(config: Path | None, **arguments: Any) -> None:
-        flags = {name: arguments.pop(name) for name in SETTINGS}
+        flags = {name: arguments.pop(name, None) for name in SETTINGS}
         try:
             loaded = load_settings(file=config, environ=os.environ, flags=flags)
         except MnemonError as error:
@@ -55,7 +55,8 @@ def _configured(command: Callable[..., None]) -> Callable[..., None]:
         command(loaded, **arguments)
 
     for row in reversed(list(SETTINGS.values())):
-        load = _option(row)(load)
+        if row.flag:
+            load = _option(row)(load)
     file_help = f"TOML file with settings; {CONFIG_FILE_VARIABLE} can name it, too."
     load = click.option("--config", type=click.Path(path_type=Path), help=file_help)(load)
     load.__name__, load.__doc__ = command.__name__, command.__doc__

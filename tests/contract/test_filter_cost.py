@@ -20,6 +20,7 @@ from mnemon_server.engines.sqlite.schema import open_reader
 
 from tests.contract.sqlite_vaults import open_sqlite
 from tests.contract.vault_suite import START, ManualClock, unit_vector
+from tests.support.databases import keys_of
 
 OWN, OTHERS_FEW, OTHERS_MANY = 20, 2 * BOUNDS[0], 5 * BOUNDS[0]
 STEPS_MARGIN = 1.1
@@ -74,7 +75,7 @@ def test_what_others_store_costs_a_filter_nothing(
 
 
 def test_documents_that_are_counted_by_a_value_are_not_read(files: list[Path]) -> None:
-    with open_reader(files[0]) as connection:
+    with open_reader(files[0], keys_of(files[0])) as connection:
         source, parameters = prepare_positions(connection, TABLE.tables, RecordFilter({"topic": 7}))
         plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN SELECT count(*) {source}", parameters)]
     reads = [step for step in plan if step.startswith(("SEARCH", "SCAN"))]
@@ -112,7 +113,7 @@ def _write(number: int, *, own: bool) -> DocumentWrite:
 def _steps(file: Path, where: RecordFilter, read: Callable[[apsw.Connection, PassageMap, RecordFilter], Any]) -> int:
     """The steps of all statements of a read that finds something."""
     profiles: list[dict[str, Any]] = []
-    with open_reader(file) as connection:
+    with open_reader(file, keys_of(file)) as connection:
         passages = PassageMap(TABLE.tables, connection)
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, profiles.append)
         found = read(connection, passages, where)

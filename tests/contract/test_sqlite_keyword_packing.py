@@ -22,6 +22,7 @@ from mnemon_server.engines.sqlite.keywords.packing import PackingRound
 from mnemon_server.engines.sqlite.upkeep import packing as upkeep_packing
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 from tests.contract.vault_suite import DIMENSION, write
@@ -103,7 +104,7 @@ def blocks(folder: Path, *, served: int = 1) -> int:
 
 
 def problems(folder: Path) -> list[str]:
-    with RecordsVerifier(folder / "records.db") as verifier:
+    with RecordsVerifier(folder / "records.db", VaultKeyFile(folder)) as verifier:
         return [str(damage) for step in verifier.run() for damage in step.damages]
 
 

@@ -19,7 +19,7 @@ from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.vault_key import KEY_FILE, KeyDamagedError, KeyLostError, VaultKey, find_key
+from mnemon_server.engines.vault_key import KEY_FILE, KeyDamagedError, KeyLostError, VaultKey, VaultKeyFile
 
 from tests.contract.vault_suite import DIMENSION, listed, write
 from tests.support.databases import contents_of, open_database
@@ -65,12 +65,12 @@ def flip(path: Path, place: int, bit: int = 0) -> None:
 
 
 def damages(folder: Path) -> list[str]:
-    with RecordsVerifier(folder / "records.db") as verifier:
+    with RecordsVerifier(folder / "records.db", VaultKeyFile(folder)) as verifier:
         return [str(damage) for step in verifier.run() for damage in step.damages]
 
 
 def key_of(folder: Path) -> VaultKey:
-    key = find_key(folder)
+    key = VaultKeyFile(folder).find()
     assert key
     return key
 
@@ -96,7 +96,7 @@ def test_a_lost_wrong_or_damaged_key_is_told_apart_and_nothing_changes(folder: P
     records, key = folder / "records.db", folder / KEY_FILE
     kept, before = key.read_bytes(), records.read_bytes()
     open_vault(tmp_path / "other").close()
-    text = kept.splitlines()[0].decode().rpartition(" ")[0].replace("key/1", "key/2")
+    text = kept.splitlines()[0].decode().rpartition(" ")[0].replace("key/1", "key/3")
     newer = 2 * f"{text} {sha256(text.encode()).hexdigest()[:16]}\n".encode()
     cases: list[tuple[bytes | None, type[ConfigurationError], str]] = [
         (None, KeyLostError, "vault.key, which is missing"),
@@ -259,6 +259,18 @@ def test_a_vault_that_was_put_back_is_older_than_its_mark(folder: Path, tmp_path
     shutil.copy(tmp_path / "older.db", folder / "records.db")
     with pytest.raises(CommitsLostError, match=r"delete records\.mark"):
         open_vault(folder)
+
+
+def test_a_copy_that_was_made_while_the_vault_was_written_is_refused_with_advice(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with closing(open_vault(folder, erasure_delay_s=600.0)) as vault:
+        # Whoever copies files one after the other gets the mark of later commits with an earlier log.
+        shutil.copytree(folder, copy)
+        vault.collection(DOCUMENTS).put_document(write("later", "later")).result()
+        wait_until(lambda: read_mark(folder, key_of(folder)) > read_mark(copy, key_of(copy)))
+        shutil.copy(folder / MARK_FILE, copy)
+    with pytest.raises(CommitsLostError, match="copy the folder again while no server uses it"):
+        open_vault(copy)
 
 
 # Files of earlier versions

@@ -14,6 +14,7 @@ from mnemon_server.engines.promises.related import RelatedQuery
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.contract.vault_suite import DIMENSION, found_by_word, write
 from tests.contract.vault_transactions import rule, statement
@@ -36,7 +37,7 @@ def filled(folder: Path) -> None:
 
 def test_documents_stay_and_get_the_new_vectors(tmp_path: Path) -> None:
     filled(tmp_path)
-    progress = list(reembed(tmp_path, "new", other_model))
+    progress = list(reembed(VaultKeyFile(tmp_path), "new", other_model))
     assert progress[-1] == (150, 150)
     assert [done for done, _ in progress] == sorted({done for done, _ in progress})
 
@@ -60,7 +61,7 @@ def test_every_collection_gets_the_new_vectors_and_hidden_documents_stay_hidden(
     memories.put_document(write("hidden", "zebra", seed=1, hidden=True)).result()
     head = vault.changes.state().head
     vault.close()
-    assert list(reembed(tmp_path, "new", other_model))[-1] == (3, 3)
+    assert list(reembed(VaultKeyFile(tmp_path), "new", other_model))[-1] == (3, 3)
 
     vault = SQLiteVault(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
     memories = vault.collection(MEMORIES)
@@ -89,7 +90,7 @@ def test_documents_without_vectors_get_none_and_related_ones_are_found_by_the_ne
         asked.append(collection)
         return other_model(collection, documents)
 
-    assert list(reembed(tmp_path, "new", embed))[-1] == (2, 2)
+    assert list(reembed(VaultKeyFile(tmp_path), "new", embed))[-1] == (2, 2)
     assert asked == [SEMANTIC]
 
     vault = SQLiteVault(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
@@ -103,7 +104,7 @@ def test_documents_without_vectors_get_none_and_related_ones_are_found_by_the_ne
 
 def test_stopping_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     filled(tmp_path)
-    for done, _ in reembed(tmp_path, "new", other_model):
+    for done, _ in reembed(VaultKeyFile(tmp_path), "new", other_model):
         assert done < 150
         if done:
             break
@@ -117,9 +118,9 @@ def test_stopping_in_the_middle_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_without_records_or_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no records"):
-        next(reembed(tmp_path, "new", other_model))
+        next(reembed(VaultKeyFile(tmp_path), "new", other_model))
     filled(tmp_path)
     vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
     with pytest.raises(ConfigurationError, match="in use"):
-        next(reembed(tmp_path, "new", other_model))
+        next(reembed(VaultKeyFile(tmp_path), "new", other_model))
     vault.close()

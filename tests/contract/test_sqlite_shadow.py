@@ -20,6 +20,7 @@ from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.engines.sqlite.upkeep.shadow import EmbedTexts, ShadowModel, VaultModels
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.contract.test_sqlite_reembed import other_model
 from tests.contract.vault_suite import DIMENSION, found_by_word
@@ -70,7 +71,7 @@ def put(records: RecordEngine, doc_id: str, content: str, model: Model = OWN) ->
 
 
 def missing(folder: Path) -> int:
-    with closing(open_reader(folder / "records.db")) as connection:
+    with closing(open_reader(folder / "records.db", VaultKeyFile(folder))) as connection:
         progress = shadow.progress_of(connection)
     assert progress is not None
     return progress.total - progress.done
@@ -93,7 +94,7 @@ def has_vectors_of(vault: SQLiteVault, model: Model) -> bool:
 
 def damages_of(folder: Path) -> list[str]:
     """The damage found, except in memories, which lack the fields that a service sets."""
-    with RecordsVerifier(folder / "records.db") as verifier:
+    with RecordsVerifier(folder / "records.db", VaultKeyFile(folder)) as verifier:
         found = [damage for step in verifier.run() for damage in step.damages]
     return [str(damage) for damage in found if damage.table != MEMORIES.name]
 
@@ -134,7 +135,7 @@ def test_vectors_are_made_while_records_change_and_are_exchanged_and_taken_back(
 def test_a_model_without_all_vectors_is_refused_and_the_vault_goes_on_with_its_own(tmp_path: Path) -> None:
     with opened(tmp_path) as vault:
         put(vault.collection(DOCUMENTS), "first", "some text")
-    with closing(open_writer(tmp_path / "records.db")) as connection:
+    with closing(open_writer(tmp_path / "records.db", VaultKeyFile(tmp_path))) as connection:
         shadow.prepare(connection, "new")
 
     def fail(texts: Sequence[str]) -> list[Vector]:
@@ -168,8 +169,8 @@ def test_a_model_that_fails_is_tried_again_and_a_new_one_replaces_it(tmp_path: P
         wait_until(lambda: missing(tmp_path) == 0)
     with pytest.raises(EmbeddingModelMismatchError), opened(tmp_path, OTHER):
         pass
-    assert list(reembed(tmp_path, "new", other_model))[-1] == (2, 2)
-    with closing(open_reader(tmp_path / "records.db")) as connection:
+    assert list(reembed(VaultKeyFile(tmp_path), "new", other_model))[-1] == (2, 2)
+    with closing(open_reader(tmp_path / "records.db", VaultKeyFile(tmp_path))) as connection:
         assert shadow.progress_of(connection) is None
 
 
@@ -183,7 +184,7 @@ def test_the_overlap_is_that_of_the_nearest_documents(tmp_path: Path) -> None:
             for number in range(60):
                 put(vault.collection(DOCUMENTS), f"d{number}", f"word{number} text{number}")
             wait_until(lambda folder=tmp_path / name: missing(folder) == 0)  # type: ignore[misc]
-        with closing(open_reader(tmp_path / name / "records.db")) as connection:
+        with closing(open_reader(tmp_path / name / "records.db", VaultKeyFile(tmp_path / name))) as connection:
             shares.append(overlap(connection))
     assert shares[0] == 1
     assert shares[1] is not None and 0.05 < shares[1] < 0.5

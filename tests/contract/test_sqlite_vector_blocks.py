@@ -21,6 +21,7 @@ from mnemon_server.engines.sqlite.upkeep import packing
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite.vector_blocks import BLOCK_IDS, VectorBlock, read_parts
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import content_of, contents_of, open_database
 from tests.support.local_vectors import clustered_vectors
@@ -110,7 +111,7 @@ def answers(vault: SQLiteVault) -> list[tuple[list[int], list[float]]]:
 
 
 def problems(folder: Path) -> list[str]:
-    with RecordsVerifier(folder / "records.db") as verifier:
+    with RecordsVerifier(folder / "records.db", VaultKeyFile(folder)) as verifier:
         return [str(damage) for step in verifier.run() for damage in step.damages]
 
 

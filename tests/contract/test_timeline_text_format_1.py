@@ -15,7 +15,7 @@ from mnemon_server.engines.timeline.rows.text_file import TextFile
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, PART_SEQUENCES, answering
 from mnemon_server.engines.timeline.rows.text_work import TextWork
 
-from tests.support.databases import open_database
+from tests.support.databases import keys_of, open_database
 
 IDENTITY = "vault model"
 EMBEDDER = HashingEmbedder(16)
@@ -72,7 +72,7 @@ def work(tmp_path: Path, events: Events, embedded: list[str]) -> Iterator[TextWo
     """Works on a file of format 1 with all events."""
     path = tmp_path / "timeline-index" / "text.db"
     path.parent.mkdir()
-    TextFile(path, IDENTITY).close()
+    TextFile(path, IDENTITY, keys_of(path)).close()
     with closing(open_database(path)) as connection:
         connection.execute(CURRENT.drop_statement)
         connection.execute(FORMER.create_statement)

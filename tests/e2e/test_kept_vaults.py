@@ -8,6 +8,7 @@ from pathlib import Path
 from mnemon import AsyncClient
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import open_database
 from tests.support.full_vault import answers, differences
@@ -65,5 +66,5 @@ async def test_the_first_data_folder_passes_verification(tmp_path: Path) -> None
     async with whole_server(folder):
         pass  # brings it to the newest format
     [records] = find_records(folder)
-    with RecordsVerifier(records) as verifier:
+    with RecordsVerifier(records, VaultKeyFile(records.parent)) as verifier:
         assert [damage for step in verifier.run() for damage in step.damages] == []

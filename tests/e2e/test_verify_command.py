@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from mnemon import AsyncClient
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import open_database
 from tests.support.full_vault import fill
@@ -96,7 +97,7 @@ def test_damage_is_named_by_its_location(folder: Path, case: str) -> None:
     connection.execute(statement)
     assert connection.changes() > 0
     connection.close()
-    with RecordsVerifier(file) as verifier:
+    with RecordsVerifier(file, VaultKeyFile(file.parent)) as verifier:
         found = [damage for step in verifier.run() for damage in step.damages]
     assert any(each.table.startswith(table) and problem in each.problem for each in found), found
     assert all(each.row for each in found if each.table == table), found

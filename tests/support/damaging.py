@@ -1,6 +1,6 @@
 """Flips one random bit in each of many copies of a vault: no answer may silently differ.
 
-python -m tests.support.damaging --rounds 1000
+python -m tests.support.damaging --rounds 1000 [--encrypted]
 
 Half of the copies are of a vault that was closed, half of one that was killed before anything left its write-ahead
 log. Each kind of file is hit as often as any other. A server opens the copy, and answers queries about records of every
@@ -22,21 +22,22 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import apsw
 import click
 import mnemon
 from mnemon import AsyncClient
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, parse_master_keys
+from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect
 from mnemon_server.engines.sqlite.pages.mark import read_mark, stored_commits
-from mnemon_server.engines.vault_key import find_key
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.logs import configure_logging
 
-from tests.support.databases import open_database
 from tests.support.full_vault import answers, differences, fill
 from tests.support.server import eventually, server_process, whole_server
 
-SETTINGS = {"timeline_segment_max_events": 8, "erasure_delay_s": 600.0}
+SETTINGS: dict[str, Any] = {"timeline_segment_max_events": 8, "erasure_delay_s": 600.0}
 """Several segments, and nothing leaves the log by itself."""
+MASTER_KEY = "5e" * 32
 FLAGS = ("--knowledge-store-backend", "local", "--timeline-segment-max-events", "8", "--erasure-delay-s", "600")
 VAULT = Path("tenants/default")
 OUTCOMES = ("same", "refused", "lost", "other")
@@ -46,7 +47,8 @@ NAMES = ("records.db", "records.mark", "vault.key", ".segment", "text.db", "is d
 
 async def make(folder: Path) -> dict[str, Path]:
     """A closed vault and a killed one."""
-    with server_process(folder / "killed", *FLAGS) as server:
+    environment = {"MNEMON_MASTER_KEY": SETTINGS.get("master_key", "")}
+    with server_process(folder / "killed", *FLAGS, environment=environment) as server:
         async with AsyncClient(await asyncio.to_thread(server.address)) as client:
             await fill(client)
             await eventually(lambda: _is_marked(folder / "killed" / VAULT))
@@ -58,9 +60,15 @@ async def make(folder: Path) -> dict[str, Path]:
 
 
 async def _is_marked(vault: Path) -> bool:
-    key = find_key(vault)
-    with closing(open_database(vault / "records.db", flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+    keys = VaultKeyFile(vault, master_keys())
+    key = keys.find()
+    with closing(connect(vault / "records.db", keys, flags=MODE_READ)) as connection:
         return key is not None and read_mark(vault, key) == (stored_commits(connection), True)
+
+
+def master_keys() -> MasterKeys:
+    """Those of the trial."""
+    return parse_master_keys(MASTER_KEY, "the trial") if "master_key" in SETTINGS else NO_MASTER_KEYS
 
 
 def opened(folder: Path) -> Any:
@@ -135,9 +143,12 @@ async def trial(rounds: int, seed: int) -> Counter[tuple[str, str]]:
 
 @click.command()
 @click.option("--rounds", default=1_000, show_default=True)
-@click.option("--seed", default=1, show_default=True)
-def main(rounds: int, seed: int) -> None:
+@click.option("--seed", default=1, show_default=True, help="Other copies and other bits for each seed.")
+@click.option("--encrypted", is_flag=True, help="Gives the vault a master key.")
+def main(rounds: int, seed: int, *, encrypted: bool) -> None:
     """Flips one random bit in each of many copies of a vault."""
+    if encrypted:
+        SETTINGS["master_key"] = MASTER_KEY
     configure_logging(log_format="console", level="critical")
     counts = asyncio.run(trial(rounds, seed))
     click.echo(f"{'file':24}" + "".join(f"{name:>10}" for name in OUTCOMES))

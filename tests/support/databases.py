@@ -4,18 +4,19 @@ from pathlib import Path
 
 import apsw
 from mnemon_server.engines.sqlite.pages.database import MODE_NEW, connect, read_pages
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 
 def open_database(path: Path, *, flags: int = MODE_NEW) -> apsw.Connection:
     """A connection to records.db or text.db, encrypted or not."""
-    return connect(path, _vault_of(path), flags=flags)
+    return connect(path, keys_of(path), flags=flags)
 
 
 def content_of(path: Path) -> bytes:
     """The bytes of a file; for a database and its write-ahead log, all pages, decrypted."""
     if path.name.endswith(".db-wal"):
         return b""
-    return b"".join(read_pages(path, _vault_of(path))) if path.suffix == ".db" else path.read_bytes()
+    return b"".join(read_pages(path, keys_of(path))) if path.suffix == ".db" else path.read_bytes()
 
 
 def contents_of(folder: Path) -> bytes:
@@ -23,5 +24,6 @@ def contents_of(folder: Path) -> bytes:
     return b"".join(content_of(path) for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def _vault_of(path: Path) -> Path:
-    return path.parent.parent if path.parent.name == "timeline-index" else path.parent
+def keys_of(path: Path) -> VaultKeyFile:
+    """The key of the vault that a database belongs to."""
+    return VaultKeyFile(path.parent.parent if path.parent.name == "timeline-index" else path.parent)

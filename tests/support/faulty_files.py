@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.timeline.format.files import AppendFile, Files, ReadFile, copy_file
 
@@ -30,6 +31,7 @@ class FaultyFiles:
     """
 
     def __init__(self) -> None:
+        self.cipher: Cipher | None = None
         self.calls: Counter[str] = Counter()
         self.cuts = 0
         self.unreadable = range(0)

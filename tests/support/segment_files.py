@@ -15,9 +15,11 @@ CREATED_US = 1_700_000_000_000_000
 Events = Sequence[tuple[int, bytes]]
 
 
-def header(first_sequence: int = 1, *, generation: int = 1, epoch: bytes = EPOCH, seed: int = 7) -> SegmentHeader:
+def header(
+    first_sequence: int = 1, *, generation: int = 1, epoch: bytes = EPOCH, seed: int = 7, is_encrypted: bool = False
+) -> SegmentHeader:
     """A header with a fixed seed."""
-    return SegmentHeader(epoch, first_sequence, generation, CREATED_US, seed)
+    return SegmentHeader(epoch, first_sequence, generation, CREATED_US, seed, is_encrypted)
 
 
 def bodies(count: int, *, longest: int = 90, first_sequence: int = 1, seed: int = 11) -> list[tuple[int, bytes]]:

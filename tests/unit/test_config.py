@@ -204,6 +204,16 @@ def test_the_home_folder_may_be_written_as_a_tilde() -> None:
     assert load_settings(environ={}, flags={"data_dir": "~/x"}).settings.data_dir == Path.home() / "x"
 
 
+def test_the_master_key_comes_from_one_place_and_is_shown_nowhere() -> None:
+    with pytest.raises(ConfigurationError, match=r"master_key_file and master_key are set, .*: set only one"):
+        load_settings(environ={"MNEMON_MASTER_KEY": "ab" * 32}, flags={"master_key_file": "key"})
+    settings = load_settings(environ={"MNEMON_MASTER_KEY": "ab" * 32}).settings
+    assert settings.master_key == "ab" * 32
+    assert "abab" not in repr(settings)
+    assert SETTINGS["master_key"].show(settings.master_key) == "********"
+    assert SETTINGS["master_key"].flag == ""
+
+
 def test_defaults_are_valid_values_of_their_settings() -> None:
     typed = {name: row.show(row.default) for name, row in SETTINGS.items() if row.show(row.default)}
     assert load_settings(environ={}, flags=typed).settings == Settings()

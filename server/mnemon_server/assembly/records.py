@@ -1,5 +1,6 @@
 """Opens the records of a tenant."""
 
+import shutil
 from pathlib import Path
 
 from mnemon_server.assembly.settings import vault_settings
@@ -10,10 +11,14 @@ from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines import vault_folders
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+
+CHROMA_FOLDERS = {DOCUMENTS: "chroma", MEMORIES: "chroma-memories"}
+"""Where embedded ChromaDB has the vectors and texts of collections, in the folder of the vault."""
 
 
 def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
@@ -37,7 +42,9 @@ def is_in_memory(settings: Settings) -> bool:
     return settings.knowledge_store_backend == "in_memory"
 
 
-def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, models: VaultModels) -> Vault:
+def open_records(
+    settings: Settings, tenant: str, batcher: EmbeddingBatcher, models: VaultModels, master: MasterKeys
+) -> Vault:
     """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
     if is_in_memory(settings):
         return InMemoryVault()
@@ -48,7 +55,7 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
     backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
     # Collections that ChromaDB indexes do not need a local graph.
     in_chroma = {collection for collection, backend in backends if backend != "local"}
-    return SQLiteVault(
+    vault = SQLiteVault(
         folder,
         model_identity=model.identity,
         dimension=model.dimension,
@@ -57,6 +64,12 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
             batcher.coverage,
             graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma,
             models=models,
+            master=master,
         ),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
     )
+    if master.secrets:
+        # ChromaDB's texts are not encrypted.
+        for each in (*(folder / name for name in CHROMA_FOLDERS.values()), *folder.glob("quarantine/*/")):
+            shutil.rmtree(each, ignore_errors=True)
+    return vault

@@ -13,6 +13,7 @@ from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings
+from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, VaultModels
 from mnemon_server.engines.sqlite_vault import VaultSettings
@@ -103,6 +104,7 @@ def vault_settings(
     *,
     graphs_of: Container[Collection],
     models: VaultModels = NO_SECOND_MODEL,
+    master: MasterKeys = NO_MASTER_KEYS,
 ) -> VaultSettings:
     """How a vault is kept, with local graphs for the vectors of these collections."""
     return VaultSettings(
@@ -113,6 +115,7 @@ def vault_settings(
         ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, coverage)),
         erasure_delay_s=settings.erasure_delay_s,
         models=models,
+        master=master,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from mnemon_server.assembly.records import is_in_memory, vault_folder
+from mnemon_server.assembly.records import CHROMA_FOLDERS, is_in_memory, vault_folder
 from mnemon_server.assembly.settings import (
     change_retention_settings,
     chroma_settings,
@@ -52,7 +52,8 @@ def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: Embed
     records = vault.collection(DOCUMENTS)
     collection = _collection_name(settings.collection, tenant)
     in_chroma = settings.knowledge_store_backend == "chromadb"
-    applier = _open_applier(settings, tenant, records, batcher.model, collection, "chroma") if in_chroma else None
+    folder, model = CHROMA_FOLDERS[DOCUMENTS], batcher.model
+    applier = _open_applier(settings, tenant, records, model, collection, folder) if in_chroma else None
     return DocumentStore(
         records,
         batcher,
@@ -66,8 +67,8 @@ def open_memories(settings: Settings, tenant: str, vault: Vault, batcher: Embedd
     records = vault.collection(MEMORIES)
     collection = _collection_name(settings.memory_collection, tenant)
     in_chroma = settings.memory_backend == "chromadb" and not is_in_memory(settings)
-    model = batcher.model
-    applier = _open_applier(settings, tenant, records, model, collection, "chroma-memories") if in_chroma else None
+    folder, model = CHROMA_FOLDERS[MEMORIES], batcher.model
+    applier = _open_applier(settings, tenant, records, model, collection, folder) if in_chroma else None
     return MemoryStore(
         records,
         batcher,

@@ -23,6 +23,7 @@ from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
@@ -47,6 +48,7 @@ async def open_vault_of(
     tenant: str,
     batcher: EmbeddingBatcher,
     models: VaultModels,
+    master: MasterKeys,
     registry: ToolRegistry,
     judge: JudgeDesk | None,
 ) -> OpenVault:
@@ -56,7 +58,7 @@ async def open_vault_of(
         ConfigurationError: the folder or the model is not available. The message says what would help.
     """
     async with AsyncExitStack() as stack:
-        vault = await asyncio.to_thread(open_records, settings, tenant, batcher, models)
+        vault = await asyncio.to_thread(open_records, settings, tenant, batcher, models, master)
         stack.push_async_callback(asyncio.to_thread, vault.close)
         guard, views = ClockGuard(vault), views_of(vault)
         documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher)
@@ -79,9 +81,8 @@ async def open_vault_of(
         await asyncio.to_thread(vault.timeline.wait_until_warm, WARM_WAIT_S)
         episodic = open_episodic(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
-        feed = open_feed(settings, vault, memories, offload)
+        feed, bridge = open_feed(settings, vault, memories, offload), make_bridge(vault, semantic, offload)
         stack.callback(feed.close)
-        bridge = make_bridge(vault, semantic, offload)
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
         # After the bridge, which knows by now which changes it still has to read.

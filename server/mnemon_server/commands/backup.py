@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.commands.master_keys import master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
 from mnemon_server.domain.backup import BackupPart, BackupProgress, Manifest, parse_manifest
@@ -18,18 +19,20 @@ from mnemon_server.domain.errors import ConfigurationError, MnemonError
 
 if TYPE_CHECKING:
     from mnemon_server.engines.sqlite.connections import Connections
+    from mnemon_server.engines.vault_key import VaultKeyFile
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @data_dir_option
+@master_key_option
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose vault is backed up.")
 @click.option(
     "--base",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="An earlier backup: copy only what has changed since, and keep both side by side.",
 )
-def backup(folder: Path, data_dir: Path | None, tenant: str, base: Path | None) -> None:
+def backup(folder: Path, data_dir: Path | None, master_key_file: Path | None, tenant: str, base: Path | None) -> None:
     """Copy the vault of a tenant to the new FOLDER, while no server uses it. `mnemon backup` asks a running server.
 
     The folder appears once it is complete, and only its owner can read it.
@@ -40,6 +43,7 @@ def backup(folder: Path, data_dir: Path | None, tenant: str, base: Path | None) 
 
     from mnemon_server.engines.backups.parts import back_up
     from mnemon_server.engines.vault_folders import vaults_folder
+    from mnemon_server.engines.vault_key import VaultKeyFile
 
     columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
     try:
@@ -47,7 +51,7 @@ def backup(folder: Path, data_dir: Path | None, tenant: str, base: Path | None) 
         former = parse_manifest(read_manifest(base)) if base else None
         vault = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir) / tenant
         with (
-            _opened(vault) as connections,
+            _opened(VaultKeyFile(vault, master_keys(master_key_file))) as connections,
             BackupFolder(folder) as files,
             Progress(*columns, console=Console(stderr=True)) as bar,
             closing(back_up(vault, connections, former, system_clock)) as steps,
@@ -72,12 +76,13 @@ def backup(folder: Path, data_dir: Path | None, tenant: str, base: Path | None) 
 
 
 @contextmanager
-def _opened(vault: Path) -> "Iterator[Connections]":
+def _opened(keys: "VaultKeyFile") -> "Iterator[Connections]":
     """The records of a vault, which no server may open meanwhile."""
     from mnemon_server.engines.backups.copying import discard_copies
     from mnemon_server.engines.folder import FolderInUseError, FolderLock
     from mnemon_server.engines.sqlite.connections import Connections
 
+    vault = keys.folder
     if not (vault / "records.db").exists():
         raise ConfigurationError(f"there are no records in {str(vault)!r}")
     try:
@@ -88,7 +93,7 @@ def _opened(vault: Path) -> "Iterator[Connections]":
         ) from error
     with lock:
         discard_copies(vault)
-        connections = Connections(vault / "records.db", None)
+        connections = Connections(vault / "records.db", keys)
         connections.open([])
         try:
             yield connections

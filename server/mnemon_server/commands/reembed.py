@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 import click
 
 from mnemon_server.assembly.embedder import open_configured_embedder
+from mnemon_server.assembly.master_keys import open_master_keys
 from mnemon_server.assembly.records import stored_tenants, vault_folder, vaults_folder
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC, Collection
@@ -15,6 +16,7 @@ from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.services.semantic.vectors import mean_vector
 
 
@@ -33,6 +35,8 @@ def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
     """
     if settings.knowledge_store_backend == "in_memory":
         raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to re-embed")
+    master = open_master_keys(settings)
+    keys_of = [VaultKeyFile(vault_folder(settings, tenant), master) for tenant in stored_tenants(settings)]
     with contextlib.closing(open_configured_embedder(settings, _print_line)) as embedder:
 
         def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
@@ -46,10 +50,8 @@ def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
                     # A server locks it as long as it runs, and each vault only while that is open.
                     stack.enter_context(FolderLock(folder))
                 vaults = [
-                    stack.enter_context(
-                        contextlib.closing(reembed(vault_folder(settings, tenant), embedder.model.identity, embed))
-                    )
-                    for tenant in stored_tenants(settings)
+                    stack.enter_context(contextlib.closing(reembed(keys, embedder.model.identity, embed)))
+                    for keys in keys_of
                 ]
                 totals = [next(vault)[1] for vault in vaults]
             finished = 0

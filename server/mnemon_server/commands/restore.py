@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.commands.master_keys import master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
 from mnemon_server.domain.errors import MnemonError
@@ -15,6 +16,7 @@ from mnemon_server.domain.errors import MnemonError
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @data_dir_option
+@master_key_option
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose vault it becomes.")
 @click.option("--replace", is_flag=True, help="Remove the vault that the tenant has.")
 @click.option(
@@ -22,7 +24,15 @@ from mnemon_server.domain.errors import MnemonError
     is_flag=True,
     help="With --replace: do so even if it cannot be read what that vault has erased; it comes back with the backup.",
 )
-def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool, forget_erasures: bool) -> None:
+def restore(
+    backup: Path,
+    data_dir: Path | None,
+    master_key_file: Path | None,
+    tenant: str,
+    *,
+    replace: bool,
+    forget_erasures: bool,
+) -> None:
     """Restore the vault in the folder BACKUP, after reading every byte of it. No server may use the data folder.
 
     The folder of an incremental backup must be beside those that it completes. Clients that follow the change feed are
@@ -36,6 +46,7 @@ def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool, 
 
     try:
         check_tenant(tenant)
+        master = master_keys(master_key_file)
         vaults = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
         columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -48,6 +59,7 @@ def restore(backup: Path, data_dir: Path | None, tenant: str, *, replace: bool, 
                 tenant,
                 replace=replace,
                 forget_erasures=forget_erasures,
+                master=master,
                 advance=lambda count: bar.advance(task, count),
             )
     except MnemonError as error:

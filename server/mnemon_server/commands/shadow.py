@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.commands.master_keys import master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import TENANT_ID
+from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.errors import ConfigurationError, MnemonError
 
 if TYPE_CHECKING:
     import apsw
 
     from mnemon_server.engines.sqlite.upkeep.shadow import ShadowProgress
+    from mnemon_server.engines.vault_key import VaultKeyFile
 
 POLL_S = 1.0
 
@@ -33,7 +36,8 @@ def shadow() -> None:
 @click.option("--follow", is_flag=True, help="Show a progress bar until no vector is missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @data_dir_option
-def status(*, follow: bool, as_json: bool, data_dir: Path | None) -> None:
+@master_key_option
+def status(*, follow: bool, as_json: bool, data_dir: Path | None, master_key_file: Path | None) -> None:
     """Say how many passages of each tenant have a vector of the second model, and how much both models agree.
 
     The overlap is the part of the ten nearest documents that both models have in common, for up to 100 stored texts of
@@ -43,14 +47,14 @@ def status(*, follow: bool, as_json: bool, data_dir: Path | None) -> None:
     from mnemon_server.engines.sqlite.upkeep.overlap import overlap
 
     with _explained():
-        folder = _vaults(data_dir)
+        vaults = _vaults(data_dir, master_key_file)
         if follow:
-            _follow(folder)
+            _follow(vaults)
         rows = []
-        for file in _records(folder):
-            with _opened(file) as connection:
+        for keys in vaults:
+            with _opened(keys) as connection:
                 if (found := _progress(connection)) is not None:
-                    rows.append((file.parent.name, found, overlap(connection)))
+                    rows.append((keys.folder.name, found, overlap(connection)))
         if not rows:
             click.echo("mnemon-server: no vault has vectors of a second model", err=True)
             sys.exit(2)
@@ -65,14 +69,15 @@ def status(*, follow: bool, as_json: bool, data_dir: Path | None) -> None:
 
 @shadow.command()
 @data_dir_option
-def remove(data_dir: Path | None) -> None:
+@master_key_option
+def remove(data_dir: Path | None, master_key_file: Path | None) -> None:
     """Remove the vectors of the second model from all vaults, while no server uses the data folder."""
     from mnemon_server.engines.folder import FolderInUseError, FolderLock
     from mnemon_server.engines.sqlite.schema import open_writer
     from mnemon_server.engines.sqlite.upkeep.shadow import remove as remove_shadow
 
     with _explained():
-        folder = _vaults(data_dir)
+        folder = _folder(data_dir)
         try:
             lock = FolderLock(folder)
         except FolderInUseError as error:
@@ -80,28 +85,32 @@ def remove(data_dir: Path | None) -> None:
                 f"a server uses {str(folder)!r}, and nothing has changed: stop it first"
             ) from error
         with lock:
-            for file in _records(folder):
-                with closing(open_writer(file)) as connection:
+            for keys in _vaults(data_dir, master_key_file):
+                with closing(open_writer(keys.folder / RECORDS, keys)) as connection:
                     with connection:
                         remove_shadow(connection)
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _vaults(data_dir: Path | None) -> Path:
+def _folder(data_dir: Path | None) -> Path:
     from mnemon_server.engines.vault_folders import vaults_folder
 
     return vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
 
 
-def _records(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.glob("*/records.db") if TENANT_ID.fullmatch(file.parent.name))
+def _vaults(data_dir: Path | None, master_key_file: Path | None) -> "list[VaultKeyFile]":
+    from mnemon_server.engines.vault_key import VaultKeyFile
+
+    master = master_keys(master_key_file)
+    folders = sorted(file.parent for file in _folder(data_dir).glob(f"*/{RECORDS}"))
+    return [VaultKeyFile(folder, master) for folder in folders if TENANT_ID.fullmatch(folder.name)]
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator["apsw.Connection"]:
+def _opened(keys: "VaultKeyFile") -> Iterator["apsw.Connection"]:
     from mnemon_server.engines.sqlite.schema import open_reader
 
-    with closing(open_reader(file)) as connection, connection:
+    with closing(open_reader(keys.folder / RECORDS, keys)) as connection, connection:
         yield connection
 
 
@@ -111,7 +120,7 @@ def _progress(connection: "apsw.Connection") -> "ShadowProgress | None":
     return progress_of(connection)
 
 
-def _follow(folder: Path) -> None:
+def _follow(vaults: "Sequence[VaultKeyFile]") -> None:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -120,8 +129,8 @@ def _follow(folder: Path) -> None:
         task = bar.add_task("Embedding", total=None)
         while True:
             found = []
-            for file in _records(folder):
-                with _opened(file) as connection:
+            for keys in vaults:
+                with _opened(keys) as connection:
                     if (progress := _progress(connection)) is not None:
                         found.append(progress)
             done, total = sum(each.done for each in found), sum(each.total for each in found)

@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mnemon_server.commands.master_keys import master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
-from mnemon_server.domain.backup import MANIFEST, BackupError
+from mnemon_server.domain.backup import MANIFEST, RECORDS, BackupError
 from mnemon_server.domain.errors import MnemonError, RecordDamagedError, StorageFailedError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from mnemon_server.engines.backups.chain import StoredBackup
+    from mnemon_server.engines.vault_key import VaultKeyFile
 
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@master_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(folder: Path | None, *, as_json: bool) -> None:
+def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) -> None:
     """Read every record and every segment in FOLDER (default: data_dir), and every byte of the backups in it.
 
     The exit code is 1 if anything is damaged, and 2 if FOLDER could not be read to the end.
@@ -35,14 +38,16 @@ def verify(folder: Path | None, *, as_json: bool) -> None:
 
     from mnemon_server.engines.backups.chain import find_backups
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
+    from mnemon_server.engines.vault_key import VaultKeyFile
 
     try:
         folder = folder or load_settings(environ=os.environ).settings.data_dir
+        master = master_keys(master_key_file)
         backups = find_backups(folder)
         within = {backup.folder for backup in backups}
         files = [file for file in find_records(folder) if file.parent not in within]
         with Progress(console=Console(stderr=True)) as bar:
-            damages = [damage for file in files for damage in _records(file, folder, bar)]
+            damages = [damage for file in files for damage in _records(VaultKeyFile(file.parent, master), folder, bar)]
             damages += _segments(folder, within, bar)
             damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
     except MnemonError as error:
@@ -59,13 +64,14 @@ def verify(folder: Path | None, *, as_json: bool) -> None:
     sys.exit(1 if damages else 0)
 
 
-def _records(file: Path, folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+def _records(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+    from mnemon_server.engines.master_keys import VaultKeyError
     from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
-    from mnemon_server.engines.vault_key import VaultKeyError
 
+    file = keys.folder / RECORDS
     name = str(file.relative_to(folder))
     try:
-        opened = RecordsVerifier(file)
+        opened = RecordsVerifier(file, keys)
     except (StorageFailedError, RecordDamagedError, VaultKeyError) as error:
         yield {"file": name, "text": str(error)}
         return

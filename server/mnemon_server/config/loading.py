@@ -107,6 +107,7 @@ def _check_together(settings: Settings) -> None:
         raise ConfigurationError("tls_client_ca needs tls_certificate and tls_key")
     if settings.embedding_endpoint_key_file is not None and not settings.embedding_endpoint:
         raise ConfigurationError("embedding_endpoint_key_file needs embedding_endpoint, where the key is sent")
+    _check_master_keys(settings)
     _check_tool_namespace(settings.tool_namespace)
     _check_origins(settings)
     addresses = {"listen": Address.parse(settings.listen)}
@@ -121,6 +122,12 @@ def _check_together(settings: Settings) -> None:
                 f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS, "
                 "or set --insecure (MNEMON_INSECURE=true) if the network is trusted"
             )
+
+
+def _check_master_keys(settings: Settings) -> None:
+    names = [name for name in ("master_key_file", "master_key_command", "master_key") if getattr(settings, name)]
+    if len(names) > 1:
+        raise ConfigurationError(f"{' and '.join(names)} are set, and both give the master key: set only one")
 
 
 def _check_origins(settings: Settings) -> None:

@@ -28,5 +28,6 @@ def _render_row(row: Setting) -> str:
     default = f"`{shown}`" if shown else ""
     variables = ", ".join(f"`{name}`" for name in row.variables)
     named = ", ".join(f"`{choice}`" for choice in row.choices)
+    flag = f"`{row.flag}`" if row.flag else ""
     choices = f" {'Any' if row.type == Texts else 'One'} of {named}." if named else ""
-    return f"| `{row.name}` | {default} | {variables} | `{row.flag}` | {row.help}{choices} |"
+    return f"| `{row.name}` | {default} | {variables} | {flag} | {row.help}{choices} |"

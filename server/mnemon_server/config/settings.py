@@ -1,38 +1,17 @@
 """The settings of the server, as one table."""
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mnemon_server.config.folders import user_data_folder
 from mnemon_server.config.values import Setting, Texts, Verbatim
+from mnemon_server.config.values import row_metadata as _row
 
 MEMORY_ACTIONS = ("create", "update", "delete")
-
-
-def _row(
-    text: str,
-    *,
-    choices: tuple[str, ...] = (),
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-    also: str = "",
-    secret: bool = False,
-) -> dict[str, Any]:
-    """The metadata of a row besides name, type and default. `also` is a second environment variable."""
-    return {
-        "help": text,
-        "choices": choices,
-        "at_least": at_least,
-        "at_most": at_most,
-        "also": also,
-        "secret": secret,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +72,21 @@ class Settings:
     data_dir: Path = field(
         default_factory=user_data_folder,
         metadata=_row("Folder for all data; by default `mnemon` in the user's data folder."),
+    )
+    master_key_file: Path | None = field(
+        default=None,
+        metadata=_row(
+            "File with the master key, 64 hexadecimal digits, with which the keys of vaults are encrypted; further "
+            "lines hold former ones."
+        ),
+    )
+    master_key_command: str = field(
+        default="", metadata=_row("Shell command that prints the content of such a file, for instance by asking a KMS.")
+    )
+    master_key: Verbatim = field(
+        default=Verbatim(""),
+        repr=False,
+        metadata=_row("The content of such a file, without a flag, which other users could see.", secret=True),
     )
     backup_dir: Path | None = field(
         default=None, metadata=_row("Folder in which CreateBackup keeps backups that are given a name.")

@@ -46,8 +46,8 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """Its flag for `mnemon-server serve`."""
-        return f"--{self.name.replace('_', '-')}"
+        """Its flag for `mnemon-server serve`; empty for a secret, since other users can see the flags of a process."""
+        return "" if self.secret else f"--{self.name.replace('_', '-')}"
 
     def show(self, value: object) -> str:
         """The value as a user would type it. Secrets are hidden."""
@@ -58,6 +58,26 @@ class Setting:
         if isinstance(value, tuple):
             return ",".join(value)
         return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def row_metadata(
+    text: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    also: str = "",
+    secret: bool = False,
+) -> dict[str, Any]:
+    """The metadata of a row besides name, type and default. `also` is a second environment variable."""
+    return {
+        "help": text,
+        "choices": choices,
+        "at_least": at_least,
+        "at_most": at_most,
+        "also": also,
+        "secret": secret,
+    }
 
 
 def parse_value(row: Setting, raw: Any, origin: str) -> Any:

@@ -18,6 +18,18 @@ def read_key(path: Path) -> str:
     Raises:
         ConfigurationError: the file is missing, others may read it, or it does not hold one line of visible ASCII.
     """
+    key = read_private(path)
+    if len(key) > _BYTES_MAX or not _KEY.fullmatch(key):
+        raise ConfigurationError(f"the key file {path} must hold the key alone, in one line of ASCII without spaces")
+    return key
+
+
+def read_private(path: Path) -> str:
+    """The first 8 KiB of a file, as ASCII without surrounding whitespace.
+
+    Raises:
+        ConfigurationError: the file is missing, or others may read it.
+    """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -29,7 +41,4 @@ def read_key(path: Path) -> str:
             f"the key file {path} has mode {stat.S_IMODE(mode):04o}, so other users may read or change it; "
             f"run `chmod 600 {path}`"
         )
-    key = content.decode("ascii", "replace").strip()
-    if len(content) > _BYTES_MAX or not _KEY.fullmatch(key):
-        raise ConfigurationError(f"the key file {path} must hold the key alone, in one line of ASCII without spaces")
-    return key
+    return content.decode("ascii", "replace").strip()

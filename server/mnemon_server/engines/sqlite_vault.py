@@ -18,7 +18,9 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOper
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.backups.copying import discard_copies
 from mnemon_server.engines.backups.parts import back_up
+from mnemon_server.engines.file_scan import scan_files
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
@@ -42,7 +44,8 @@ from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts as EmbedEvents
 from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
-from mnemon_server.engines.vault_folders import discard_quarantined, scan_files, set_unfinished
+from mnemon_server.engines.vault_folders import discard_quarantined, set_unfinished
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
 
 
@@ -55,6 +58,8 @@ class VaultSettings:
     ranking: RankingSettings = DEFAULT_RANKING
     erasure_delay_s: float = LIFE_S
     """Maximum time after which removed data is erased from the write-ahead log of records.db."""
+    master: MasterKeys = NO_MASTER_KEYS
+    """What encrypts the key of the vault. Without one, the key protects from damage, and not from readers."""
     models: VaultModels = NO_SECOND_MODEL
     """What computes vectors of a second model in the background."""
 
@@ -97,10 +102,11 @@ class SQLiteVault:
         discard_copies(folder)
         self._journal = journal = Journal(clock)
         self._listeners = _Listeners()
-        self._connections = Connections(folder / "records.db", vfs, erasure_delay_s=settings.erasure_delay_s)
+        self._keys = keys = VaultKeyFile(folder, settings.master)
+        self._connections = Connections(folder / "records.db", keys, vfs, erasure_delay_s=settings.erasure_delay_s)
         self._changes = SQLiteChangeLog(journal, self._connections)
         self._scanners = VectorScanners(
-            folder,
+            keys,
             self._connections,
             model_identity=model_identity,
             dimension=dimension,
@@ -118,7 +124,7 @@ class SQLiteVault:
         self._shadow = ShadowThread(self._connections, settings.models.shadow)
         self._open([housekeeping, *mutations.values(), *records.followers, self._packing, self._shadow, journal])
         self._timeline = SQLiteTimeline(
-            folder,
+            keys,
             records,
             clock=clock,
             settings=settings.timeline,
@@ -195,7 +201,7 @@ class SQLiteVault:
 
     def scan(self, marks: Marks) -> FileScan:
         """See Vault."""
-        return scan_files(self._folder, marks)
+        return scan_files(self._keys, marks)
 
     def forms_of(self, vector: Vector) -> list[bytes]:
         """See Vault."""

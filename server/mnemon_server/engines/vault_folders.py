@@ -3,24 +3,18 @@
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import apsw
-
-from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
+from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.private import create_file, sync
-from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
-from mnemon_server.engines.promises.vault import FileScan
-from mnemon_server.engines.sqlite.pages.database import read_pages
-from mnemon_server.engines.vault_key import VaultKeyError
+from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 
 _UNFINISHED = "UNFINISHED"
 _QUARANTINE = "quarantine"
-_SCANNED_AT_ONCE = 4 << 20
-_DATABASE, _LOG_AHEAD = ".db", ".db-wal"
 _DOOMED = ".deleted-"
 """No tenant has such a name, so a folder that is half removed is never opened."""
 _DRAFT, _READY, _FORMER = ".restoring-", ".restored-", ".replaced-"
@@ -55,6 +49,19 @@ def remove_vault(vaults: Path, tenant: str) -> None:
             sync(vaults)
     except OSError as error:
         raise StorageFailedError(f"the files of the tenant {tenant!r} cannot be removed: {error.strerror}") from error
+
+
+def encrypt_keys(vaults: Path, master: MasterKeys) -> None:
+    """Encrypts the keys of all vaults with the first master key; does nothing without one. Blocks.
+
+    A vault that another process uses, or whose key cannot be read or written, is left to those who open it.
+    """
+    for path in vaults.glob(f"*/{KEY_FILE}") if master.secrets else ():
+        try:
+            with FolderLock(path.parent):
+                VaultKeyFile(path.parent, master).create()
+        except MnemonError as error:
+            log.warning("the key of the vault of %s could not be encrypted: %s", path.parent.name, error)
 
 
 def draft_of(vaults: Path, tenant: str) -> Path:
@@ -151,45 +158,6 @@ def discard_quarantined(folder: Path, files: Sequence[str]) -> None:
 def unfinished_tenants(vaults: Path) -> list[str]:
     """The tenants whose vaults have such work."""
     return sorted(path.parent.name for path in vaults.glob(f"*/{_UNFINISHED}") if not path.parent.name.startswith("."))
-
-
-def scan_files(folder: Path, marks: Marks) -> FileScan:
-    """Looks for marks in every file below a folder, and in the pages of its databases, decrypted. A file that
-    disappears meanwhile counts as empty. Blocks.
-    """
-    files = size = 0
-    found: dict[str, frozenset[int]] = {}
-    for path in sorted(folder.rglob("*")):
-        numbers = set[int]()
-        try:
-            last = b""
-            for data in _content(path, folder):
-                numbers |= marks.find(last + data)
-                # A run may begin in one part and end in the next.
-                last = data[-RUN_BYTES_MAX:]
-                size += len(data)
-        except FileNotFoundError:
-            continue
-        files += path.is_file()
-        if numbers:
-            found[str(path.relative_to(folder))] = frozenset(numbers)
-    return FileScan(files, size, found)
-
-
-def _content(path: Path, folder: Path) -> Iterator[bytes]:
-    """The content of a file in parts, decrypted with the key of the vault."""
-    if path.name.endswith(_LOG_AHEAD):
-        return
-    try:
-        if path.suffix == _DATABASE:
-            yield from read_pages(path, folder)
-            return
-    except (apsw.Error, RecordDamagedError, VaultKeyError):
-        log.warning("%s cannot be decrypted, so its raw bytes are read", path)
-    if path.is_file():
-        with path.open("rb") as file:
-            while data := file.read(_SCANNED_AT_ONCE):
-                yield data
 
 
 def _remove(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.hnsw import GraphSettings, SnapshotFolder, SnapshotIdentity
 from mnemon_server.engines.hnsw.snapshots import SnapshotDamagedError
 
@@ -338,6 +339,26 @@ def test_the_rest_of_an_interrupted_write_is_not_a_snapshot(folder: Path, saved:
     assert sorted(path.name for path in (folder / "index").iterdir()) == ["00000001.graph", "00000002.graph"]
 
 
+def test_an_encrypted_snapshot_is_read_with_its_key_alone(folder: Path, saved: bytes) -> None:
+    plain, encrypting = _snapshots(folder), _snapshots(folder, Cipher(bytes(32)))
+    [path] = plain.generations()
+    # One that is not encrypted yet is used, and the next one is.
+    links, _ = encrypting.read(path)
+    encrypting.save(links)
+    newest = encrypting.generations()[0]
+    content = newest.read_bytes()
+    assert b"store" in saved
+    assert b"store" not in content
+    assert (encrypting.read(newest)[0].ground == links.ground).all()
+    for reader in (plain, _snapshots(folder, Cipher(bytes(31) + b"x"))):
+        with pytest.raises(SnapshotDamagedError):
+            reader.read(newest)
+    for changed in (content[:-1], content[:20] + bytes([content[20] ^ 1]) + content[21:]):
+        newest.write_bytes(changed)
+        with pytest.raises(SnapshotDamagedError):
+            encrypting.read(newest)
+
+
 def _open_damaged(folder: Path, model: Model) -> None:
     vectors = opened(folder, model)
     wait_until(has_graph_of(vectors, COUNT))
@@ -345,9 +366,9 @@ def _open_damaged(folder: Path, model: Model) -> None:
     vectors.close()
 
 
-def _snapshots(folder: Path) -> SnapshotFolder:
+def _snapshots(folder: Path, cipher: Cipher | None = None) -> SnapshotFolder:
     identity = SnapshotIdentity.of("store", "model/1", DIMENSION, EAGER)
-    return SnapshotFolder(folder / "index", folder / "quarantine", identity, lambda: TIME)
+    return SnapshotFolder(folder / "index", folder / "quarantine", identity, lambda: TIME, cipher)
 
 
 def _in_child(script: str, *arguments: str, timeout_s: float = 60) -> None:

@@ -3,8 +3,9 @@
 import random
 
 import pytest
+from mnemon_server.engines.file_scan import scan_files
 from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks, runs_of
-from mnemon_server.engines.vault_folders import scan_files
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 
 def made(rng: random.Random) -> bytes:
@@ -55,11 +56,11 @@ def test_a_long_text_is_marked_at_its_beginning_middle_and_end() -> None:
 
 
 def test_files_are_read_in_parts_that_overlap(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("mnemon_server.engines.vault_folders._SCANNED_AT_ONCE", 100)
+    monkeypatch.setattr("mnemon_server.engines.file_scan._BYTES_AT_ONCE", 100)
     rng = random.Random(1)
     run = rng.randbytes(RUN_BYTES_MAX)
     marks = Marks.of([run])
     for offset in range(120):
         (tmp_path / "file").write_bytes(rng.randbytes(offset) + run + rng.randbytes(50))
-        scan = scan_files(tmp_path, marks)
+        scan = scan_files(VaultKeyFile(tmp_path), marks)
         assert (scan.found, scan.files, scan.bytes) == ({"file": frozenset({0})}, 1, offset + 114)

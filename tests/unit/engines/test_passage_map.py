@@ -10,6 +10,7 @@ from mnemon_server.engines.sqlite import passage_map
 from mnemon_server.engines.sqlite.passage_map import PassageMap, PassageRun
 from mnemon_server.engines.sqlite.schema import open_writer
 from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 STEPS, POSITIONS_MAX, PASSAGES_MAX = 600, 400, 4
 
@@ -17,7 +18,7 @@ STEPS, POSITIONS_MAX, PASSAGES_MAX = 600, 400, 4
 def test_it_follows_any_sequence_of_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passage_map, "CAPACITY_MIN", 8)
     rng = random.Random(5)
-    passages = PassageMap(Tables(MEMORIES), open_writer(tmp_path / "records.db"))
+    passages = PassageMap(Tables(MEMORIES), open_writer(tmp_path / "records.db", VaultKeyFile(tmp_path)))
     expected: dict[int, list[int]] = {}
     next_id, next_position = 1, 1
     for _ in range(STEPS):

@@ -13,6 +13,7 @@ from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.sqlite.writer import Writer
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 TIMEOUT_S = 60.0
 
@@ -27,7 +28,7 @@ class Group:
         self._writer = Writer(
             apsw.Connection(str(file)),
             WriteAheadLog(file, pages_few=1000, pages_max=10_000),
-            CommitMark(file.parent),
+            CommitMark(VaultKeyFile(file.parent)),
             DamageFinder(lambda: apsw.Connection(str(file))),
             before_commit=lambda _: None,
             after_commit=self._count_commit,

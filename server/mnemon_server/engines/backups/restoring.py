@@ -8,6 +8,7 @@ from mnemon_server.domain.backup import RECORDS, BackupError, Manifest
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
 from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
+from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.private import create_folder, sync
 from mnemon_server.engines.sqlite.upkeep.restored import begin_epoch, carry_tombstones
 from mnemon_server.engines.vault_folders import draft_of, finish_locked_replacements, put_in_place, set_unfinished
@@ -52,6 +53,7 @@ class Restoration:
         *,
         replace: bool,
         forget_erasures: bool = False,
+        master: MasterKeys = NO_MASTER_KEYS,
         advance: Callable[[int], object],
     ) -> None:
         """Puts the vault together beside the others, and gives it its place in one step.
@@ -61,6 +63,7 @@ class Restoration:
             tenant: whose vault it becomes.
             replace: whether it may take the place of the tenant's vault.
             forget_erasures: whether it may do so even if the tombstones of that vault cannot be read.
+            master: the master keys, one of which has encrypted the key of the vault, if any has.
             advance: gets the number of bytes that were written.
 
         Raises:
@@ -87,19 +90,19 @@ class Restoration:
             try:
                 create_folder(draft)
                 assemble(self._chain, draft, advance)
-                begin_epoch(draft / RECORDS)
+                begin_epoch(draft / RECORDS, master)
                 if (former := vaults / tenant).exists():
-                    _carry_tombstones(former, draft, may_fail=forget_erasures)
+                    _carry_tombstones(former, draft, master, may_fail=forget_erasures)
                 sync(draft)
                 put_in_place(vaults, tenant)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
 
 
-def _carry_tombstones(former: Path, draft: Path, *, may_fail: bool) -> None:
+def _carry_tombstones(former: Path, draft: Path, master: MasterKeys, *, may_fail: bool) -> None:
     """Makes the restored vault repeat, at the next start of a server, the erasures of the vault that it replaces."""
     try:
-        if carry_tombstones(former / RECORDS, draft / RECORDS):
+        if carry_tombstones(former / RECORDS, draft / RECORDS, master):
             set_unfinished(draft, is_unfinished=True)
     except StorageFailedError as error:
         if not may_fail:

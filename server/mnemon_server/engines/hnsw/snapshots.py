@@ -3,7 +3,7 @@
 A file consists of the magic number, the length of the header (4 bytes), the header (JSON), the arrays of `Links` in
 order, and the SHA-256 of all that. Numbers are little-endian. It contains the ids of passages, their links, and the
 directions onto which their vectors were projected, but neither vectors nor text, so only numbers remain of a deleted
-document.
+document. With a cipher, all of that is encrypted.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.clock import Clock
+from mnemon_server.engines.encryption import Cipher, DecryptionError, is_encrypted
 from mnemon_server.engines.hnsw.links import Links, LinksError
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.private import create_folder, sync
@@ -65,7 +66,9 @@ class SnapshotIdentity:
 class SnapshotFolder:
     """The snapshots of one graph. One thread uses it."""
 
-    def __init__(self, folder: Path, quarantine: Path, identity: SnapshotIdentity, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, quarantine: Path, identity: SnapshotIdentity, clock: Clock, cipher: Cipher | None = None
+    ) -> None:
         """Does not access the folder. The first snapshot creates it.
 
         Args:
@@ -73,11 +76,13 @@ class SnapshotFolder:
             quarantine: where damaged files are moved, on the same file system.
             identity: only snapshots with this identity are used.
             clock: provides the time of snapshots.
+            cipher: encrypts the files, and reads encrypted ones; None can do neither.
         """
         self._folder = folder
         self._quarantine = quarantine
         self._identity = identity
         self._clock = clock
+        self._cipher = cipher
 
     def generations(self) -> list[Path]:
         """The existing snapshots, newest first."""
@@ -99,7 +104,7 @@ class SnapshotFolder:
             OSError: it cannot be read.
         """
         # Read once, so that the bytes used are the bytes checked.
-        body = _checked(path.read_bytes())
+        body = _checked(self._decrypted(path.read_bytes()))
         try:
             header, arrays = _split(body)
             if header["format"] != FORMAT:
@@ -120,7 +125,7 @@ class SnapshotFolder:
             OSError: it could not be written; earlier generations are unchanged.
         """
         now = self._clock()
-        content = _encode(links, self._identity, now)
+        content = self._encrypted(_encode(links, self._identity, now))
         create_folder(self._folder)
         newest = next(iter(self.generations()), None)
         target = self._folder / f"{(_number(newest) if newest else 0) + 1:08}{_SUFFIX}"
@@ -148,6 +153,19 @@ class SnapshotFolder:
             path.rename(target)
         except OSError as error:
             log.warning("a damaged snapshot could not be moved into quarantine: %s", error)
+
+    def _encrypted(self, content: bytes) -> bytes:
+        return self._cipher.encrypt_file(content) if self._cipher and self._cipher.is_for_new else content
+
+    def _decrypted(self, content: bytes) -> bytes:
+        if not is_encrypted(content):
+            return content
+        if self._cipher is None:
+            raise SnapshotDamagedError("it is encrypted, and its key is not there")
+        try:
+            return self._cipher.decrypt_file(content)
+        except DecryptionError as error:
+            raise SnapshotDamagedError(str(error)) from error
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:

@@ -23,6 +23,7 @@ from mnemon_server.engines.sqlite.schema import (
 )
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S, WriteAheadLog
 from mnemon_server.engines.sqlite.writer import Writer
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 T = TypeVar("T")
 
@@ -89,8 +90,11 @@ class Removals:
 class Connections:
     """Opens the file, and reopens it after a failure. Any thread may call any method."""
 
-    def __init__(self, path: Path, vfs: str | None, *, erasure_delay_s: float = LIFE_S) -> None:
+    def __init__(
+        self, path: Path, keys: VaultKeyFile, vfs: str | None = None, *, erasure_delay_s: float = LIFE_S
+    ) -> None:
         self._path = path
+        self._keys = keys
         self._vfs = vfs
         self.removals = Removals()
         self._log_ahead = WriteAheadLog(
@@ -100,7 +104,7 @@ class Connections:
             life_s=erasure_delay_s,
             on_emptied=self.removals.forget,
         )
-        self._mark = CommitMark(path.parent)
+        self._mark = CommitMark(keys)
         self._damage = DamageFinder(self._connect)
         self._recovering = threading.Lock()
         self._followers: Sequence[Follower] = ()
@@ -170,7 +174,7 @@ class Connections:
 
     def _open(self) -> None:
         try:
-            connection = open_writer(self._path, self._vfs)
+            connection = open_writer(self._path, self._keys, self._vfs)
         except apsw.CorruptError as error:
             raise PageDamagedError(self._path.name) from error
         except apsw.Error as error:
@@ -204,7 +208,7 @@ class Connections:
         )
 
     def _connect(self) -> apsw.Connection:
-        return open_reader(self._path, self._vfs)
+        return open_reader(self._path, self._keys, self._vfs)
 
     def _before_commit(self, connection: Any) -> None:
         for follower in self._followers:

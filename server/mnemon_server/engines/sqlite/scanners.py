@@ -4,7 +4,6 @@ from collections.abc import Callable, Container
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import apsw
 
@@ -15,6 +14,7 @@ from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vectors import MemoryLimits, VectorScanner
+from mnemon_server.engines.vault_key import SNAPSHOTS, VaultKeyFile
 
 
 def _new_rounder() -> Executor:
@@ -45,7 +45,7 @@ class VectorScanners:
 
     def __init__(
         self,
-        folder: Path,
+        keys: VaultKeyFile,
         connections: Connections,
         *,
         model_identity: str,
@@ -54,7 +54,7 @@ class VectorScanners:
         clock: Clock,
     ) -> None:
         """Opens nothing yet; see SQLiteVault for the arguments."""
-        self._folder = folder
+        self._keys = keys
         self._connections = connections
         self._model_identity = model_identity
         self._dimension = dimension
@@ -100,6 +100,8 @@ class VectorScanners:
     def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
         graph = self._settings.graph
         identity = SnapshotIdentity.of(store, self._model_identity, self._dimension, graph)
-        folder = self._folder / (collection.index_folder or f"index/{collection.name}")
-        snapshots = SnapshotFolder(folder, self._folder / "quarantine", identity, self._clock)
+        folder, key = self._keys.folder / (collection.index_folder or f"index/{collection.name}"), self._keys.find()
+        snapshots = SnapshotFolder(
+            folder, self._keys.folder / "quarantine", identity, self._clock, key.cipher(SNAPSHOTS) if key else None
+        )
         return LocalVectors(self._dimension, graph, snapshots)

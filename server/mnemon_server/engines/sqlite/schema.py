@@ -20,7 +20,7 @@ from mnemon_server.engines.sqlite.tables import (
     keyword_statements,
     vector_block_statements,
 )
-from mnemon_server.engines.vault_key import create_key, find_key
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,10 @@ CREATE TABLE index_position (
 """
 
 
-def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
+def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.Connection:
     """Opens the only connection that writes and checkpoints. Creates the tables of a new file, and migrates an old one.
 
-    The caller has locked the folder, which gets the key of a new file, and the key of an old one that is not encrypted
-    yet.
+    The caller has locked the folder. If the file is new, or not encrypted yet, `keys` gets a new key.
 
     Raises:
         ConfigurationError: the file is not a Mnemon database, a newer program wrote it, or its key is not there. It is
@@ -75,11 +74,11 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
         RecordDamagedError: its beginning, or the end of its log, is not what was written. It is left unchanged.
         StorageFullError, StorageFailedError: it cannot be encrypted.
     """
-    _prepare(path)
-    connection = connect(path, path.parent, vfs=vfs)
+    _prepare(path, keys)
+    connection = connect(path, keys, vfs=vfs)
     try:
         _check_format(connection, path)
-        check_mark(connection, path.parent)
+        check_mark(connection, keys)
         tighten_database(path)
         _configure(connection, WRITER_CACHE_KIB)
         # Deleted text must not stay in the file's free space.
@@ -100,27 +99,24 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def open_reader(path: Path, vfs: str | None = None, folder: Path | None = None) -> apsw.Connection:
-    """Opens a connection that only reads. `folder` is the vault's folder; None means the folder of the file.
-
-    Raises the same as `connect`.
-    """
-    connection = connect(path, folder or path.parent, flags=MODE_READ, vfs=vfs)
+def open_reader(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.Connection:
+    """Opens a connection that only reads. Raises the same as `connect`."""
+    connection = connect(path, keys, flags=MODE_READ, vfs=vfs)
     _configure(connection, READER_CACHE_KIB)
     return connection
 
 
-def _prepare(path: Path) -> None:
+def _prepare(path: Path, keys: VaultKeyFile) -> None:
     """Makes sure that the file exists, and has a key."""
     if not path.exists() or not path.stat().st_size:
-        create_key(path.parent)
+        keys.create()
         create_file(path)
     elif is_plain(path):
         with closing(apsw.Connection(str(path), flags=MODE_READ)) as plain:
             _check_format(plain, path)
-        encrypt(path, create_key(path.parent))
-    elif find_key(path.parent):
-        create_key(path.parent)
+        encrypt(path, keys.create())
+    elif keys.find():
+        keys.create()
     discard_draft(path)
 
 

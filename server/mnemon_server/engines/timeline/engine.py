@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from pathlib import Path
 
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.episodic import (
@@ -45,6 +44,7 @@ from mnemon_server.engines.timeline.rows.text import StoredTexts, TextIndex
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
+from mnemon_server.engines.vault_key import SEGMENTS, VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
 
 
@@ -69,7 +69,7 @@ class SQLiteTimeline:
 
     def __init__(
         self,
-        folder: Path,
+        keys: VaultKeyFile,
         records: TimelineRecords,
         *,
         clock: Clock,
@@ -81,7 +81,7 @@ class SQLiteTimeline:
         """Starts to load the index in the background.
 
         Args:
-            folder: the vault's folder, with segments in `timeline` and copies of damaged ones in `quarantine`.
+            keys: the vault's key, in its folder; segments are in `timeline`, copies of damaged ones in `quarantine`.
             records: the timeline's followers; their connections are open.
             clock: the current time.
             settings: when segments are sealed, and further settings.
@@ -93,9 +93,10 @@ class SQLiteTimeline:
         self._records = records
         self._index = index
         self._connections = records.connections
+        key = keys.find()
         self._maintenance = MaintenanceThread(
-            files=OsFiles(folder / "timeline"),
-            quarantine=OsFiles(folder / "quarantine"),
+            files=OsFiles(keys.folder / "timeline", key.cipher(SEGMENTS) if key else None),
+            quarantine=OsFiles(keys.folder / "quarantine"),
             manifest=records.manifest,
             index=index,
             clock=clock,
@@ -109,7 +110,7 @@ class SQLiteTimeline:
         self._appends = Appends(records.journal, ledger, duplicates, settings)
         self._prunes = Prunes(records.journal, ledger, index, records.connections.removals)
         self._texts = TextIndex(
-            folder,
+            keys,
             StoredTexts(index, bodies, records.connections),
             epoch=records.manifest.epoch,
             model_identity=model_identity,

@@ -14,8 +14,9 @@ from pathlib import Path
 import apsw
 
 from mnemon_server.domain.damage import PageDamagedError
+from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
-from mnemon_server.engines.vault_key import FINGERPRINT_BYTES, KEY_FILE, KeyLostError, VaultKey, VaultKeyError, find_key
+from mnemon_server.engines.vault_key import FINGERPRINT_BYTES, KEY_FILE, KeyLostError, VaultKey, VaultKeyFile
 
 MODE_NEW = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 MODE_READ = apsw.SQLITE_OPEN_READONLY
@@ -32,35 +33,35 @@ class WrongKeyError(VaultKeyError):
     """A database was written with another key."""
 
 
-def connect(path: Path, folder: Path, *, flags: int = MODE_NEW, vfs: str | None = None) -> apsw.Connection:
+def connect(path: Path, keys: VaultKeyFile, *, flags: int = MODE_NEW, vfs: str | None = None) -> apsw.Connection:
     """Opens a database, and reads its first page. One that is not encrypted is opened as it is.
 
     Args:
-        path: the file. A new one is encrypted if the folder has a key.
-        folder: the vault's folder, which contains its key.
+        path: the file. A new one is encrypted if the vault has a key.
+        keys: the file with the vault's key.
         flags: of SQLite.
         vfs: the name of a registered VFS; None for the default.
 
     Raises:
         KeyLostError, WrongKeyError: the key is missing, or belongs to another vault.
-        KeyDamagedError: see find_key.
+        KeyDamagedError, MasterKeyMissingError, WrongMasterKeyError: see VaultKeyFile.
         PageDamagedError: the first page is not what was written.
         apsw.Error: the file cannot be read.
     """
-    return _connect(path, str(path), folder, flags, vfs)
+    return _connect(path, str(path), keys, flags, vfs)
 
 
-def connect_at_rest(path: Path, folder: Path) -> apsw.Connection:
+def connect_at_rest(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     """Opens a database for reading that no process uses, and that has no write-ahead log. Creates no files beside it.
 
     Raises the same as `connect`.
     """
     name = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    return _connect(path, name, folder, MODE_READ | apsw.SQLITE_OPEN_URI, None)
+    return _connect(path, name, keys, MODE_READ | apsw.SQLITE_OPEN_URI, None)
 
 
-def _connect(path: Path, name: str, folder: Path, flags: int, vfs: str | None) -> apsw.Connection:
-    key = find_key(folder)
+def _connect(path: Path, name: str, keys: VaultKeyFile, flags: int, vfs: str | None) -> apsw.Connection:
+    key = keys.find()
     connection = apsw.Connection(name, flags=flags, vfs=vfs)
     try:
         if key is not None:
@@ -79,12 +80,12 @@ def _connect(path: Path, name: str, folder: Path, flags: int, vfs: str | None) -
     return connection
 
 
-def read_pages(path: Path, folder: Path) -> Iterator[bytes]:
+def read_pages(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
     """All pages of a database and of its write-ahead log that can be read, decrypted: parts of up to 1 MiB.
 
     Raises the same as `connect`.
     """
-    with closing(connect(path, folder, flags=MODE_READ)) as connection:
+    with closing(connect(path, keys, flags=MODE_READ)) as connection:
         file = PageFile(connection)
         yield from file.logged()
         yield from file.readable(_PAGES_AT_ONCE)

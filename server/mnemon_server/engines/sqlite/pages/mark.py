@@ -19,7 +19,7 @@ import apsw
 
 from mnemon_server.domain.damage import CommitsLostError
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKey, find_key
+from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKey, VaultKeyFile
 
 MARK_FILE = "records.mark"
 DELAY_S = 0.15
@@ -55,11 +55,11 @@ def read_mark(folder: Path, key: VaultKey) -> tuple[int, bool]:
     return max((count for count in counts if count is not None), default=0), None not in counts
 
 
-def check_mark(connection: apsw.Connection, folder: Path) -> None:
+def check_mark(connection: apsw.Connection, keys: VaultKeyFile) -> None:
     """Raises CommitsLostError if records.db, with its log, has fewer commits than the mark says."""
-    if (key := find_key(folder)) is None:
+    if (key := keys.find()) is None:
         return
-    marked, is_sound = read_mark(folder, key)
+    marked, is_sound = read_mark(keys.folder, key)
     if not is_sound:
         log.warning("%s was damaged and is rewritten; lost commits cannot be detected this time", MARK_FILE)
     if marked and (found := stored_commits(connection)) < marked:
@@ -69,9 +69,10 @@ def check_mark(connection: apsw.Connection, folder: Path) -> None:
 class CommitMark:
     """Counts the commits of a vault, and updates the file. For the writer's thread."""
 
-    def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, keys: VaultKeyFile, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Opens nothing yet."""
-        self._path = folder / MARK_FILE
+        self._keys = keys
+        self._path = keys.folder / MARK_FILE
         self._monotonic = monotonic
         self._descriptor = -1
         self._key = b""
@@ -88,7 +89,7 @@ class CommitMark:
         """
         self.close()
         self._connection = connection
-        if (key := find_key(self._path.parent)) is None:
+        if (key := self._keys.find()) is None:
             raise KeyLostError(f"{KEY_FILE} is missing")
         self._key = _mark_key(key)
         self._count = self._running = stored_commits(connection)

@@ -1,7 +1,6 @@
 """Replaces all vectors by those of another embedding model, while no server uses the folder."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from pathlib import Path
 
 import apsw
 
@@ -14,17 +13,18 @@ from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.schema import open_writer
 from mnemon_server.engines.sqlite.upkeep import shadow
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 BATCH_DOCUMENTS = 64
 
 Embed = Callable[[Collection, Sequence[Document]], Sequence[Sequence[PassageInput]]]
 
 
-def reembed(folder: Path, model_identity: str, embed: Embed) -> Generator[tuple[int, int]]:
+def reembed(keys: VaultKeyFile, model_identity: str, embed: Embed) -> Generator[tuple[int, int]]:
     """Embeds all documents anew in one transaction, so an interruption leaves everything unchanged.
 
     Args:
-        folder: the folder of `records.db`.
+        keys: the key of the vault, in its folder.
         model_identity: the model that `embed` runs.
         embed: returns the passages of each of a collection's documents, with vectors. Not called for documents without
             passages.
@@ -37,11 +37,11 @@ def reembed(folder: Path, model_identity: str, embed: Embed) -> Generator[tuple[
         FolderInUseError: another process has locked the folder.
         ConfigurationError: there are no records, or their format is not known.
     """
-    path = folder / "records.db"
+    path = keys.folder / "records.db"
     if not path.exists():
-        raise ConfigurationError(f"there are no records in {str(folder)!r}")
-    with FolderLock(folder):
-        connection = open_writer(path)
+        raise ConfigurationError(f"there are no records in {str(keys.folder)!r}")
+    with FolderLock(keys.folder):
+        connection = open_writer(path, keys)
         try:
             yield from _all(connection, model_identity, embed)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -8,16 +8,17 @@ import apsw
 
 from mnemon_server.domain.erasure import REPLAY, SECRET
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
+from mnemon_server.engines.master_keys import MasterKeys, VaultKeyError
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
 from mnemon_server.engines.sqlite.migrations import EPOCH_BYTES
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader, open_writer
 from mnemon_server.engines.sqlite.tombstones import ADD_STATEMENT
 from mnemon_server.engines.sqlite.values import set_value, stored_value
-from mnemon_server.engines.vault_key import VaultKeyError
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 
-def begin_epoch(file: Path) -> None:
+def begin_epoch(file: Path, master: MasterKeys) -> None:
     """Gives the vault a new epoch, so that cursors of the time after the backup are refused, and has vector databases
     filled anew, because they may have changes that the vault no longer knows.
 
@@ -26,7 +27,7 @@ def begin_epoch(file: Path) -> None:
         StorageFailedError: it cannot be read or written.
     """
     try:
-        connection = open_writer(file)
+        connection = open_writer(file, VaultKeyFile(file.parent, master))
         try:
             with connection:
                 connection.execute(
@@ -40,7 +41,7 @@ def begin_epoch(file: Path) -> None:
         raise StorageFailedError(f"the restored {file.name} cannot be opened: {error}") from error
 
 
-def carry_tombstones(former: Path, restored: Path) -> bool:
+def carry_tombstones(former: Path, restored: Path, master: MasterKeys) -> bool:
     """Gives a restored vault the tombstones of the one that it replaces, and has it erase again what they name.
 
     Returns:
@@ -50,16 +51,17 @@ def carry_tombstones(former: Path, restored: Path) -> bool:
     Raises:
         StorageFailedError: one of the files is missing, or cannot be read or written.
     """
+    keys = VaultKeyFile(former.parent, master)
     try:
-        with closing(open_reader(former)) as connection:
+        with closing(open_reader(former, keys)) as connection:
             if connection.pragma("application_id") != APPLICATION_ID:
                 raise StorageFailedError(f"{former.name} is not a Mnemon database")
-            check_mark(connection, former.parent)
+            check_mark(connection, keys)
             secret = stored_value(connection, SECRET) if _has_tombstones(connection) else None
             rows = connection.execute("SELECT key, time FROM tombstone").fetchall() if secret else []
         if not secret:
             return False
-        with closing(open_writer(restored)) as connection:
+        with closing(open_writer(restored, VaultKeyFile(restored.parent, master))) as connection:
             if stored_value(connection, SECRET) not in (None, secret):
                 return False
             newest = connection.execute("SELECT coalesce(max(time), 0) FROM tombstone").get

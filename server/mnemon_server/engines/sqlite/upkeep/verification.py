@@ -36,7 +36,7 @@ from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
-from mnemon_server.engines.vault_key import KEY_FILE, find_key, has_whole_key
+from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 from mnemon_server.wire.events import decode, encode
 
 # ruff: noqa: S608 - table and column names come from the file and are quoted
@@ -73,14 +73,15 @@ class Step:
 class RecordsVerifier:
     """Reads one records.db. A context manager."""
 
-    def __init__(self, file: Path) -> None:
-        """Opens the file.
+    def __init__(self, file: Path, keys: VaultKeyFile) -> None:
+        """Opens the file, whose key is in `keys`.
 
         Raises:
             ConfigurationError: it is not a Mnemon database, has another format, or its key is not there.
             RecordDamagedError, StorageFailedError: it cannot be read at all.
         """
         self._file = file
+        self._keys = keys
         self._lock = _lock_folder(file.parent)
         try:
             self._connection = self._connect(file)
@@ -96,7 +97,7 @@ class RecordsVerifier:
             raise
 
     def _connect(self, file: Path) -> apsw.Connection:
-        return _open(file, self._file.parent, is_still=not self.is_served)
+        return _open(file, self._keys, is_still=not self.is_served)
 
     def __enter__(self) -> "RecordsVerifier":
         return self
@@ -144,8 +145,8 @@ class RecordsVerifier:
 
     def _files(self) -> Iterator[DamagedRow]:
         folder = self._file.parent
-        if (key := find_key(folder)) is not None:
-            if not has_whole_key(folder):
+        if (key := self._keys.find()) is not None:
+            if not self._keys.is_whole():
                 yield DamagedRow(KEY_FILE, "", "one of the two copies of the key in it is damaged")
             marked, is_sound = read_mark(folder, key)
             if not is_sound:
@@ -479,11 +480,11 @@ def _lock_folder(folder: Path) -> int | None:
     return descriptor
 
 
-def _open(file: Path, folder: Path, *, is_still: bool) -> apsw.Connection:
+def _open(file: Path, keys: VaultKeyFile, *, is_still: bool) -> apsw.Connection:
     log = file.with_name(f"{file.name}-wal")
     if is_still and not (log.exists() and log.stat().st_size):
-        return connect_at_rest(file, folder)
-    return open_reader(file, folder=folder)
+        return connect_at_rest(file, keys)
+    return open_reader(file, keys)
 
 
 def _check_format(connection: apsw.Connection, file: Path) -> None:

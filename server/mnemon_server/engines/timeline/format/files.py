@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.file_errors import storage_error, translated
 from mnemon_server.engines.private import create_folder
 
@@ -86,6 +87,9 @@ class Files(Protocol):
     not exist (for `create`: if it already exists).
     """
 
+    cipher: Cipher | None
+    """Encrypts the events and indexes of segments; None can neither write nor read encrypted ones."""
+
     def create(self, name: str) -> AppendFile:
         """Creates an empty file. Its name is durable after `sync_folder`."""
         ...
@@ -130,13 +134,15 @@ class Files(Protocol):
 class OsFiles:
     """A folder of the file system. It is created if missing, readable by its owner only."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cipher: Cipher | None = None) -> None:
         """Does not access the disk. The first file creates the folder.
 
         Args:
             folder: contains the files. Its name appears in the log, but not in errors.
+            cipher: see Files.
         """
         self._folder = folder
+        self.cipher = cipher
 
     def create(self, name: str) -> AppendFile:
         with translated("create", name):

@@ -54,11 +54,13 @@ class Frame(NamedTuple):
     """Offset of the frame in the file."""
     is_erased: bool = False
     """Whether the event was removed, and its body overwritten with zeros."""
+    cipher_bytes: int = 0
+    """How much longer the body is in the file, because it is encrypted there."""
 
     @property
     def end(self) -> int:
         """Offset of the first byte after the frame."""
-        return self.offset + FRAME_OVERHEAD + len(self.body)
+        return self.offset + FRAME_OVERHEAD + len(self.body) + self.cipher_bytes
 
 
 class FrameError(Exception):

@@ -19,6 +19,8 @@ FORMAT = 1
 MAGIC = b"MNEMSEG\x01"
 HEADER_BYTES = 64
 EPOCH_BYTES = 16
+_ENCRYPTED = 1
+"""The flag of a segment whose events and index are encrypted."""
 
 _HEADER = struct.Struct("<8sHHI16sQIqIII")
 _FOOTER = struct.Struct("<QQQqqQQQ32s")
@@ -54,8 +56,8 @@ class SegmentFormatError(MnemonError):
     def __init__(self, name: str, found: int, flags: int) -> None:
         self.name, self.found, self.flags = name, found, flags
         super().__init__(
-            f"{name} has format {found} with flags {flags}; this release reads format {FORMAT} without flags: "
-            f"use a newer release"
+            f"{name} has format {found} with flags {flags}; this release reads format {FORMAT} with flags "
+            f"up to {_ENCRYPTED}: use a newer release"
         )
 
 
@@ -88,11 +90,15 @@ class SegmentHeader:
     """When the file was created, in microseconds since 1970, UTC."""
     seed: int
     """Part of every checksum in the file, so that bytes of another file never look valid here."""
+    is_encrypted: bool = False
+    """Whether the bodies of the frames of events and of the index are encrypted."""
 
     @classmethod
-    def new(cls, *, epoch: bytes, first_sequence: int, generation: int, created_us: int) -> Self:
+    def new(
+        cls, *, epoch: bytes, first_sequence: int, generation: int, created_us: int, is_encrypted: bool = False
+    ) -> Self:
         """Creates a header with a random seed."""
-        return cls(epoch, first_sequence, generation, created_us, secrets.randbits(32))
+        return cls(epoch, first_sequence, generation, created_us, secrets.randbits(32), is_encrypted)
 
     @property
     def file_name(self) -> str:
@@ -103,8 +109,9 @@ class SegmentHeader:
         """The 64 bytes."""
         if len(self.epoch) != EPOCH_BYTES:
             raise ValueError(f"an epoch's digest has {EPOCH_BYTES} bytes, not {len(self.epoch)}")
+        flags = _ENCRYPTED if self.is_encrypted else 0
         fields = (self.epoch, self.first_sequence, self.generation, self.created_us, self.seed)
-        return _with_checksum(_HEADER.pack(MAGIC, FORMAT, 0, 0, *fields, 0, 0)[: -_CHECKSUM.size])
+        return _with_checksum(_HEADER.pack(MAGIC, FORMAT, flags, 0, *fields, 0, 0)[: -_CHECKSUM.size])
 
     @classmethod
     def decode(cls, name: str, data: bytes) -> Self:
@@ -116,14 +123,14 @@ class SegmentHeader:
         """
         if len(data) < HEADER_BYTES:
             raise SegmentDamagedError(name, len(data), f"the file ends within its header of {HEADER_BYTES} bytes")
-        magic, found, flags, reserved, *fields, more_reserved, _ = _HEADER.unpack(data)
+        magic, found, flags, reserved, epoch, first, generation, created, seed, more_reserved, _ = _HEADER.unpack(data)
         if magic != MAGIC:
             raise SegmentDamagedError(name, 0, "the file does not start like a segment")
         if data != _with_checksum(data[: -_CHECKSUM.size]):
             raise SegmentDamagedError(name, 0, "the checksum of the file's header is wrong")
-        if found != FORMAT or flags or reserved or more_reserved:
+        if found != FORMAT or flags not in (0, _ENCRYPTED) or reserved or more_reserved:
             raise SegmentFormatError(name, found, flags)
-        return cls(*fields)
+        return cls(epoch, first, generation, created, seed, flags == _ENCRYPTED)
 
 
 @dataclass(frozen=True, slots=True)

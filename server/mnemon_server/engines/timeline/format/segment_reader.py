@@ -8,6 +8,7 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
+from mnemon_server.engines.timeline.format.bodies import Bodies
 from mnemon_server.engines.timeline.format.files import Files
 from mnemon_server.engines.timeline.format.frame_scanner import CHUNK_BYTES, FrameScanner, close_runs
 from mnemon_server.engines.timeline.format.frames import (
@@ -59,6 +60,7 @@ class SegmentReader:
         """
         self._name = name
         self._epoch = epoch
+        self._cipher = files.cipher
         self._file = files.open_read(name, uncached=uncached)
 
     @cached_property
@@ -100,20 +102,28 @@ class SegmentReader:
         Raises:
             SegmentDamagedError: the file is not sealed, or its footer or index is damaged.
         """
+        pieces: list[bytes] = []
+        for offset, body in self._index_parts():
+            try:
+                pieces.append(self._bodies.read(FrameType.INDEX, len(pieces), body))
+            except FrameError as error:
+                raise SegmentDamagedError(self._name, offset, str(error)) from error
+        return b"".join(pieces)
+
+    def _index_parts(self) -> Iterator[tuple[int, bytes]]:
+        """The offsets and bodies of the index frames, as they are stored."""
         footer = self.footer
         offset, end = footer.index_offset, footer.index_offset + footer.index_length
         scanner = self._scanner(end)
         if footer.index_length <= FRAME_OVERHEAD + BODY_MAX:
             # Reading in chunks would copy it once more.
             scanner.hold_all(offset)
-        pieces: list[bytes] = []
         while offset < end:
             header, body = self._frame_at(scanner, offset)
             if header.type is not FrameType.INDEX:
                 raise SegmentDamagedError(self._name, offset, "no part of the index starts here")
-            pieces.append(body)
+            yield offset, body
             offset += FRAME_OVERHEAD + header.length
-        return b"".join(pieces)
 
     def read(self, offset: int) -> Frame:
         """The event whose frame starts at `offset`. A short frame takes a single read.
@@ -121,7 +131,7 @@ class SegmentReader:
         Raises:
             SegmentDamagedError: no complete event starts there.
         """
-        return self._parse(self._guess(offset, _GUESS_BYTES), offset, offset)
+        return self._event(self._parse(self._guess(offset, _GUESS_BYTES), offset, offset))
 
     def read_many(self, offsets: Sequence[int], bytes_max: int | None = None) -> list[Frame]:
         """The events whose frames start at `offsets`, in that order. Adjacent frames are read together.
@@ -139,7 +149,8 @@ class SegmentReader:
             seed, start = self._any_header.seed, run[0]
             data = self._guess(start, run[-1] - start + _GUESS_BYTES)
             for offset in run:
-                frames[offset] = event_at(seed, offset, data, offset - start) or self._parse(data, start, offset)
+                found = event_at(seed, offset, data, offset - start) or self._parse(data, start, offset)
+                frames[offset] = self._event(found)
                 size += len(frames[offset].body)
         return [frames[offset] for offset in takewhile(frames.__contains__, offsets)]
 
@@ -156,7 +167,7 @@ class SegmentReader:
         Raises:
             SegmentDamagedError: at the first damaged byte.
         """
-        return (frame for frame in self._frames(from_offset, to) if not frame.is_erased)
+        return (self._event(frame) for frame in self._frames(from_offset, to) if not frame.is_erased)
 
     def _frames(self, from_offset: int, to: int | None) -> Iterator[Frame]:
         end = self.size() if to is None else to
@@ -262,6 +273,17 @@ class SegmentReader:
         self.close()
 
     @cached_property
+    def _bodies(self) -> Bodies:
+        return Bodies(self._any_header, self._cipher)
+
+    def _event(self, frame: Frame) -> Frame:
+        """The event in a frame as it is stored."""
+        try:
+            return self._bodies.event(frame)
+        except FrameError as error:
+            raise SegmentDamagedError(self._name, frame.offset, str(error)) from error
+
+    @cached_property
     def _any_header(self) -> SegmentHeader:
         """The header or, if it is damaged, the copy at the end of a sealed file."""
         try:
@@ -323,7 +345,8 @@ class SegmentReader:
     def _check_seal(self, offset: int, to: int | None) -> None:
         if to is not None or self.footer.events_end != offset:
             raise SegmentDamagedError(self._name, offset, "no event starts here")
-        self.index()
+        for _ in self._index_parts():
+            pass
 
     def _verify_frames(self, footer: Footer, erased: Collection[int] | None) -> bool:
         """Returns whether events were erased."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.timeline.format.bodies import Bodies
 from mnemon_server.engines.timeline.format.files import AppendFile, Files
 from mnemon_server.engines.timeline.format.frames import (
     BODY_MAX,
@@ -62,6 +63,7 @@ class SegmentWriter:
         self._name = name
         self._header = header
         self._file = file
+        self._bodies = Bodies(header, files.cipher)
         self._digest = hashlib.sha256()
         self._usable = True
         self._first_sequence = 0
@@ -147,7 +149,8 @@ class SegmentWriter:
             StorageFailedError: the disk failed, or had failed before.
         """
         with self._guarded():
-            data, offsets, last = encode_events(self._header.seed, self._file.size, self._last_sequence, events)
+            stored = [(sequence, self._bodies.written(FrameType.EVENT, sequence, body)) for sequence, body in events]
+            data, offsets, last = encode_events(self._header.seed, self._file.size, self._last_sequence, stored)
             if offsets:
                 self._write(data)
                 self._first_sequence = self._first_sequence or events[0][0]
@@ -196,11 +199,10 @@ class SegmentWriter:
         return sealed
 
     def _index_pieces(self, index: bytes) -> Iterator[bytes]:
-        offset = self._file.size
-        for start in range(0, max(1, len(index)), BODY_MAX):
-            pieces = frame_parts(
-                self._header.seed, offset, FrameType.INDEX, self._last_sequence, index[start : start + BODY_MAX]
-            )
+        offset, size = self._file.size, BODY_MAX - self._bodies.overhead
+        for number, start in enumerate(range(0, max(1, len(index)), size)):
+            body = self._bodies.written(FrameType.INDEX, number, index[start : start + size])
+            pieces = frame_parts(self._header.seed, offset, FrameType.INDEX, self._last_sequence, body)
             offset += sum(map(len, pieces))
             yield from pieces
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 
 import apsw
 import numpy as np
@@ -22,6 +21,7 @@ from mnemon_server.engines.timeline.rows.text_file import read_progress, similar
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
 from mnemon_server.engines.timeline.rows.text_words import Floats, answering
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextSource, TextWork, is_passing
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
 
@@ -78,7 +78,7 @@ class TextIndex:
 
     def __init__(
         self,
-        folder: Path,
+        keys: VaultKeyFile,
         source: TextSource,
         *,
         epoch: bytes,
@@ -90,7 +90,7 @@ class TextIndex:
         """Does nothing yet.
 
         Args:
-            folder: the vault's folder; the file is in its subfolder `timeline-index`.
+            keys: the vault's key, in its folder; the file is in the subfolder `timeline-index`.
             source: the events.
             epoch: the vault's epoch.
             model_identity: the model that makes the vectors.
@@ -103,7 +103,7 @@ class TextIndex:
         """Whether events have vectors."""
         self._source = source
         self._ranking = ranking
-        self._work = TextWork(folder, source, identity=identity, embed=embed)
+        self._work = TextWork(keys, source, identity=identity, embed=embed)
         self._thread = TextThread(self._work, wait_until_warm)
         self.appended, self.removed = self._thread.appended, self._thread.removed
         """Callbacks: must be called after a commit of events, and after one of removals, with their sequences."""

@@ -9,6 +9,7 @@ import apsw
 import numpy as np
 
 from mnemon_server.domain.errors import RecordDamagedError
+from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.promises.values import Vector
@@ -20,7 +21,7 @@ from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, EventWords, Floats, answering
-from mnemon_server.engines.vault_key import VaultKeyError, find_key
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 FORMAT, FORMER_FORMAT = 2, 1
 """The former one has only the former words."""
@@ -66,21 +67,22 @@ class TextFile:
     Every method raises apsw.Error, and a damaged file can cause any other exception.
     """
 
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, identity: str, keys: VaultKeyFile) -> None:
         """Opens the file, or creates it.
 
         Args:
-            path: the file; its folder must exist, inside the vault's folder.
+            path: the file; its folder must exist.
             identity: identifies the vault and the model from which the index is made.
+            keys: the file with the vault's key.
 
         Raises:
             ForeignFileError: the existing file has another identity, or its beginning is damaged.
         """
-        self.path, folder = path, path.parent.parent
+        self.path = path
         create_file(path)
-        self._connection = _connect(path, folder)
+        self._connection = _connect(path, keys)
         self._log_ahead = WriteAheadLog(path, pages_few=_LOG_PAGES, pages_max=4 * _LOG_PAGES)
-        reader = partial(open_reader, path, folder=folder)
+        reader = partial(open_reader, path, keys)
         self.readers = ReaderPool(reader, path.name, DamageFinder(reader))
         try:
             _configure(self._connection)
@@ -238,12 +240,12 @@ def discard(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _connect(path: Path, folder: Path) -> apsw.Connection:
+def _connect(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     try:
-        if is_plain(path) and (key := find_key(folder)):
+        if is_plain(path) and (key := keys.find()):
             encrypt(path, key)
         discard_draft(path)
-        return connect(path, folder)
+        return connect(path, keys)
     except (RecordDamagedError, VaultKeyError) as error:
         raise ForeignFileError(str(error)) from error
 

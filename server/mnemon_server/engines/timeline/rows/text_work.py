@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import apsw
@@ -16,6 +15,7 @@ from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.timeline.rows import text_file as timeline_text_file
 from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, ForeignFileError, TextFile
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, PART_SEQUENCES, EventWords
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 log = logging.getLogger(__name__)
 
@@ -82,16 +82,17 @@ class TextWork:
     counts.
     """
 
-    def __init__(self, folder: Path, source: TextSource, *, identity: str, embed: EmbedTexts | None) -> None:
+    def __init__(self, keys: VaultKeyFile, source: TextSource, *, identity: str, embed: EmbedTexts | None) -> None:
         """Does not access the disk yet.
 
         Args:
-            folder: the vault's folder.
+            keys: the vault's key, in its folder.
             source: the events.
             identity: identifies the vault and, if there is one, the model.
             embed: computes the vectors, if there are to be any.
         """
-        self._path = folder / "timeline-index" / FILE_NAME
+        self._keys = keys
+        self._path = keys.folder / "timeline-index" / FILE_NAME
         self._source = source
         self._identity = identity
         self._embed = embed
@@ -204,7 +205,7 @@ class TextWork:
 
     def _open(self) -> TextFile:
         try:
-            file = TextFile(self._path, self._identity)
+            file = TextFile(self._path, self._identity, self._keys)
             if max(file.progress.words, file.progress.vectors) > self._source.last_given():
                 # The records are older than the file, for example because a backup was restored.
                 file.close()
@@ -212,7 +213,7 @@ class TextWork:
         except ForeignFileError:
             log.info("the text index of the timeline belongs to other events or another model; it is rebuilt")
             timeline_text_file.discard(self._path)
-            file = TextFile(self._path, self._identity)
+            file = TextFile(self._path, self._identity, self._keys)
         with self._lock:
             self._differing.update(self._find_differing(file))
             # The number of removals before the file was opened is not known.

@@ -133,7 +133,10 @@ class ActiveFiles:
     def _open(self, row: SegmentRow) -> ActiveFile:
         name = file_name(row)
         present = name in self._store.files.names()
-        if present and row.segment_id not in self._given_up:
+        if present and self._store.is_plain(row):
+            # The next generation is encrypted, and replaces it.
+            file = self._begin(row, name)
+        elif present and row.segment_id not in self._given_up:
             try:
                 file = self._resume(row, name)
             except (SegmentDamagedError, SegmentFormatError) as damage:
@@ -161,10 +164,11 @@ class ActiveFiles:
         with SegmentReader(store.files, name, epoch=store.manifest.epoch) as reader:
             if row.seed and reader.header.seed != row.seed:
                 raise ForeignSegmentError(name, 0, "it is not this segment's file")
+            header = reader.header
             file_end, offsets = self._agreed(row, reader)
         if file_end < row.synced_offset:
             raise SegmentDamagedError(name, file_end, f"it differs from what was synced up to byte {row.synced_offset}")
-        writer = SegmentWriter.resume(store.files, name, store.header(row), at=file_end)
+        writer = SegmentWriter.resume(store.files, name, header, at=file_end)
         return ActiveFile(writer, offsets, synced_size=min(row.synced_offset, file_end))
 
     def _agreed(self, row: SegmentRow, reader: SegmentReader) -> "tuple[int, array[int]]":

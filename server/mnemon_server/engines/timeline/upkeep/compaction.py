@@ -62,12 +62,12 @@ class Compaction:
         self._tell(done=True)
 
     def _groups(self) -> list[list[SegmentRow]]:
-        """The segments to rewrite: runs of small neighbours, and segments with removed events."""
+        """The segments to rewrite: runs of small neighbours, those with removed events, and those to be encrypted."""
         rows, dead = self._store.manifest.segments(), self._store.manifest.dead_counts()
         runs = joinable(rows, self._settings, count_min=self._joined_min)
         joined = {row.segment_id for run in runs for row in run}
-        holed = [row for row in rows if row.is_sealed and row.segment_id in dead]
-        return [*runs, *([row] for row in holed if row.segment_id not in joined)]
+        others = [row for row in rows if row.is_sealed and row.segment_id not in joined]
+        return [*runs, *([row] for row in others if row.segment_id in dead or self._store.is_plain(row))]
 
     def _rewrite(self, group: Sequence[SegmentRow]) -> Iterator[None]:
         """Replaces neighbouring segments by one segment without their removed events.

@@ -16,6 +16,7 @@ from mnemon_server.engines.timeline.upkeep.compaction import Compaction, has_sur
 from mnemon_server.engines.timeline.upkeep.health import MaintenanceHealth
 from mnemon_server.engines.timeline.upkeep.long_tasks import Job, Jobs, Steps
 from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState
+from mnemon_server.engines.timeline.upkeep.quarantine import discard_plain
 from mnemon_server.engines.timeline.upkeep.recovery import load_index, tidy
 from mnemon_server.engines.timeline.upkeep.repair import Repairer
 from mnemon_server.engines.timeline.upkeep.schedule import Schedule
@@ -171,6 +172,10 @@ class MaintenanceTasks:
             self.repair(row.segment_id)
         for name in ("writing", "erasing", "rows", "scrub"):
             self._schedule.put(name)
+        if any(row.is_sealed and self._store.is_plain(row) for row in self._store.manifest.segments()):
+            log.info("the segments of the timeline, which a server without a master key wrote, are being encrypted")
+            discard_plain(self._store.quarantine)
+            self._add_compaction()
 
     def _count_loaded(self) -> None:
         self.loaded_count += 1

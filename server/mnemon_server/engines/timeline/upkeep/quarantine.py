@@ -47,6 +47,25 @@ def erase(quarantine: Files, epoch: bytes, erased: Mapping[SegmentRow, Collectio
                     _remove(quarantine, name)
 
 
+def discard_plain(quarantine: Files) -> None:
+    """Deletes the copies of segments that are not encrypted. Their intact events are in the timeline.
+
+    Raises:
+        StorageFailedError: one can neither be read nor be deleted.
+    """
+    for name in quarantine.names():
+        if parse_segment_name(name) is not None and not _is_encrypted(quarantine, name):
+            quarantine.unlink(name)
+            quarantine.sync_folder()
+            log.warning("%s was deleted from the quarantine: it was not encrypted", name)
+
+
+def _is_encrypted(quarantine: Files, name: str) -> bool:
+    with contextlib.closing(quarantine.open_read(name)) as file:
+        header = _header(name, file)
+    return header is not None and header.is_encrypted
+
+
 def _erase_in(quarantine: Files, name: str, epoch: bytes, sequences: Collection[int]) -> None:
     with contextlib.closing(quarantine.open_read(name)) as file:
         header = _header(name, file)

@@ -9,10 +9,13 @@ from itertools import islice
 
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.timeline.format.bodies import Bodies
 from mnemon_server.engines.timeline.format.files import ReadFile
 from mnemon_server.engines.timeline.format.frames import (
+    FRAME_CHECKSUM_BYTES,
     FRAME_HEADER_BYTES,
     FRAME_OVERHEAD,
+    FrameType,
     parse_body,
     parse_frame_header,
 )
@@ -49,6 +52,7 @@ class _Findings:
     row: SegmentRow
     file: ReadFile | None
     """None if there is no file."""
+    bodies: Bodies
     offsets: dict[int, int]
     """Offsets of the intact events in the file, by sequence."""
     damages: Sequence[Damage]
@@ -87,7 +91,8 @@ class _Findings:
         assert self.file is not None  # noqa: S101 - there are offsets
         offset, seed = self.offsets[sequence], self.row.seed
         header = parse_frame_header(seed, offset, self.file.pread(FRAME_HEADER_BYTES, offset), 0)
-        return parse_body(header, self.file.pread(FRAME_OVERHEAD + header.length, offset), 0)
+        stored = parse_body(header, self.file.pread(FRAME_OVERHEAD + header.length, offset), 0)
+        return self.bodies.read(FrameType.EVENT, sequence, stored)
 
 
 class Repairer:
@@ -137,9 +142,11 @@ class Repairer:
     def _examine(self, row: SegmentRow, closing: contextlib.ExitStack) -> _Findings:
         store = self._store
         file, salvage = self._salvage(row, closing)
+        assert salvage.header is not None  # noqa: S101 - it is reconstructed
         findings = _Findings(
             row=row,
             file=file,
+            bodies=Bodies(salvage.header, store.files.cipher),
             offsets=dict(zip(salvage.sequences, salvage.offsets, strict=True)),
             damages=salvage.damages,
             rows=self._rows(row),
@@ -153,15 +160,18 @@ class Repairer:
 
     def _salvage(self, row: SegmentRow, closing: contextlib.ExitStack) -> tuple[ReadFile | None, Salvage]:
         """The intact parts of the file. The header is reconstructed, so it need not be intact."""
-        header = self._store.header(row)
+        store = self._store
+        headers = [store.header(row, is_encrypted=flag) for flag in (store.encrypts, not store.encrypts)]
         try:
-            file = self._store.files.open_read(file_name(row), uncached=True)
+            file = store.files.open_read(file_name(row), uncached=True)
         except StorageFailedError as error:
             if not _is_lost(error):
                 raise
-            return None, Salvage(header, 0, damages=[Damage(0, 0, "the file is missing", None, None)])
+            return None, Salvage(headers[0], 0, damages=[Damage(0, 0, "the file is missing", None, None)])
         closing.callback(file.close)
-        return file, salvage_frames(file, header, _beginning(file))
+        found = _piece(file, 0), _piece(file, file.size() - FRAME_CHECKSUM_BYTES - HEADER_BYTES)
+        header = next((each for each in headers if each.encode() in found), headers[0])
+        return file, salvage_frames(file, header, found[0])
 
     def _rows(self, row: SegmentRow) -> dict[int, bytes]:
         rows: dict[int, bytes] = {}
@@ -243,8 +253,9 @@ def _is_lost(error: StorageFailedError) -> bool:
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _LOST
 
 
-def _beginning(file: ReadFile) -> bytes:
+def _piece(file: ReadFile, offset: int) -> bytes:
+    """As many bytes as a header has."""
     try:
-        return file.pread(HEADER_BYTES, 0)
+        return file.pread(HEADER_BYTES, max(0, offset))
     except StorageFailedError:
         return b""

@@ -8,7 +8,12 @@ from mnemon_server.domain.episodic import LostRange
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.promises.timeline import TimelineWarning
 from mnemon_server.engines.timeline.format.files import Files
-from mnemon_server.engines.timeline.format.layout import SegmentHeader, segment_name
+from mnemon_server.engines.timeline.format.layout import (
+    SegmentDamagedError,
+    SegmentFormatError,
+    SegmentHeader,
+    segment_name,
+)
 from mnemon_server.engines.timeline.format.readers import ReaderCache
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
@@ -81,11 +86,26 @@ class SegmentStore:
             first_sequence=row.segment_id,
             generation=generation,
             created_us=row.create_time_us,
+            is_encrypted=self.encrypts,
         )
 
-    def header(self, row: SegmentRow) -> SegmentHeader:
-        """The expected header of a segment's file."""
-        return SegmentHeader(self.manifest.epoch, row.segment_id, row.generation, row.create_time_us, row.seed)
+    def header(self, row: SegmentRow, *, is_encrypted: bool) -> SegmentHeader:
+        """The expected header of a segment's file. records.db does not know whether it is encrypted."""
+        return SegmentHeader(
+            self.manifest.epoch, row.segment_id, row.generation, row.create_time_us, row.seed, is_encrypted
+        )
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether new files are encrypted."""
+        return self.files.cipher is not None and self.files.cipher.is_for_new
+
+    def is_plain(self, row: SegmentRow) -> bool:
+        """Whether the file of a segment should be encrypted, and is not; False if its header cannot be read."""
+        try:
+            return self.encrypts and not self.readers.get(file_name(row)).header.is_encrypted
+        except (SegmentDamagedError, SegmentFormatError, StorageFailedError):
+            return False
 
     def set_aside(self, name: str) -> bool:
         """Copies a file into the quarantine; returns False if it cannot be read.

@@ -1,0 +1,100 @@
+"""Looks for marks in all files of a vault, decrypted."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.encryption import DecryptionError, is_encrypted
+from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
+from mnemon_server.engines.promises.vault import FileScan
+from mnemon_server.engines.sqlite.pages.database import read_pages
+from mnemon_server.engines.timeline.format.files import OsFiles
+from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.vault_key import SEGMENTS, SNAPSHOTS, VaultKeyFile
+
+_LOG_AHEAD = ".db-wal"
+_BYTES_AT_ONCE = 4 << 20
+_EVENTS_AT_ONCE = 500
+
+log = logging.getLogger(__name__)
+
+
+def scan_files(keys: VaultKeyFile, marks: Marks) -> FileScan:
+    """Looks for marks in every file of the vault with these keys, decrypted.
+
+    A file that disappears meanwhile counts as empty. Blocks.
+    """
+    folder, files, size = keys.folder, 0, 0
+    found: dict[str, frozenset[int]] = {}
+    for path in sorted(folder.rglob("*")):
+        numbers = set[int]()
+        try:
+            last = b""
+            for data in _content(path, keys):
+                numbers |= marks.find(last + data)
+                # A run may begin in one part and end in the next.
+                last = data[-RUN_BYTES_MAX:]
+                size += len(data)
+        except FileNotFoundError:
+            continue
+        files += path.is_file()
+        if numbers:
+            found[str(path.relative_to(folder))] = frozenset(numbers)
+    return FileScan(files, size, found)
+
+
+def _content(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
+    """The content of a file in parts."""
+    if path.name.endswith(_LOG_AHEAD):
+        return
+    decrypted = _DECRYPTED.get(path.suffix, _raw)
+    try:
+        yield from decrypted(path, keys)
+    except (apsw.Error, MnemonError, DecryptionError):
+        log.warning("%s cannot be decrypted, so its raw bytes are read", path)
+        yield from _raw(path, keys)
+
+
+def _raw(path: Path, _: VaultKeyFile) -> Iterator[bytes]:
+    if path.is_file():
+        with path.open("rb") as file:
+            while data := file.read(_BYTES_AT_ONCE):
+                yield data
+
+
+def _events(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
+    """All bytes of a segment, and those of its events if they are encrypted."""
+    yield from _raw(path, keys)
+    key = keys.find()
+    files = OsFiles(path.parent, key.cipher(SEGMENTS) if key else None)
+    with closing(SegmentReader(files, path.name, epoch=None)) as reader:
+        if _is_encrypted(reader):
+            offsets = reader.salvage().offsets
+            for start in range(0, len(offsets), _EVENTS_AT_ONCE):
+                frames = reader.read_many(offsets[start : start + _EVENTS_AT_ONCE])
+                yield b"".join(frame.body for frame in frames)
+
+
+def _is_encrypted(reader: SegmentReader) -> bool:
+    try:
+        return reader.header.is_encrypted
+    except SegmentDamagedError:
+        # Its copy at the end may be intact.
+        return True
+
+
+def _snapshot(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
+    content, key = path.read_bytes(), keys.find()
+    yield key.cipher(SNAPSHOTS).decrypt_file(content) if key and is_encrypted(content) else content
+
+
+_DECRYPTED: Mapping[str, Callable[[Path, VaultKeyFile], Iterator[bytes]]] = {
+    ".db": read_pages,
+    ".segment": _events,
+    ".graph": _snapshot,
+}
