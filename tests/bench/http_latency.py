@@ -72,6 +72,12 @@ def _memory(number: int, _: str = "") -> Any:
     return memory_pb2.CreateMemoryRequest(memory={"content": content, "type": "preference", "scope": scope})
 
 
+def _search(number: int, _: str) -> Any:
+    request = memory_pb2.SearchMemoriesRequest(query=f"subject {number % 1000}", limit=5)
+    request.filter.scope.user = f"user-{number % 100}"
+    return request
+
+
 KINDS = (
     Kind("create", MEMORY, "CreateMemory", _memory),
     Kind("get", MEMORY, "GetMemory", lambda _, known: memory_pb2.GetMemoryRequest(memory_id=known)),
@@ -79,7 +85,7 @@ KINDS = (
         "search",
         MEMORY,
         "SearchMemories",
-        lambda number, _: memory_pb2.SearchMemoriesRequest(query=f"subject {number % 1000}", limit=5),
+        _search,
     ),
     Kind("event", EPISODIC, "RecordEvent", _event),
     Kind("window", EPISODIC, "QueryWindow", _window),

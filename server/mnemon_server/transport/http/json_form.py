@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.transport.errors import MalformedMessageError
+from mnemon_server.transport.http.json_writer import has_small_parts, written, written_in_steps
 
 T = TypeVar("T")
 
@@ -24,7 +25,10 @@ INLINE_BYTES_MAX = 16 << 10
 INLINE_VALUES_MAX = 1_000
 """Larger texts are read on a thread: each value takes microseconds."""
 INLINE_ANSWER_BYTES_MAX = 4 << 10
-"""Larger messages become JSON on a thread: of two bytes each, this is as many values."""
+"""Larger messages become JSON in steps or on a thread: of two bytes each, this is as many values."""
+STEPPED_ANSWER_BYTES_MAX = 64 << 10
+"""A page of records up to this size becomes JSON in steps: on a thread, it would wait for the interpreter lock for
+longer than it takes."""
 MEDIUM_BYTES_MAX = 128 << 10
 VALUES_MAX = 1 << 17
 """The same number as fields in a protobuf message."""
@@ -56,7 +60,11 @@ async def message_of(kind: type[Message], text: bytes) -> Message:
 
 async def text_of(message: Message, size: int) -> bytes:
     """A message of `size` bytes as JSON, without line breaks."""
-    return _write(message) if size <= INLINE_ANSWER_BYTES_MAX else await _on_thread(size, _write, message)
+    if size <= INLINE_ANSWER_BYTES_MAX:
+        return _write(message)
+    if size <= STEPPED_ANSWER_BYTES_MAX and has_small_parts(message):
+        return dumped(await written_in_steps(message))
+    return await _on_thread(size, _write, message)
 
 
 async def _on_thread(size: int, convert: Callable[..., T], *given: Any) -> T:
@@ -70,7 +78,7 @@ def dumped(value: Any) -> bytes:
 
 
 def _write(message: Message) -> bytes:
-    return dumped(json_format.MessageToDict(message))
+    return dumped(written(message))
 
 
 def _read(kind: type[Message], text: bytes) -> Message:

@@ -1,0 +1,199 @@
+"""Messages as values of JSON, equal to those of protobuf's `json_format`, in a fraction of its time.
+
+`json_format` asks the descriptor of every field of every message what to do. Here that is asked once for each type.
+"""
+
+import asyncio
+import base64
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import cache, cached_property
+from struct import Struct
+from time import perf_counter
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+Convert = Callable[[Any], Any]
+
+_PLAIN_PREFIX = "google.protobuf."
+"""Types with a form of their own in JSON."""
+_AS_TEXT = {f"{_PLAIN_PREFIX}{name}" for name in ("Duration", "FieldMask")}
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - all times are in UTC
+_SECONDS = range(-62_135_596_800, 253_402_300_800)
+"""From the year 1 to the year 9999."""
+_INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+_FLOAT32 = Struct("<f")
+_DIGITS_MIN = 6
+"""Every decimal number of so many digits survives as a float of 32 bits."""
+
+
+STEP_S = 0.0005
+"""After so long, other calls have a turn."""
+PART_BYTES_MAX = 4 << 10
+"""The largest record that is converted at once."""
+
+
+def written(message: Message) -> Any:
+    """The value of JSON that a message is: an object, or what its type has instead."""
+    return _of_type(message.DESCRIPTOR)(message)
+
+
+def has_small_parts(message: Message) -> bool:
+    """Whether a message is a list of records, none of them large."""
+    return all(
+        part.ByteSize() <= PART_BYTES_MAX
+        for field, value in message.ListFields()
+        for part in (value if _is_list(field) else (value,) if field.message_type is not None else ())
+    )
+
+
+async def written_in_steps(message: Message) -> dict[str, Any]:
+    """The same for an object with small parts; other tasks run between these."""
+    members, found = _object(message.DESCRIPTOR).members, {}
+    until = perf_counter() + STEP_S
+    for field, value in message.ListFields():
+        name, convert = members[field.number]
+        if not _is_list(field):
+            found[name] = _converted(convert, value)
+            continue
+        convert, parts = _of_type(field.message_type), []
+        for part in value:
+            parts.append(convert(part))
+            if perf_counter() > until:
+                await asyncio.sleep(0)
+                until = perf_counter() + STEP_S
+        found[name] = parts
+    return found
+
+
+def _is_list(field: FieldDescriptor) -> bool:
+    """Whether a field is a list of messages."""
+    kind = field.message_type
+    return kind is not None and field.is_repeated and not kind.GetOptions().map_entry
+
+
+@cache
+def _of_type(descriptor: Descriptor) -> Convert:
+    """What converts messages of a type."""
+    name = descriptor.full_name
+    if name == f"{_PLAIN_PREFIX}Timestamp":
+        return _time
+    if name in _AS_TEXT:
+        return lambda message: message.ToJsonString()
+    if name == f"{_PLAIN_PREFIX}Struct":
+        return lambda message: {key: _value(value) for key, value in message.fields.items()}
+    if name == f"{_PLAIN_PREFIX}Value":
+        return _value
+    if name.startswith(_PLAIN_PREFIX):
+        return json_format.MessageToDict
+    return _object(descriptor)
+
+
+@cache
+def _object(descriptor: Descriptor) -> "_Object":
+    return _Object(descriptor)
+
+
+class _Object:
+    """Converts messages that become objects."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+
+    @cached_property
+    def members(self) -> Mapping[int, tuple[str, Convert | None]]:
+        """By the number of each field, its name, and what converts it. Made late: types may contain themselves."""
+        return {field.number: (field.json_name, _of_field(field)) for field in self._descriptor.fields}
+
+    def __call__(self, message: Any) -> dict[str, Any]:
+        members, found = self.members, {}
+        for field, value in message.ListFields():
+            name, convert = members[field.number]
+            found[name] = value if convert is None else convert(value)
+        return found
+
+
+def _of_field(field: FieldDescriptor) -> Convert | None:
+    """What converts the value of a field; None if it stays as it is."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        convert = _of_one(field.message_type.fields_by_name["value"])
+        return lambda entries: {_key(key): _converted(convert, entries[key]) for key in entries}
+    convert = _of_one(field)
+    if not field.is_repeated:
+        return convert
+    return list if convert is None else lambda values: [convert(value) for value in values]
+
+
+def _converted(convert: Convert | None, value: Any) -> Any:
+    return value if convert is None else convert(value)
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _of_one(field: FieldDescriptor) -> Convert | None:
+    """What converts one value of a field; None if it stays as it is."""
+    if field.message_type is not None:
+        return _of_type(field.message_type)
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in field.enum_type.values}
+        is_null = field.enum_type.full_name == f"{_PLAIN_PREFIX}NullValue"
+        return (lambda _: None) if is_null else lambda number: names.get(number, number)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return lambda value: base64.b64encode(value).decode()
+    if field.cpp_type in _INT64:
+        return str
+    if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT:
+        return _single
+    return _double if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE else None
+
+
+def _double(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _single(value: float) -> float | str:
+    """The shortest decimal number that is this float of 32 bits."""
+    if not math.isfinite(value):
+        return _double(value)
+    digits = _DIGITS_MIN
+    while True:
+        short = float(f"{value:.{digits}g}")
+        if digits > _DIGITS_MIN + 2 or _FLOAT32.unpack(_FLOAT32.pack(short))[0] == value:
+            return short
+        digits += 1
+
+
+def _time(message: Any) -> str:
+    """A `google.protobuf.Timestamp`: to the second, or with 3, 6 or 9 digits after it."""
+    seconds, nanos = message.seconds, message.nanos
+    if seconds not in _SECONDS or not 0 <= nanos < 1_000_000_000:
+        return str(message.ToJsonString())  # Which says what is wrong.
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    if not nanos:
+        return f"{text}Z"
+    if nanos % 1_000:
+        return f"{text}.{nanos:09}Z"
+    return f"{text}.{nanos // 1_000:06}Z" if nanos % 1_000_000 else f"{text}.{nanos // 1_000_000:03}Z"
+
+
+def _value(message: Any) -> Any:
+    """The value that a `google.protobuf.Value` holds."""
+    kind = message.WhichOneof("kind")
+    if kind is None or kind == "null_value":
+        return None
+    if kind == "struct_value":
+        return {key: _value(value) for key, value in message.struct_value.fields.items()}
+    if kind == "list_value":
+        return [_value(value) for value in message.list_value.values]
+    value = getattr(message, kind)
+    if kind == "number_value" and not math.isfinite(value):
+        raise ValueError(f"JSON has no number for {value}")
+    return value
