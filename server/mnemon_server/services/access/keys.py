@@ -29,8 +29,8 @@ from mnemon_server.services.access.remembered import Remembered
 from mnemon_server.services.access.secrets import PREFIX, digest_of, is_secret_of, key_id_of, new_key_id, new_secret
 from mnemon_server.services.shared.periodic import Periodic
 
-REFRESH_S = 1.0
-"""How often the keys are read again if another process changed them."""
+REFRESH_S = 0.2
+"""How often the keys are read again if another process changed them; a program that uses a new one starts in longer."""
 USES = timedelta(minutes=1)
 """How often the times of last use are stored."""
 _NO_KEY = "send a valid API key as the header `authorization: Bearer KEY`"

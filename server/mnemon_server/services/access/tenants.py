@@ -24,7 +24,7 @@ from mnemon_server.engines.promises.tenants import TenantStore
 from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.services.shared.periodic import Periodic
 
-REFRESH_S = 1.0
+REFRESH_S = 0.2
 """How often the tenants that matter to calls are read again if another process changed some."""
 
 
