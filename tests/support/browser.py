@@ -1,12 +1,14 @@
 """Chromium without a window, and a website that serves a page and hears from it; tests/stubs/browser has the pages."""
 
 import json
+import os
 import shutil
+import signal
 import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -96,9 +98,11 @@ def browsing(site: Website, folder: Path, **given: str) -> Iterator[subprocess.P
         flags.append(f"--host-resolver-rules=MAP {host} {site.address}")
     with (folder / "chromium.log").open("wb") as log:
         command = [chromium(), *flags, "--remote-debugging-port=0", f"{site.origin}/#{quote(json.dumps(given))}"]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        # A session of its own: the command may be a script, and the browser has several processes.
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
             yield process
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
