@@ -21,6 +21,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, PART_SEQUENCES
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
 from tests.contract.vault_suite import ManualClock
@@ -369,7 +370,7 @@ def test_events_get_vectors_even_while_newer_ones_keep_coming(tmp_path: Path) ->
         embedded.set()
         return EMBEDDER.embed(texts)
 
-    work = TextWork(tmp_path, GrowingSource(), identity="i", embed=embed)
+    work = TextWork(VaultKeyFile(tmp_path), GrowingSource(), identity="i", embed=embed)
     thread = TextThread(work, lambda seconds: True)
     thread.start()
     try:

@@ -14,6 +14,7 @@ from mnemon_server.engines.timeline.rows import text_work
 from mnemon_server.engines.timeline.rows.text_file import TextFile
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, PART_SEQUENCES, answering
 from mnemon_server.engines.timeline.rows.text_work import TextWork
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import keys_of, open_database
 
@@ -94,7 +95,7 @@ def work_of(folder: Path, events: Events, embedded: list[str]) -> TextWork:
         embedded.extend(texts)
         return EMBEDDER.embed(texts)
 
-    return TextWork(folder, events, identity=IDENTITY, embed=embed)
+    return TextWork(VaultKeyFile(folder), events, identity=IDENTITY, embed=embed)
 
 
 def follow(work: TextWork) -> TextFile:

@@ -34,7 +34,7 @@ SHOWN_ELSEWHERE = {
     "mnemon mcp --transport http --user ada": "runs until it is stopped: tests/e2e/test_mcp_server.py",
 }
 SHOWN = {
-    "index docker protos/mnemon": r"\d+ created, 0 replaced, 0 unchanged, 0 failed",
+    "index docker/README.md docker/docker-compose.yml": r"2 created, 0 replaced, 0 unchanged, 0 failed",
     'search "which port must never be published?"': r"docker/docker-compose\.yml",
     "buf curl": r'"docId": *"tea"',
     """curl --json '{"query":""": '"docId":"tea"',

@@ -225,7 +225,7 @@ def test_a_file_under_the_name_of_another_segment_is_refused() -> None:
 def test_a_file_of_a_newer_format_is_refused_but_not_called_damaged() -> None:
     files = FaultyFiles()
     write_open(files, bodies(2))
-    for place, value in ((8, 2), (10, 1), (12, 1), (56, 1)):
+    for place, value in ((8, 2), (10, 2), (12, 1), (56, 1)):
         newer = bytearray(files.content(NAME))
         newer[place] = value
         newer[60:64] = struct.pack("<I", google_crc32c.value(bytes(newer[:60])))
