@@ -188,7 +188,7 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
             scheme, _, credential = value.partition(" ")
             if scheme.lower() == CREDENTIAL_SCHEME:
                 if shown := call.credentials.bearer:
-                    # Several make one that nobody has. A proxy may have verified another than we would choose.
+                    # Several make one that is not valid: a proxy may have verified another one than we would choose.
                     credential = f"{shown}, {credential}"
                 call.credentials = Credentials(credential.strip())
     if not call.request_id:
