@@ -165,7 +165,7 @@ async def test_calls_reset_as_they_begin_use_up_the_streams_of_their_connection(
             await raw.begin(path("echo"), announced=1, sent=0)
         assert await raw.refused() > 0
         assert await echo(b"x") == b"x"
-        # They are let go of after a second.
+        # They end after a second.
         await eventually(lambda: _answers(raw))
 
 

@@ -68,7 +68,7 @@ class Tracer:
         self._lines: set[tuple[str, int]] = set()
 
     def start(self) -> None:
-        """Begins anew."""
+        """Starts again with no lines."""
         self._lines = set()
         threading.settrace(self._entered)
         sys.settrace(self._entered)

@@ -68,10 +68,10 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Servers:
-    """Those of one attack."""
+    """The servers of one attack."""
 
     target: Target
-    """The bystander's server, and as whom it is attacked."""
+    """The server that the bystander calls."""
     other: Target
     """Another server like it."""
     bare: Target
@@ -97,7 +97,7 @@ def measure(
 
     Args:
         attack: what is done.
-        servers: to whom, and beside whom.
+        servers: the servers of this attack.
         attacker: runs what it gets in a process of its own.
         rounds: how often.
         seconds: how long each turn is.

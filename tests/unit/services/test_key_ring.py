@@ -27,7 +27,7 @@ from mnemon_server.services.access.secrets import new_key_id, new_secret
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAIT_S = 60
 RANDOM = slice(20, 63)
-"""The part of a secret that nobody can guess."""
+"""The random part of a secret."""
 FIRST_FORMAT = f"""
 CREATE TABLE api_key (
   position INTEGER PRIMARY KEY AUTOINCREMENT,

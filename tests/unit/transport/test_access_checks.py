@@ -167,7 +167,7 @@ async def answer_never(request: Any, context: Any) -> str:
 
 
 @pytest.mark.parametrize("second", ["Bearer b", "bearer a", "Bearer mn_b"])
-def test_two_credentials_in_the_headers_are_one_that_nobody_has(second: str) -> None:
+def test_two_credentials_in_the_headers_are_not_valid(second: str) -> None:
     headers = [("authorization", "Bearer a"), ("x-other", "c"), ("authorization", second)]
     for order in (headers, headers[::-1]):
         assert call_of(order).credentials not in (Credentials("a"), Credentials(second.split()[1]), Credentials())

@@ -3,9 +3,9 @@
 import asyncio
 
 PER_SECOND = 500
-"""So many cancelled calls of a connection are let go of in a second: a tenth of what a processor can do."""
+"""How many cancelled calls of a connection end in a second: a tenth of what a processor can do."""
 AT_ONCE = 64
-"""So many may come at once without a delay. An ordinary client rarely has more."""
+"""How many may end at once without a delay. An ordinary client rarely cancels more."""
 OTHERS_S = 1.0
 """A connection is alone if no call of another one was answered for that long, in seconds."""
 _CONNECTIONS_MAX = 1000
@@ -14,8 +14,10 @@ _CONNECTIONS_MAX = 1000
 class Cancellations:
     """Keeps a cancelled call for a while if its connection has cancelled many, and is not alone.
 
-    The runtime counts a stream until its call is let go of, and refuses further ones of the connection at little cost,
-    before they reach Python. So who opens and resets streams runs out of them. Belongs to one event loop.
+    The runtime counts a stream until its call has ended in Python, and refuses further ones of the connection at little
+    cost, before they reach Python. So a client that opens and resets streams runs out of them.
+
+    Belongs to one event loop.
     """
 
     def __init__(self) -> None:
@@ -31,7 +33,7 @@ class Cancellations:
         self._answered = connection, asyncio.get_running_loop().time()
 
     async def wait(self, connection: str) -> None:
-        """Returns when a cancelled call of the connection may be let go of."""
+        """Returns when a cancelled call of the connection may end."""
         now = asyncio.get_running_loop().time()
         other, answered = self._answered if self._answered[0] != connection else self._answered_before
         if not other or now - answered > OTHERS_S:
