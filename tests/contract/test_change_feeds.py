@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.access.bounds import Bounds
-from mnemon_server.domain.changes import ChangeFilter, ChangeType
+from mnemon_server.domain.changes import ChangeFilter, ChangeLogState, ChangeType
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.feed import Batch, Cursor, Edge, ListQuery
+from mnemon_server.domain.feed import Batch, Cursor, Edge, ListQuery, Start
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
@@ -19,8 +19,8 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.shared.offload import Offload
 
-from tests.contract.change_feed import ChangeFeedContract, ids, make_feed, put
-from tests.contract.vault_suite import DIMENSION, ManualClock
+from tests.contract.change_feed import ChangeFeedContract, ids, make_feed, put, trim
+from tests.contract.vault_suite import DIMENSION, START, ManualClock
 from tests.support.watching import watching
 
 
@@ -72,6 +72,24 @@ class TestSQLiteFeed(ChangeFeedContract):
             cursor = page.cursor
             vault.close()
         offload.close()
+
+    @pytest.mark.parametrize("start", [Edge.EARLIEST, START])
+    async def test_a_list_without_a_cursor_never_expires(
+        self, vault: Vault, feed: ChangeFeed, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(vault, *"abcdef")
+        state, keep = vault.changes.state, [5, 3]
+
+        def state_before_a_trim() -> ChangeLogState:
+            found = state()
+            if keep:
+                trim(vault, keep.pop(0))
+            return found
+
+        monkeypatch.setattr(vault.changes, "state", state_before_a_trim)
+        page = await feed.list(ListQuery(start=start))
+
+        assert (ids(page.changes), page.caught_up) == (["d", "e", "f"], True)
 
     async def test_a_commit_stays_whole_when_a_read_of_the_log_is_limited(
         self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch

@@ -211,16 +211,10 @@ class ChangeFeed:
         """One page of the log; `caught_up` if the log had no newer changes. A page may be empty and not the last.
 
         Raises:
-            InvalidCursorError, CursorExpiredError, InvalidArgumentError: as in `watch`.
+            InvalidCursorError, InvalidArgumentError: as in `watch`.
+            CursorExpiredError: as in `watch`, if the start is a cursor.
         """
-
-        where = replace(query.where, bounds=self._bounds)
-
-        def read() -> _Step:
-            position, _ = self._open(query.start)
-            return self._read_log(position, where, query.limit, PAGE_BYTES_MAX, full=query.full)
-
-        step = await self._offload(read)
+        step = await self._offload(lambda: self._read_page(query))
         return ChangePage(self._cursors.write(step.position), step.changes, step.records, step.caught_up)
 
     def close(self) -> None:
@@ -289,6 +283,17 @@ class ChangeFeed:
             return max(position, state.floor), state
         state = self._log.state()
         return state.head if start is Edge.NOW else state.floor, state
+
+    def _read_page(self, query: ListQuery) -> _Step:
+        where = replace(query.where, bounds=self._bounds)
+        while True:
+            position, _ = self._open(query.start)
+            try:
+                return self._read_log(position, where, query.limit, PAGE_BYTES_MAX, full=query.full)
+            except CursorExpiredError:
+                if isinstance(query.start, Cursor):
+                    raise
+                # A trim dropped the first of these changes meanwhile. The page begins with the oldest that is kept.
 
     def _read_log(self, position: int, where: ChangeFilter, limit: int, bytes_max: int, *, full: bool) -> _Step:
         """Up to `limit` changes after the position; commits are whole if they fit."""
