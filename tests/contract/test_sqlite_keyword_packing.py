@@ -17,6 +17,7 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.sqlite.keywords import blocks as packed_blocks
 from mnemon_server.engines.sqlite.keywords import fts, index, packing
 from mnemon_server.engines.sqlite.keywords.packing import PackingRound
 from mnemon_server.engines.sqlite.upkeep import packing as upkeep_packing
@@ -34,6 +35,7 @@ QUERIES = ("amber birter", "cednel dogrim elder missing", "what is the amter")
 TABLES = fts.KeywordTables("reference", STEMMED_WORDS)
 SMALL = [
     (index, "PACKED_MIN", 40),
+    (packed_blocks, "NARROWED_MIN", 2),
     (upkeep_packing, "CHECK_ROWS", 1),
     (packing, "READ_WORDS", 3),
     (packing, "WRITTEN_ROWS", 2),
@@ -86,7 +88,8 @@ def check_searches(records: RecordEngine, texts: dict[str, str]) -> None:
         reference.execute(statement)
     fts.insert(reference, TABLES, stored)
     for query in QUERIES:
-        for among in (None, np.array(sorted(stored)[::3], np.int64)):
+        for part in (slice(None), slice(None, None, 3), slice(1, None, 17), slice(-3, None)):
+            among = None if part == slice(None) else np.array(sorted(stored)[part], np.int64)
             ids, scores = fts.search(reference, TABLES, query, among)
             found = records.search_keywords(query, among)
             assert found.passage_ids.tolist() == ids.tolist()

@@ -26,12 +26,15 @@ from mnemon_server.engines.sqlite.keywords.scoring import (
     PassageIds,
     length_code,
 )
-from mnemon_server.engines.sqlite.query import fetch, insert_rows
+from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
 BLOCK_IDS = 1 << 14
 """A deletion rewrites the rows of its words, so these should be small: 64 KiB for a word that is in every passage."""
+
+NARROWED_MIN, NARROWED_SHARE_MIN = 1 << 10, 4
+"""Rows with fewer entries, or fewer per wanted passage, are read as they are."""
 
 _PACKED = np.dtype("<u4")
 PACKED_BYTES = _PACKED.itemsize
@@ -45,11 +48,11 @@ class BlockTables:
         self.blocks = f"{collection}_keyword_block"
         self.words = f"{collection}_keyword"
         self.insert_words = f"INSERT INTO {self.words} (block, word, passages) VALUES"
+        self.served = f"SELECT first, stop, passage_count FROM {self.blocks} WHERE served = 1 ORDER BY first"
         self.read = (
-            f"SELECT word.key, b.first, w.passages FROM json_each(?) AS word CROSS JOIN {self.blocks} AS b"
-            f" CROSS JOIN {self.words} AS w ON w.block = b.first AND w.word = word.value WHERE b.served = 1"
+            "SELECT word.key, block.value, w.passages FROM json_each(?) AS word CROSS JOIN carray(?) AS block"
+            f" CROSS JOIN {self.words} AS w ON w.block = block.value AND w.word = word.value"
         )
-        self.passage_count = f"SELECT coalesce(sum(passage_count), 0) FROM {self.blocks} WHERE served = 1"
         self.of_passage = f"SELECT first FROM {self.blocks} WHERE first <= ?1 AND stop > ?1 ORDER BY first DESC LIMIT 1"
         self.of_words = (
             f"SELECT word, passages FROM {self.words} WHERE block = ? AND word IN (SELECT value FROM carray(?))"
@@ -101,17 +104,27 @@ CREATE TABLE {tables.words} (
 ) STRICT"""
 
 
-def read(connection: apsw.Connection, tables: BlockTables, terms: Sequence[str], terms_json: str) -> Found:
-    """What the served blocks contain of these words, which `terms_json` lists, too."""
-    [(passage_count,)] = fetch(connection, tables.passage_count)
+def read(
+    connection: apsw.Connection,
+    tables: BlockTables,
+    terms: Sequence[str],
+    terms_json: str,
+    among: PassageIds | None = None,
+) -> Found:
+    """What the served blocks contain of these words, which `terms_json` lists, too. With `among`, which must ascend,
+    what other passages contain may be left out, and the blocks without any of `among` are not even read.
+    """
+    served = np.array(fetch(connection, tables.served), np.int64).reshape(-1, 3)
+    wanted = {} if among is None else _wanted(served, among)
+    firsts = served[:, 0] if among is None else np.array([*wanted], np.int64)
+    rows = fetch(connection, tables.read, (terms_json, id_array(firsts))) if len(firsts) else []
     packed: list[list[bytes]] = [[] for _ in terms]
-    firsts: list[list[int]] = [[] for _ in terms]
-    rows = fetch(connection, tables.read, (terms_json,)) if passage_count else []
+    starts: list[list[int]] = [[] for _ in terms]
     for number, first, passages in sorted(rows, key=itemgetter(1)):
-        packed[number].append(passages)
-        firsts[number].append(first)
-    occurrences = [_unpack(blobs, starts) for blobs, starts in zip(packed, firsts, strict=True)]
-    return Found(passage_count, occurrences)
+        packed[number].append(_narrowed(passages, wanted[first]) if first in wanted else passages)
+        starts[number].append(first)
+    occurrences = [_unpack(blobs, firsts) for blobs, firsts in zip(packed, starts, strict=True)]
+    return Found(int(served[:, 2].sum()), occurrences)
 
 
 def pack(occurrences: Occurrences, firsts: PassageIds) -> NDArray[np.uint32]:
@@ -207,6 +220,28 @@ def pack_texts(first: int, words_of_passages: Mapping[int, Collection[str]]) -> 
         for word, count in Counter(words).items():
             found.setdefault(word, []).append(row | min(count, COUNT_MAX) << LENGTH_BITS | code)
     return {word: np.array(entries, _PACKED).tobytes() for word, entries in found.items()}
+
+
+def _wanted(served: NDArray[np.int64], among: PassageIds) -> dict[int, NDArray[np.uint32]]:
+    """For each block that has any of these passages: their ids relative to the block, as the high bits of entries."""
+    lows, highs = np.searchsorted(among, served[:, 0]), np.searchsorted(among, served[:, 1])
+    return {
+        first: (among[low:high] - first << ID_SHIFT).astype(_PACKED)
+        for first, low, high in zip(served[:, 0].tolist(), lows.tolist(), highs.tolist(), strict=True)
+        if low < high
+    }
+
+
+def _narrowed(passages: bytes, wanted: NDArray[np.uint32]) -> bytes:
+    """A word's packed occurrences without those of other passages, if that saves more than it costs."""
+    entries = np.frombuffer(passages, _PACKED)
+    if len(entries) < NARROWED_MIN or len(entries) < NARROWED_SHARE_MIN * len(wanted):
+        return passages
+    rows = np.searchsorted(entries, wanted)
+    rows = rows[: np.searchsorted(rows, len(entries))]
+    found = entries[rows]
+    kept: NDArray[np.uint32] = found[found >> ID_SHIFT == wanted[: len(rows)] >> ID_SHIFT]
+    return kept.tobytes()
 
 
 def _unpack(packed: Sequence[bytes], firsts: Sequence[int]) -> Occurrences:

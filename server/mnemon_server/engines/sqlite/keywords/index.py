@@ -93,7 +93,7 @@ class KeywordIndex:
         """The passages that share a word with the query, and their scores; see `scoring.score`."""
         words = self._analysis.query(query)
         parts = [
-            blocks.read(connection, self.blocks, words.terms, json.dumps(words.terms, ensure_ascii=False)),
+            blocks.read(connection, self.blocks, words.terms, json.dumps(words.terms, ensure_ascii=False), among),
             *(fts.read(connection, tables, words.terms) for tables in (self.first, self.second)),
         ]
         return score(words, parts, among, context_weight=context_weight)
