@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.ranking.ascending import common, distinct
+
 CONTEXT_WEIGHT = 0.75
 """Weight of a word from the adjacent passage. At distance two it is two thirds of that, at distance three one third."""
 
@@ -99,7 +101,7 @@ class SummedGains:
 
     def of(self, positions: Positions) -> tuple[Positions, Floats]:
         """Those of the given ascending positions that contain any of the words."""
-        return self._those(np.flatnonzero(np.isin(self._held, self._cells.of(positions), assume_unique=True)))
+        return self._those(common(self._held, self._cells.of(positions))[0])
 
     def _those(self, rows: Rows) -> tuple[Positions, Floats]:
         return self._cells.positions(self._held[rows]), self._sums_of(rows)
@@ -174,7 +176,7 @@ class _Cells:
         if self.known is None or self.of_known is None:
             cells = positions - self.first
             return cells[(cells >= 0) & (cells < self.count)]
-        return self.of_known[np.isin(self.known, positions, assume_unique=True)]
+        return self.of_known[common(self.known, positions)[0]]
 
 
 def _cells(positions: Sequence[Positions]) -> _Cells:
@@ -185,7 +187,7 @@ def _cells(positions: Sequence[Positions]) -> _Cells:
     count = int(max(each[-1] for each in held)) - first + REACH + 1
     if count <= _DENSE * sum(map(len, held)):
         return _Cells(count, [each - first for each in positions], first)
-    known = np.unique(np.concatenate(held))
+    known = distinct(np.concatenate(held))
     # Wider gaps are cut, so that a few passages with very different ids need no large array.
     cells = REACH + np.cumsum(np.minimum(np.diff(known, prepend=known[0]), REACH + 1))
     places = [cells[np.searchsorted(known, each)] for each in positions]

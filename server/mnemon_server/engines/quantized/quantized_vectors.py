@@ -12,6 +12,7 @@ from mnemon_server.engines.promises.values import EXACT_BEST, PassageIds, Scores
 from mnemon_server.engines.quantized.block import Block, RoundedVectors, Rows, View, round_vectors
 from mnemon_server.engines.quantized.sign_search import DEAD_SHARE_MAX, LISTS_MIN, SignSearch
 from mnemon_server.engines.quantized.signs import words_per_vector
+from mnemon_server.ranking.ascending import distinct
 
 ScoreStored = Callable[[Vector, PassageIds], Scores]
 """Returns the exact cosine of those passages that are stored, in any order."""
@@ -147,7 +148,7 @@ class QuantizedVectors:
         views = self._views
         if not all(view.has_codes for view in views):
             return None
-        wanted = None if among is None else np.unique(among)
+        wanted = None if among is None else distinct(among)
         rows = [np.flatnonzero(view.alive) if wanted is None else view.rows_of(wanted) for view in views]
         ids, scores = _ids(views, rows), self._similarities(views, rows, query)
         best = _best_rows(scores, exact + SPARE)

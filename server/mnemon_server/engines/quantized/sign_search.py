@@ -11,6 +11,7 @@ from mnemon_server.engines.promises.values import PassageIds, Vector
 from mnemon_server.engines.quantized.block import View
 from mnemon_server.engines.quantized.inverted_lists import REMOVED, InvertedLists
 from mnemon_server.engines.quantized.signs import SignWords, cluster_centres, distances, nearest, signs_of
+from mnemon_server.ranking.ascending import distinct
 
 LISTS_MIN = 65_536
 """With fewer vectors, the signs of all are compared."""
@@ -114,7 +115,7 @@ class SignSearch:
             for page_ids, found in lists.near(query - origin, signs, compared):
                 ids.append(page_ids)
                 apart.append(found)
-        return np.unique(np.concatenate(ids)[nearest(np.concatenate(apart), wanted, self._dimension)])
+        return distinct(np.concatenate(ids)[nearest(np.concatenate(apart), wanted, self._dimension)])
 
     # The thread
 

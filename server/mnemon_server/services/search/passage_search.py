@@ -20,6 +20,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, KeywordScores, PassageIds, PassageLocation, Scores, Vector
+from mnemon_server.ranking.ascending import distinct
 from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
@@ -272,7 +273,7 @@ class PassageSearch:
         plan = replace(plan, keywords=_joined(words, plan.keywords.of(near.passage_ids)))
 
         def ranked(count: int) -> Ranking:
-            proposed = np.union1d(near.passage_ids, words.passage_ids[:count])
+            proposed = distinct(np.concatenate([near.passage_ids, words.passage_ids[:count]]))
             if plan.among is not None:
                 proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
             rest = replace(left_out, keyword_scores=np.append(words.scores[count:], left_out.keyword_scores))
@@ -340,7 +341,7 @@ class PassageSearch:
             return None
         near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
         words = (plan.keywords or NOTHING).best(WORD_HITS_MIN).passage_ids
-        proposed = np.unique(np.concatenate([near, pending, words]))
+        proposed = distinct(np.concatenate([near, pending, words]))
         return proposed if plan.among is None else np.intersect1d(proposed, plan.among, assume_unique=True)
 
     # From vectors to documents

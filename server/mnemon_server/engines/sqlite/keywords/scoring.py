@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import KeywordScores, Scores
 from mnemon_server.ranking.analysis import QueryWords
+from mnemon_server.ranking.ascending import common, distinct
 from mnemon_server.ranking.keyword_context import Matches, SummedGains, weight_at
 
 LENGTH_BITS = 8
@@ -80,7 +81,7 @@ def score(
     of_terms = [_united([next(of_variants) for _ in group]) for group in words.groups]
     positions = [each >> ID_SHIFT for each in of_terms]
     if among is not None:
-        kept = [_intersect(each, among) for each in positions]
+        kept = [common(each, among) for each in positions]
         of_terms = [each[rows] for each, (rows, _) in zip(of_terms, kept, strict=True)]
         positions = [places for _, places in kept]
     if not any(map(len, positions)):
@@ -121,8 +122,8 @@ class _ScoredMatches:
         return self._scores(*self._sums.best(count, self._own_score)).best(count)
 
     def of(self, passage_ids: PassageIds) -> Scores:
-        wanted = np.unique(passage_ids)
-        places = wanted if self._among is None else _intersect(wanted, self._among)[1]
+        wanted = distinct(passage_ids)
+        places = wanted if self._among is None else common(wanted, self._among)[1]
         return self._scores(*self._sums.of(places))
 
     @cached_property
@@ -148,16 +149,6 @@ def _united(variants: Sequence[Occurrences]) -> Occurrences:
     found = np.sort(np.concatenate(held))
     united: Occurrences = found[np.diff(found >> ID_SHIFT, append=-1) != 0]
     return united
-
-
-def _intersect(passage_ids: PassageIds, among: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows of both arrays, which ascend, where they have the same passage. Costs what the shorter one costs."""
-    if len(among) > len(passage_ids):
-        places, rows = _intersect(among, passage_ids)
-        return rows, places
-    rows = np.searchsorted(passage_ids, among)
-    places = np.flatnonzero(passage_ids[np.minimum(rows, len(passage_ids) - 1)] == among) if len(passage_ids) else rows
-    return rows[places], places
 
 
 def _weights(holding: NDArray[np.int64], passage_count: int) -> Floats:
