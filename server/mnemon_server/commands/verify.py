@@ -47,7 +47,8 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
         within = {backup.folder for backup in backups}
         files = [file for file in find_records(folder) if file.parent not in within]
         with Progress(console=Console(stderr=True)) as bar:
-            damages = [damage for file in files for damage in _records(VaultKeyFile(file.parent, master), folder, bar)]
+            keys_of = [VaultKeyFile(file.parent, master) for file in files]
+            damages = [damage for keys in keys_of for damage in _vault(keys, folder, bar)]
             damages += _segments(folder, within, bar)
             damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
     except MnemonError as error:
@@ -64,9 +65,12 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     sys.exit(1 if damages else 0)
 
 
-def _records(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+    """The damage in records.db, and in the files that are derived from it."""
+    from mnemon_server.engines.derived_files import damaged_files
     from mnemon_server.engines.master_keys import VaultKeyError
-    from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
+    from mnemon_server.engines.sqlite.schema import open_reader
+    from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, open_still
 
     file = keys.folder / RECORDS
     name = str(file.relative_to(folder))
@@ -82,6 +86,8 @@ def _records(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[di
             for each in step.damages:
                 text = str(each)
                 yield {"file": name, "table": each.table, "row": each.row, "problem": each.problem, "text": text}
+        for path, problem in damaged_files(keys, open_reader if verifier.is_served else open_still):
+            yield {"file": str(path.relative_to(folder)), "text": f"{problem}; a server makes it again"}
 
 
 def _backup(backup: "StoredBackup", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:

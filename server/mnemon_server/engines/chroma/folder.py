@@ -14,6 +14,7 @@ from mnemon_server.engines.private import create_folder
 
 _LOCK_POLL_S = 0.05
 _READ_BYTES = 1 << 20
+_DRAFT = ".tmp"
 
 
 class LockedFolder:
@@ -43,31 +44,20 @@ class LockedFolder:
         Native code trusts these files: a single flipped bit can crash it, or cause wrong answers. Raises
         CollectionError (DAMAGED).
         """
-        if not (self.path / "chroma.sqlite3").exists() and any(self.path.iterdir()):
-            raise CollectionError(Failure.DAMAGED, "the database file is missing, but other files exist")
-        try:
-            sealed = json.loads(self._seal.read_text())
-        except FileNotFoundError:
-            return
-        except ValueError as error:
-            raise CollectionError(Failure.DAMAGED, f"the seal cannot be read: {error}") from error
-        if sealed != self._checksums():
-            raise CollectionError(Failure.DAMAGED, "files differ from the last clean shutdown")
-        self._seal.unlink()
+        if (problem := damage_of(self.path)) is not None:
+            raise CollectionError(Failure.DAMAGED, problem)
+        _seal_of(self.path).unlink(missing_ok=True)
 
     def seal(self) -> None:
         """Records checksums of the files. Call it when nothing writes to them any more."""
-        draft = self._seal.with_suffix(".tmp")
-        draft.write_text(json.dumps(self._checksums()))
-        draft.replace(self._seal)
+        seal = _seal_of(self.path)
+        draft = seal.with_suffix(_DRAFT)
+        draft.write_text(json.dumps(_checksums(self.path)))
+        draft.replace(seal)
 
     def close(self) -> None:
         """Unlocks the folder for the next process."""
         os.close(self._lock)
-
-    @property
-    def _seal(self) -> Path:
-        return self.path / "mnemon-seal.json"
 
     def _wait_for_lock(self, wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
@@ -81,11 +71,29 @@ class LockedFolder:
                     raise CollectionError(Failure.BUSY, message) from None
                 time.sleep(_LOCK_POLL_S)
 
-    def _checksums(self) -> dict[str, list[int]]:
-        """Size and CRC-32 of every file except the seal."""
-        own = {self._seal, self._seal.with_suffix(".tmp")}
-        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file not in own)
-        return {str(file.relative_to(self.path)): [file.stat().st_size, _crc32(file)] for file in files}
+
+def damage_of(path: Path) -> str | None:
+    """What differs from the seal of the last clean shutdown; None if nothing does, or if there is no seal."""
+    if not (path / "chroma.sqlite3").exists() and any(path.iterdir()):
+        return "the database file is missing, but other files exist"
+    try:
+        sealed = json.loads(_seal_of(path).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        return f"the seal cannot be read: {error}"
+    return None if sealed == _checksums(path) else "files differ from the last clean shutdown"
+
+
+def _seal_of(path: Path) -> Path:
+    return path / "mnemon-seal.json"
+
+
+def _checksums(path: Path) -> dict[str, list[int]]:
+    """Size and CRC-32 of every file except the seal."""
+    own = {_seal_of(path), _seal_of(path).with_suffix(_DRAFT)}
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file not in own)
+    return {str(file.relative_to(path)): [file.stat().st_size, _crc32(file)] for file in files}
 
 
 def quarantine(path: Path, now: datetime) -> Path | None:

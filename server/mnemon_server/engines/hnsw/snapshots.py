@@ -104,7 +104,7 @@ class SnapshotFolder:
             OSError: it cannot be read.
         """
         # Read once, so that the bytes used are the bytes checked.
-        body = _checked(self._decrypted(path.read_bytes()))
+        body = _checked(path.read_bytes(), self._cipher)
         try:
             header, arrays = _split(body)
             if header["format"] != FORMAT:
@@ -157,16 +157,6 @@ class SnapshotFolder:
     def _encrypted(self, content: bytes) -> bytes:
         return self._cipher.encrypt_file(content) if self._cipher and self._cipher.is_for_new else content
 
-    def _decrypted(self, content: bytes) -> bytes:
-        if not is_encrypted(content):
-            return content
-        if self._cipher is None:
-            raise SnapshotDamagedError("it is encrypted, and its key is not there")
-        try:
-            return self._cipher.decrypt_file(content)
-        except DecryptionError as error:
-            raise SnapshotDamagedError(str(error)) from error
-
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
             try:
@@ -196,13 +186,33 @@ def _encode(links: Links, identity: SnapshotIdentity, time: datetime) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def _checked(content: bytes) -> memoryview:
-    """Checks the checksum; returns the content before it."""
-    view = memoryview(content)
+def damage_of(path: Path, cipher: Cipher | None) -> str | None:
+    """What is damaged in a snapshot, of any format; None if nothing is. Raises OSError if it cannot be read."""
+    try:
+        _checked(path.read_bytes(), cipher)
+    except SnapshotDamagedError as error:
+        return str(error)
+    return None
+
+
+def _checked(content: bytes, cipher: Cipher | None) -> memoryview:
+    """Checks the checksum; returns the decrypted content before it."""
+    view = memoryview(_decrypted(content, cipher))
     body, digest = view[:-_DIGEST_BYTES], view[-_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest or body[: len(_MAGIC)] != _MAGIC:
         raise SnapshotDamagedError("the checksum is wrong")
     return body
+
+
+def _decrypted(content: bytes, cipher: Cipher | None) -> bytes:
+    if not is_encrypted(content):
+        return content
+    if cipher is None:
+        raise SnapshotDamagedError("it is encrypted, and its key is not there")
+    try:
+        return cipher.decrypt_file(content)
+    except DecryptionError as error:
+        raise SnapshotDamagedError(str(error)) from error
 
 
 def _split(body: memoryview) -> tuple[dict[str, Any], memoryview]:

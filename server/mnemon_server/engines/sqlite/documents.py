@@ -162,7 +162,7 @@ class DocumentTable:
             for position, (document, _, digest, sequence, time) in placed
         ]
         insert_rows(connection, self._insert, rows)
-        self._add_metadata(connection, [(position, each.document) for position, each in placed])
+        self.add_metadata(connection, [(position, each.document) for position, each in placed])
         if self.related is not None:
             self.related.insert(connection, [(position, each.document) for position, each in placed])
         return self._add_passages(connection, [(position, each.document, each.passages) for position, each in placed])
@@ -188,7 +188,7 @@ class DocumentTable:
         connection.execute(self._update, (*values, int(time is not None), sequence, time, found.position))
         if metadata != encode_metadata(old.metadata):
             self._delete_rows(connection, self.tables.metadata, found.position)
-            self._add_metadata(connection, [(found.position, new)])
+            self.add_metadata(connection, [(found.position, new)])
         if self.related is not None:
             self.related.replace(connection, found.position, old, new)
         if passages is not None:
@@ -249,7 +249,7 @@ class DocumentTable:
             *(encode(document.fields.get(name)) for name, encode in self._encoders),
         )
 
-    def _add_metadata(self, connection: apsw.Connection, placed: Sequence[tuple[int, Document]]) -> None:
+    def add_metadata(self, connection: apsw.Connection, placed: Sequence[tuple[int, Document]]) -> None:
         """Adds the metadata of documents, each with its position."""
         rows = [
             (key, *row, position)

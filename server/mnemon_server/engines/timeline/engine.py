@@ -42,7 +42,7 @@ from mnemon_server.engines.timeline.rows.prunes import Prunes, note_health, remo
 from mnemon_server.engines.timeline.rows.reads import Reads
 from mnemon_server.engines.timeline.rows.text import StoredTexts, TextIndex
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
-from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
 from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
 from mnemon_server.engines.vault_key import SEGMENTS, VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
@@ -62,6 +62,21 @@ class TimelineRecords:
     def followers(self) -> tuple[Follower, ...]:
         """The followers, in the order in which they are notified."""
         return self.ledger, self.manifest
+
+
+def make_maintenance(
+    keys: VaultKeyFile, records: TimelineRecords, clock: Clock, settings: TimelineSettings = DEFAULT_TIMELINE
+) -> MaintenanceThread:
+    """The thread that maintains the segments of a vault; see SQLiteTimeline for the arguments."""
+    key = keys.find()
+    return MaintenanceThread(
+        files=OsFiles(keys.folder / "timeline", key.cipher(SEGMENTS) if key else None),
+        quarantine=OsFiles(keys.folder / "quarantine"),
+        manifest=records.manifest,
+        index=records.index,
+        clock=clock,
+        settings=settings,
+    )
 
 
 class SQLiteTimeline:
@@ -93,15 +108,7 @@ class SQLiteTimeline:
         self._records = records
         self._index = index
         self._connections = records.connections
-        key = keys.find()
-        self._maintenance = MaintenanceThread(
-            files=OsFiles(keys.folder / "timeline", key.cipher(SEGMENTS) if key else None),
-            quarantine=OsFiles(keys.folder / "quarantine"),
-            manifest=records.manifest,
-            index=index,
-            clock=clock,
-            settings=settings,
-        )
+        self._maintenance = make_maintenance(keys, records, clock, settings)
         bodies = BodyReader(
             index, ledger, records.connections, self._maintenance.store.readers, self._maintenance.repair
         )

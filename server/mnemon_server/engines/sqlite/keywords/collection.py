@@ -91,6 +91,15 @@ class CollectionKeywords:
         else:
             self._drop(connection)
 
+    def fill(self, connection: apsw.Connection) -> None:
+        """Creates the tables of the current index, and adds all passages. There is no former index."""
+        for statement in self.current.create_statements():
+            connection.execute(statement)
+        connection.execute("INSERT INTO keyword_reindexing VALUES (?, 0)", (self._collection,))
+        while self._state(connection) != [(None,)]:
+            self._add_some(connection, cast("int", self._state(connection)[0][0]))
+        connection.execute("DELETE FROM keyword_reindexing WHERE collection = ?", (self._collection,))
+
     def step(self, connection: apsw.Connection) -> bool:
         """Does a part of what is left; returns whether more is."""
         match self._state(connection):

@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 
 def discard_draft(path: Path) -> None:
-    """Removes the leftovers of a killed conversion. Raises OSError if that fails."""
+    """Removes the draft of a database, and what SQLite keeps beside it. Raises OSError if that fails."""
     for suffix in ("", *_BESIDE):
         draft_of(path).with_name(draft_of(path).name + suffix).unlink(missing_ok=True)
 
 
 def draft_of(path: Path) -> Path:
-    """Where the encrypted copy of a database is written."""
+    """Where the copy that will replace a database is written."""
     return path.with_name(path.name + _DRAFT)
 
 
@@ -55,13 +55,21 @@ def encrypt(path: Path, key: VaultKey) -> None:
         except apsw.CorruptError as error:
             discard_draft(path)
             raise RecordDamagedError(path.name) from error
-        sync(draft_of(path))
-        # SQLite would apply the old file's log to the new one.
-        for suffix in _BESIDE:
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        sync(path.parent)
-        draft_of(path).rename(path)
-        sync(path.parent)
+        put_draft_in_place(path)
+
+
+def put_draft_in_place(path: Path) -> None:
+    """Replaces a database by its draft. The old file's log must be empty, and no connection open.
+
+    Raises OSError if the disk failed; the file is then the old one or the new one.
+    """
+    sync(draft_of(path))
+    # SQLite would apply the old file's log to the new one.
+    for suffix in _BESIDE:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    sync(path.parent)
+    draft_of(path).rename(path)
+    sync(path.parent)
 
 
 def _copy(path: Path, key: VaultKey) -> None:

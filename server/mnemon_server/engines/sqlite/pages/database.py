@@ -60,6 +60,12 @@ def connect_at_rest(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     return _connect(path, name, keys, MODE_READ | apsw.SQLITE_OPEN_URI, None)
 
 
+def has_log(path: Path) -> bool:
+    """Whether a database has a write-ahead log with content."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
 def _connect(path: Path, name: str, keys: VaultKeyFile, flags: int, vfs: str | None) -> apsw.Connection:
     key = keys.find()
     connection = apsw.Connection(name, flags=flags, vfs=vfs)

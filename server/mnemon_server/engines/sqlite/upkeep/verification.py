@@ -29,13 +29,14 @@ from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
 from mnemon_server.engines.sqlite.keywords import blocks
 from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
-from mnemon_server.engines.sqlite.pages.database import connect_at_rest, has_fingerprint
+from mnemon_server.engines.sqlite.pages.database import connect_at_rest, has_fingerprint, has_log
 from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored_commits
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
+from mnemon_server.engines.timeline.rows.segments import names_without_file
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 from mnemon_server.wire.events import decode, encode
 
@@ -97,7 +98,7 @@ class RecordsVerifier:
             raise
 
     def _connect(self, file: Path) -> apsw.Connection:
-        return _open(file, self._keys, is_still=not self.is_served)
+        return open_still(file, self._keys) if self._lock is not None else open_reader(file, self._keys)
 
     def __enter__(self) -> "RecordsVerifier":
         return self
@@ -156,13 +157,17 @@ class RecordsVerifier:
             if self._lock is not None and not has_fingerprint(self._file, key):
                 yield DamagedRow("page 1", "", "the fingerprint of the key is not what was written")
         with closing(self._connect(self._file)) as connection:
-            yield from _damaged_pages(connection, "")
-        if (text := folder / "timeline-index" / "text.db").exists():
-            try:
-                with closing(self._connect(text)) as connection:
-                    yield from _damaged_pages(connection, f" of {text.relative_to(folder)}, which the server rebuilds")
-            except _UNREADABLE as error:
-                yield DamagedRow(str(text.relative_to(folder)), "", str(error))
+            for number in PageFile(connection).damaged():
+                yield DamagedRow(f"page {number}", "", "it is not what was written")
+        if missing := self._without_file():
+            # A server that uses the folder may have replaced one meanwhile.
+            for name in sorted(missing & self._without_file()):
+                yield DamagedRow("timeline_segment", name, "the file is missing")
+
+    def _without_file(self) -> set[str]:
+        with suppress(*_UNREADABLE):  # reported by SQLite's own check
+            return names_without_file(self._connection, self._file.parent / "timeline")
+        return set()
 
     # SQLite's own checks
 
@@ -397,11 +402,6 @@ class RecordsVerifier:
                 self._connection.execute("ROLLBACK")
 
 
-def _damaged_pages(connection: apsw.Connection, where: str) -> Iterator[DamagedRow]:
-    for number in PageFile(connection).damaged():
-        yield DamagedRow(f"page {number}{where}", "", "it is not what was written")
-
-
 def find_records(folder: Path) -> list[Path]:
     """The records.db files in a folder and all its subfolders."""
     return sorted(path for path in folder.rglob("records.db") if path.is_file())
@@ -480,11 +480,9 @@ def _lock_folder(folder: Path) -> int | None:
     return descriptor
 
 
-def _open(file: Path, keys: VaultKeyFile, *, is_still: bool) -> apsw.Connection:
-    log = file.with_name(f"{file.name}-wal")
-    if is_still and not (log.exists() and log.stat().st_size):
-        return connect_at_rest(file, keys)
-    return open_reader(file, keys)
+def open_still(file: Path, keys: VaultKeyFile) -> apsw.Connection:
+    """Opens a database that no process uses, for reading. Raises the same as `connect`."""
+    return open_reader(file, keys) if has_log(file) else connect_at_rest(file, keys)
 
 
 def _check_format(connection: apsw.Connection, file: Path) -> None:

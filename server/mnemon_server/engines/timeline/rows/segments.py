@@ -1,6 +1,7 @@
 """The list of the timeline's segments in records.db, with their removed and lost events."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -8,6 +9,7 @@ import apsw
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.episodic import LostRange
 from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.timeline.format.layout import segment_name
 from mnemon_server.engines.timeline.rows.tables import SET_META
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentState, SyncedFile
 
@@ -19,6 +21,12 @@ _PUT_SEGMENT = "INSERT OR REPLACE INTO timeline_segment VALUES (?, ?, ?, ?, ?, ?
 def segments(connection: apsw.Connection) -> list[SegmentRow]:
     """All segments, in order."""
     return [_segment(row) for row in fetch(connection, "SELECT * FROM timeline_segment ORDER BY segment_id")]
+
+
+def names_without_file(connection: apsw.Connection, folder: Path) -> set[str]:
+    """The names of sealed segments that are not in the folder."""
+    names = {segment_name(row.segment_id, row.generation) for row in segments(connection) if row.is_sealed}
+    return {name for name in names if not (folder / name).exists()}
 
 
 def find_segment(connection: apsw.Connection, segment_id: int) -> SegmentRow | None:

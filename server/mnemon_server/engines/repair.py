@@ -1,0 +1,204 @@
+"""Repairs the vault in a folder that no server uses: what is derived from its records and its events is made anew."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from mnemon_server.domain.backup import RECORDS
+from mnemon_server.domain.clock import system_clock
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
+from mnemon_server.engines import derived_files
+from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.master_keys import VaultKeyError
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.sqlite.pages.mark import MARK_FILE
+from mnemon_server.engines.sqlite.upkeep.rebuilding import NotDerivableError, rebuild
+from mnemon_server.engines.sqlite.upkeep.verification import DamagedRow, RecordsVerifier, open_still
+from mnemon_server.engines.timeline.engine import TimelineRecords, make_maintenance
+from mnemon_server.engines.timeline.format.inspection import SegmentReport, find_segments, inspect_folder
+from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
+
+TIMELINE = "timeline"
+REBUILT = "rebuilt from the records, with all of records.db"
+_WARM_S = 1.0
+_LOST_EVENTS = "SELECT coalesce(sum(event_count), 0) FROM timeline_lost"
+
+Track = Callable[[str, int], Callable[[int], object]]
+"""Begins a task with a name and a number of steps; returns a function that advances it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is damaged."""
+
+    file: str
+    """Relative to the folder of the vault."""
+    problem: str
+    remedy: str = ""
+    """What is done about it, as a participle; empty if it cannot be derived from anything."""
+
+
+class VaultRepair:
+    """The repair of one vault. No server may use it, nor begin to."""
+
+    def __init__(self, keys: VaultKeyFile, track: Track, *, dry_run: bool) -> None:
+        """Opens nothing yet.
+
+        Args:
+            keys: the key of the vault, in its folder.
+            track: shows progress.
+            dry_run: whether everything stays as it is.
+        """
+        self._keys = keys
+        self._file = keys.folder / RECORDS
+        self._track = track
+        self._dry_run = dry_run
+        self._must_open = False
+        self._is_readable = True
+
+    def run(self) -> Iterator[Finding]:
+        """Repairs what can be repaired, and yields everything that was found.
+
+        Raises:
+            FolderInUseError: another process uses the vault.
+            ConfigurationError: records.db has another format.
+            StorageFullError, StorageFailedError: the disk is full, or failed.
+        """
+        yield from self._records()
+        if self._is_readable:
+            yield from self._derived()
+        yield from self._segments()
+
+    # records.db
+
+    def _records(self) -> Iterator[Finding]:
+        try:
+            found = self._verified(self._file)
+        except (StorageFailedError, RecordDamagedError, VaultKeyError) as error:
+            self._is_readable = not isinstance(error, VaultKeyError)
+            found = [DamagedRow("", "", str(error))]
+        rewritten = [each for each in found if each.table in {KEY_FILE, MARK_FILE}]
+        # Missing segments are those of the timeline.
+        missing = [each for each in found if each.table == "timeline_segment" and each.row.endswith(".segment")]
+        self._must_open = bool(rewritten or missing)
+        yield from (Finding(each.table, each.problem, "rewritten") for each in rewritten)
+        damaged = [each for each in found if each not in rewritten and each not in missing]
+        if damaged:
+            yield from self._rebuilt(damaged, known=set(found))
+
+    def _verified(self, file: Path) -> list[DamagedRow]:
+        with RecordsVerifier(file, self._keys) as verifier:
+            advance = self._track(f"Reading {file.parent.name}/{file.name}", verifier.row_count)
+            found: list[DamagedRow] = []
+            for step in verifier.run():
+                advance(step.rows)
+                found += step.damages
+            return found
+
+    def _rebuilt(self, damaged: Sequence[DamagedRow], known: set[DamagedRow]) -> Iterator[Finding]:
+        """Rebuilds records.db. `known` is all that is damaged, also beside it.
+
+        What is damaged in the new file, too, was damaged before it was stored.
+        """
+        left = set(damaged)
+
+        def check(file: Path) -> None:
+            left.intersection_update(found := self._verified(file))
+            if not known.issuperset(found):
+                raise StorageFailedError(f"the new {RECORDS} is not what was written, and the old one stays")
+
+        problem = ""
+        if self._is_readable:
+            advance = self._track(f"Rebuilding {self._file.parent.name}/{self._file.name}", 0)
+            try:
+                with FolderLock(self._keys.folder):
+                    rebuild(self._file, self._keys, advance, check=check, dry_run=self._dry_run)
+            except NotDerivableError as error:
+                problem = f"the table {error.collection} cannot be read to its end, so nothing in the file was changed"
+            except (RecordDamagedError, apsw.Error) as error:
+                problem = f"it cannot be rebuilt: {error}"
+        for each in damaged:
+            text = str(each) if each.table else each.problem
+            yield Finding(RECORDS, text, "" if each in left else REBUILT)
+        if problem:
+            self._is_readable = False
+            yield Finding(RECORDS, problem)
+
+    # Derived files
+
+    def _derived(self) -> Iterator[Finding]:
+        for path, problem in [*derived_files.damaged_files(self._keys, open_still)]:
+            if not self._dry_run:
+                with FolderLock(self._keys.folder), translated("remove", path.name):
+                    derived_files.remove(path)
+            name = str(path.relative_to(self._keys.folder))
+            yield Finding(name, problem, "removed; the next start of a server makes it again")
+
+    # The timeline
+
+    def _segments(self) -> Iterator[Finding]:
+        unsound = [each for each in self._inspected() if not each.is_sound]
+        repaired = "rewritten with the events that can be read"
+        if self._dry_run or not self._is_readable:
+            for each in unsound:
+                yield Finding(self._name(each.path), _problem(each), repaired if self._is_readable else "")
+                if each.lost_count != 0:
+                    yield Finding(self._name(each.path), f"{each.lost_count or 'some'} of its events are lost")
+            return
+        lost = self._scrubbed() if unsound or self._must_open else 0
+        left = {each.path for each in self._inspected() if not each.is_sound} if unsound else set[Path]()
+        for each in unsound:
+            yield Finding(self._name(each.path), _problem(each), "" if each.path in left else repaired)
+        if lost:
+            yield Finding(TIMELINE, f"{lost:,} events are lost")
+
+    def _inspected(self) -> list[SegmentReport]:
+        paths = find_segments(self._keys.folder)
+        advance = self._track(f"Reading the timeline of {self._file.parent.name}", len(paths))
+        reports = []
+        for report in inspect_folder(paths):
+            advance(1)
+            reports.append(report)
+        return reports
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._keys.folder))
+
+    def _scrubbed(self) -> int:
+        """Opens the vault, which rewrites its key file and its mark, and repairs the timeline; returns how many events
+        were lost.
+        """
+        journal = Journal(system_clock)
+        with FolderLock(self._keys.folder):
+            connections = Connections(self._file, self._keys)
+            records = TimelineRecords(journal, connections)
+            connections.open([*records.followers, journal])
+            with closing(connections):
+                before = self._lost(connections)
+                maintenance = make_maintenance(self._keys, records, system_clock)
+                maintenance.start()
+                with closing(maintenance):
+                    while not maintenance.wait_until_warm(_WARM_S):
+                        if problem := maintenance.failure():
+                            raise StorageFailedError(problem)
+                    maintenance.scrub()
+                    if problem := maintenance.failure():
+                        raise StorageFailedError(problem)
+                return self._lost(connections) - before
+
+    @staticmethod
+    def _lost(connections: Connections) -> int:
+        with connections.lend() as connection:
+            return int(connection.execute(_LOST_EVENTS).get)
+
+
+def _problem(report: SegmentReport) -> str:
+    if report.problem or not report.damages:
+        return report.problem or "it is damaged"
+    [first, *more] = report.damages
+    return f"byte {first.start:,}: {first.problem}{f', and {len(more):,} other places' if more else ''}"
