@@ -18,6 +18,7 @@ from mnemon_server.commands.backup import backup
 from mnemon_server.commands.erasure_key import erasure_key
 from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
+from mnemon_server.commands.rekey import rekey
 from mnemon_server.commands.repair import repair
 from mnemon_server.commands.restore import restore
 from mnemon_server.commands.shadow import shadow
@@ -83,6 +84,7 @@ def cli() -> None:
 cli.add_command(audit)
 cli.add_command(backup)
 cli.add_command(keys)
+cli.add_command(rekey)
 cli.add_command(repair)
 cli.add_command(restore)
 cli.add_command(shadow)

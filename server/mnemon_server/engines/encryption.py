@@ -28,10 +28,13 @@ class DecryptionError(Exception):
 class Cipher:
     """Encrypts and decrypts with one key of 32 bytes. Any thread may call any method."""
 
-    def __init__(self, key: bytes, *, is_for_new: bool = True) -> None:
-        """`is_for_new` says whether new files are encrypted. Those that are can be read in any case."""
+    def __init__(self, key: bytes, *, is_for_new: bool = True, former: "Cipher | None" = None) -> None:
+        """`is_for_new` says whether new files are encrypted. Those that are can be read in any case, also those that
+        the `former` cipher has encrypted.
+        """
         self._key = key
         self.is_for_new = is_for_new
+        self.former = former
 
     @cached_property
     def _cipher(self) -> "AESGCM":
@@ -42,7 +45,8 @@ class Cipher:
 
     def of(self, name: bytes) -> "Cipher":
         """A cipher with a key of its own, derived for this name."""
-        return Cipher(hmac.digest(self._key, name, "sha256"), is_for_new=self.is_for_new)
+        former = self.former.of(name) if self.former else None
+        return Cipher(hmac.digest(self._key, name, "sha256"), is_for_new=self.is_for_new, former=former)
 
     def encrypt(self, data: bytes, place: bytes) -> bytes:
         """The encrypted data. `place` says what it is; it is authenticated, and not stored."""
@@ -61,9 +65,11 @@ class Cipher:
             from cryptography.exceptions import InvalidTag
 
             # A nonce that is cut off is a ValueError.
-            if isinstance(error, InvalidTag | ValueError):
-                raise DecryptionError("it is not what was encrypted with this key") from error
-            raise
+            if not isinstance(error, InvalidTag | ValueError):
+                raise
+            if self.former is not None:
+                return self.former.decrypt(data, place)
+            raise DecryptionError("it is not what was encrypted with this key") from error
 
     def encrypt_file(self, content: bytes) -> bytes:
         """What an encrypted file with this content consists of."""

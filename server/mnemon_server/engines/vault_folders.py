@@ -13,7 +13,8 @@ from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.private import create_file, sync
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 
-_UNFINISHED = "UNFINISHED"
+UNFINISHED = "UNFINISHED"
+"""In a vault's folder: an empty file that says that it has work which goes on after a restart."""
 _QUARANTINE = "quarantine"
 _DOOMED = ".deleted-"
 """No tenant has such a name, so a folder that is half removed is never opened."""
@@ -137,7 +138,7 @@ def set_unfinished(folder: Path, *, is_unfinished: bool) -> None:
     Raises:
         StorageFailedError: the file that says so cannot be written or removed.
     """
-    path = folder / _UNFINISHED
+    path = folder / UNFINISHED
     try:
         if is_unfinished:
             create_file(path)
@@ -157,7 +158,7 @@ def discard_quarantined(folder: Path, files: Sequence[str]) -> None:
 
 def unfinished_tenants(vaults: Path) -> list[str]:
     """The tenants whose vaults have such work."""
-    return sorted(path.parent.name for path in vaults.glob(f"*/{_UNFINISHED}") if not path.parent.name.startswith("."))
+    return sorted(path.parent.name for path in vaults.glob(f"*/{UNFINISHED}") if not path.parent.name.startswith("."))
 
 
 def _remove(folder: Path) -> None:

@@ -47,11 +47,11 @@ class VaultKey:
         """16 bytes that identify the key without revealing it. Databases begin with them."""
         return self.derive("fingerprint")[:FINGERPRINT_BYTES]
 
-    def cipher(self, purpose: str) -> Cipher:
+    def cipher(self, purpose: str, former: Cipher | None = None) -> Cipher:
         """What encrypts the files of the vault that are no databases: new ones only with a master key, since without
-        one whoever can read them can read the key as well.
+        one whoever can read them can read the key as well. Files of the `former` cipher can be read, too.
         """
-        return Cipher(self.derive(purpose), is_for_new=self.master is not None)
+        return Cipher(self.derive(purpose), is_for_new=self.master is not None, former=former)
 
     def derive(self, purpose: str) -> bytes:
         """A key of 32 bytes for another purpose."""

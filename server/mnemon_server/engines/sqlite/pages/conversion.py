@@ -1,4 +1,6 @@
-"""Encrypts a database of an earlier version. After a kill, the file is either the old one or the new one."""
+"""Copies databases to files with another key. A database of an earlier version, which has none, is replaced: after a
+kill, the file is either the old one or the new one.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -73,32 +75,45 @@ def put_draft_in_place(path: Path) -> None:
 
 
 def _copy(path: Path, key: VaultKey) -> None:
-    draft = draft_of(path)
-    # Created first, because SQLite would make it readable by other users.
-    create_file(draft)
     with closing(apsw.Connection(str(path), flags=MODE_NEW | apsw.SQLITE_OPEN_URI)) as plain:
         plain.set_busy_timeout(5_000)
         plain.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        plain.execute("VACUUM INTO ?", (f"file:{quote(str(draft.absolute()))}?cipher={CIPHER}&key={key_text(key)}",))
-        with closing(apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READONLY)) as copy:
-            set_key(copy, key)
-            _compare(plain, copy)
+        copy_with_key(plain, draft_of(path), key)
 
 
-def _compare(plain: apsw.Connection, copy: apsw.Connection) -> None:
+def copy_with_key(source: apsw.Connection, target: Path, key: VaultKey) -> None:
+    """Copies a database to a new file, which is encrypted with a key, and compares both.
+
+    Args:
+        source: was opened with SQLITE_OPEN_URI.
+        target: the new file; not durable yet.
+        key: its key.
+
+    Raises apsw.CorruptError if something cannot be read, and apsw.FullError or another apsw.Error if the disk failed.
+    """
+    # Created first, because SQLite would make it readable by other users.
+    create_file(target)
+    name = f"file:{quote(str(target.absolute()))}?cipher={CIPHER}&key={key_text(key)}"
+    source.execute("VACUUM INTO ?", (name,))
+    with closing(apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+        set_key(copy, key)
+        _compare(source, copy)
+
+
+def _compare(source: apsw.Connection, copy: apsw.Connection) -> None:
     """Raises apsw.CorruptError if the copy differs."""
     for pragma in ("application_id", "user_version"):
-        if plain.pragma(pragma) != copy.pragma(pragma):
+        if source.pragma(pragma) != copy.pragma(pragma):
             raise apsw.CorruptError(f"the copy has another {pragma}")
-    schema = plain.execute(_SCHEMA).fetchall()
+    schema = source.execute(_SCHEMA).fetchall()
     if schema != copy.execute(_SCHEMA).fetchall():
         raise apsw.CorruptError("the copy has other tables")
     for kind, name, _, sql in schema:
         is_virtual = str(sql).upper().startswith("CREATE VIRTUAL")
-        if kind == "table" and not is_virtual and any(one != other for one, other in _rows(plain, copy, str(name))):
+        if kind == "table" and not is_virtual and any(one != other for one, other in _rows(source, copy, str(name))):
             raise apsw.CorruptError(f"the copy of the table {name} differs")
 
 
-def _rows(plain: apsw.Connection, copy: apsw.Connection, table: str) -> Iterator[tuple[Any, Any]]:
+def _rows(source: apsw.Connection, copy: apsw.Connection, table: str) -> Iterator[tuple[Any, Any]]:
     statement = f'SELECT * FROM "{table}"'  # noqa: S608 - the name of a table of the file
-    return zip_longest(plain.execute(statement), copy.execute(statement))
+    return zip_longest(source.execute(statement), copy.execute(statement))

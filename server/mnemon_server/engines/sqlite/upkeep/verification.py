@@ -36,7 +36,7 @@ from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
-from mnemon_server.engines.timeline.rows.segments import names_without_file
+from mnemon_server.engines.timeline.rows.segments import sealed_names
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 from mnemon_server.wire.events import decode, encode
 
@@ -166,7 +166,8 @@ class RecordsVerifier:
 
     def _without_file(self) -> set[str]:
         with suppress(*_UNREADABLE):  # reported by SQLite's own check
-            return names_without_file(self._connection, self._file.parent / "timeline")
+            folder = self._file.parent / "timeline"
+            return {name for name in sealed_names(self._connection) if not (folder / name).exists()}
         return set()
 
     # SQLite's own checks

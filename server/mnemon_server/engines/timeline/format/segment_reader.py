@@ -8,6 +8,7 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
+from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.timeline.format.bodies import Bodies
 from mnemon_server.engines.timeline.format.files import Files
 from mnemon_server.engines.timeline.format.frame_scanner import CHUNK_BYTES, FrameScanner, close_runs
@@ -109,6 +110,13 @@ class SegmentReader:
             except FrameError as error:
                 raise SegmentDamagedError(self._name, offset, str(error)) from error
         return b"".join(pieces)
+
+    def is_encrypted_with(self, cipher: Cipher) -> bool:
+        """Whether the file is encrypted with the key of this cipher. Raises the same as `index`."""
+        bodies, (_, part) = Bodies(self._any_header, cipher), next(self._index_parts())
+        with contextlib.suppress(FrameError):
+            return self.header.is_encrypted and bool(bodies.read(FrameType.INDEX, 0, part))
+        return False
 
     def _index_parts(self) -> Iterator[tuple[int, bytes]]:
         """The offsets and bodies of the index frames, as they are stored."""

@@ -1,7 +1,6 @@
 """The list of the timeline's segments in records.db, with their removed and lost events."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -23,10 +22,9 @@ def segments(connection: apsw.Connection) -> list[SegmentRow]:
     return [_segment(row) for row in fetch(connection, "SELECT * FROM timeline_segment ORDER BY segment_id")]
 
 
-def names_without_file(connection: apsw.Connection, folder: Path) -> set[str]:
-    """The names of sealed segments that are not in the folder."""
-    names = {segment_name(row.segment_id, row.generation) for row in segments(connection) if row.is_sealed}
-    return {name for name in names if not (folder / name).exists()}
+def sealed_names(connection: apsw.Connection) -> set[str]:
+    """The names of the files of sealed segments."""
+    return {segment_name(row.segment_id, row.generation) for row in segments(connection) if row.is_sealed}
 
 
 def find_segment(connection: apsw.Connection, segment_id: int) -> SegmentRow | None:

@@ -133,7 +133,7 @@ class ActiveFiles:
     def _open(self, row: SegmentRow) -> ActiveFile:
         name = file_name(row)
         present = name in self._store.files.names()
-        if present and self._store.is_plain(row):
+        if present and self._store.must_encrypt(row):
             # The next generation is encrypted, and replaces it.
             file = self._begin(row, name)
         elif present and row.segment_id not in self._given_up:

@@ -67,7 +67,7 @@ class Compaction:
         runs = joinable(rows, self._settings, count_min=self._joined_min)
         joined = {row.segment_id for run in runs for row in run}
         others = [row for row in rows if row.is_sealed and row.segment_id not in joined]
-        return [*runs, *([row] for row in others if row.segment_id in dead or self._store.is_plain(row))]
+        return [*runs, *([row] for row in others if row.segment_id in dead or self._store.must_encrypt(row))]
 
     def _rewrite(self, group: Sequence[SegmentRow]) -> Iterator[None]:
         """Replaces neighbouring segments by one segment without their removed events.

@@ -172,7 +172,7 @@ class MaintenanceTasks:
             self.repair(row.segment_id)
         for name in ("writing", "erasing", "rows", "scrub"):
             self._schedule.put(name)
-        if any(row.is_sealed and self._store.is_plain(row) for row in self._store.manifest.segments()):
+        if any(row.is_sealed and self._store.must_encrypt(row) for row in self._store.manifest.segments()):
             log.info("the segments of the timeline, which a server without a master key wrote, are being encrypted")
             discard_plain(self._store.quarantine)
             self._add_compaction()

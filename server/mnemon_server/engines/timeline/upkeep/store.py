@@ -100,10 +100,18 @@ class SegmentStore:
         """Whether new files are encrypted."""
         return self.files.cipher is not None and self.files.cipher.is_for_new
 
-    def is_plain(self, row: SegmentRow) -> bool:
-        """Whether the file of a segment should be encrypted, and is not; False if its header cannot be read."""
+    def must_encrypt(self, row: SegmentRow) -> bool:
+        """Whether the file of a sealed segment should be encrypted with the vault's key, and is not; False if it is
+        damaged.
+        """
+        cipher = self.files.cipher
+        if cipher is None or not cipher.is_for_new:
+            return False
         try:
-            return self.encrypts and not self.readers.get(file_name(row)).header.is_encrypted
+            reader = self.readers.get(file_name(row))
+            return not reader.header.is_encrypted or (
+                cipher.former is not None and reader.is_encrypted_with(cipher.former)
+            )
         except (SegmentDamagedError, SegmentFormatError, StorageFailedError):
             return False
 
