@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mnemon_server.assembly.master_keys import read_master_keys
 from mnemon_server.assembly.records import stored_tenants
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
@@ -45,11 +46,11 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
     """
     kinds = settings.authentication
     if not kinds:
-        await asyncio.to_thread(_require_no_tenants, settings.data_dir)
+        await asyncio.to_thread(_require_no_tenants, settings)
         yield None
         return
     async with AsyncExitStack() as stack:
-        file = await asyncio.to_thread(AccessFile, settings.data_dir)
+        file = await asyncio.to_thread(_open_file, settings)
         stack.callback(file.close)
         tenants = Tenants(TenantFile(file))
         await tenants.adopt(stored_tenants(settings))
@@ -76,10 +77,15 @@ async def _open_keys(file: AccessFile, settings: Settings, stack: AsyncExitStack
     return keys
 
 
-def _require_no_tenants(data_dir: Path) -> None:
+def _open_file(settings: Settings) -> AccessFile:
+    return AccessFile(settings.data_dir, read_master_keys(settings))
+
+
+def _require_no_tenants(settings: Settings) -> None:
+    data_dir = settings.data_dir
     if not (data_dir / ACCESS_FILE_NAME).exists():
         return
-    with closing(AccessFile(data_dir)) as file:
+    with closing(_open_file(settings)) as file:
         tenants = (each.tenant.tenant for each in TenantFile(file).read(after=0, limit=2))
         is_shared = KeyFile(file).read() or any(tenant != DEFAULT_TENANT for tenant in tenants)
     if is_shared:

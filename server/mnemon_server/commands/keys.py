@@ -1,17 +1,15 @@
 """The commands `mnemon-server keys`, which manage API keys in a data folder, also while a server uses it."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mnemon_server.config.loading import load_settings
+from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access import (
     DEFAULT_TENANT,
     KEYS_MAX,
@@ -26,14 +24,12 @@ from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import MnemonError
 
 if TYPE_CHECKING:
+    from mnemon_server.engines.access_file import AccessFile
     from mnemon_server.services.access.keys import KeyRing
 
 T = TypeVar("T")
 
 _ROLES = [role.name.lower() for role in Role]
-data_dir_option = click.option(
-    "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
-)
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose keys.")
 _operators = click.option(
     "--operators", "tenant", flag_value=NO_TENANT, help="Keys of operators, who belong to no tenant."
@@ -57,7 +53,7 @@ def keys() -> None:
     help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
 )
 @click.option("--tenant", help=f"Whose key; by default, that of {DEFAULT_TENANT}. Operators belong to no tenant.")
-@data_dir_option
+@with_folder
 def create(
     name: str,
     role: str,
@@ -65,7 +61,7 @@ def create(
     users: tuple[str, ...],
     namespaces: tuple[str, ...],
     tenant: str | None,
-    data_dir: Path | None,
+    folder: DataFolder,
 ) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
 
@@ -79,21 +75,21 @@ def create(
     async def make(ring: "KeyRing") -> NewSecret:
         return await ring.create(whose, name, held, ttl, Bounds.of(users, namespaces))
 
-    _show_secret(_run(data_dir, whose, make))
+    _show_secret(_run(folder, whose, make))
 
 
 @keys.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_tenant
 @_operators
-@data_dir_option
-def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
+@with_folder
+def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
     """Print the keys of a tenant, or of operators, without their secrets."""
 
     async def read(ring: "KeyRing") -> tuple[ApiKey, ...]:
         return ring.list(tenant, after=0, limit=KEYS_MAX).keys
 
-    rows = [_row(key) for key in _run(data_dir, tenant, read)]
+    rows = [_row(key) for key in _run(folder, tenant, read)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -116,39 +112,38 @@ def list_keys(*, as_json: bool, tenant: str, data_dir: Path | None) -> None:
 )
 @_tenant
 @_operators
-@data_dir_option
-def rotate(key_id: str, overlap_hours: float, tenant: str, data_dir: Path | None) -> None:
+@with_folder
+def rotate(key_id: str, overlap_hours: float, tenant: str, folder: DataFolder) -> None:
     """Give a key a new secret, and print it."""
     overlap = timedelta(hours=overlap_hours)
-    _show_secret(_run(data_dir, tenant, lambda ring: ring.rotate(tenant, key_id, overlap)))
+    _show_secret(_run(folder, tenant, lambda ring: ring.rotate(tenant, key_id, overlap)))
 
 
 @keys.command()
 @click.argument("key_id")
 @_tenant
 @_operators
-@data_dir_option
-def revoke(key_id: str, tenant: str, data_dir: Path | None) -> None:
+@with_folder
+def revoke(key_id: str, tenant: str, folder: DataFolder) -> None:
     """End a key for good."""
-    _run(data_dir, tenant, lambda ring: ring.revoke(tenant, key_id))
+    _run(folder, tenant, lambda ring: ring.revoke(tenant, key_id))
     click.echo(f"the key {key_id} is revoked")
 
 
-def _run(data_dir: Path | None, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]") -> T:
+def _run(folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]") -> T:
     """What an action on the keys of the folder returns."""
     import asyncio
 
-    from mnemon_server.engines.access_file import AccessFile
     from mnemon_server.engines.key_file import KeyFile
     from mnemon_server.services.access.keys import KeyRing
 
-    async def work(file: AccessFile) -> T:
+    async def work(file: "AccessFile") -> T:
         async with KeyRing(KeyFile(file)) as ring:
             return await action(ring)
 
     with explained():
         check_tenant_of_keys(tenant)
-        with closing(AccessFile(data_dir or load_settings(environ=os.environ).settings.data_dir)) as file:
+        with closing(folder.open_access()) as file:
             return asyncio.run(work(file))
 
 

@@ -1,13 +1,23 @@
 """What commands on a data folder need to read vaults whose keys are encrypted."""
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mnemon_server.config.loading import load_settings
 from mnemon_server.engines.master_keys import MasterKeys
 
+if TYPE_CHECKING:
+    from mnemon_server.engines.access_file import AccessFile
+
+data_dir_option = click.option(
+    "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
+)
 master_key_option = click.option(
     "--master-key-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -20,3 +30,34 @@ def master_keys(file: Path | None) -> MasterKeys:
     from mnemon_server.assembly.master_keys import read_master_keys
 
     return read_master_keys(load_settings(environ=os.environ, flags={"master_key_file": file}).settings)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """The data folder of a command, and how to read its files."""
+
+    given: Path | None
+    master_key_file: Path | None
+
+    @property
+    def path(self) -> Path:
+        """The folder that was given, or that of the settings."""
+        return self.given or load_settings(environ=os.environ).settings.data_dir
+
+    def open_access(self) -> "AccessFile":
+        """The file of keys and tenants, which the caller closes. Raises the same as AccessFile."""
+        from mnemon_server.engines.access_file import AccessFile
+
+        return AccessFile(self.path, master_keys(self.master_key_file))
+
+
+def with_folder(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of its data folder, as the argument `folder`."""
+
+    @data_dir_option
+    @master_key_option
+    @wraps(command)
+    def run(*, data_dir: Path | None, master_key_file: Path | None, **arguments: Any) -> None:
+        command(**arguments, folder=DataFolder(data_dir, master_key_file))
+
+    return run

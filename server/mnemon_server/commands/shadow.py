@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mnemon_server.commands.keys import data_dir_option
-from mnemon_server.commands.master_keys import master_key_option, master_keys
+from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.backup import RECORDS

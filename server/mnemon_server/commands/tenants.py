@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mnemon_server.commands.keys import data_dir_option, explained, text_of_time
-from mnemon_server.config.loading import load_settings
+from mnemon_server.commands.keys import explained, text_of_time
+from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.access.tenants import Tenant, TenantChange
 
 if TYPE_CHECKING:
+    from mnemon_server.engines.access_file import AccessFile
     from mnemon_server.services.access.tenants import Tenants
 
 T = TypeVar("T")
@@ -40,17 +40,17 @@ def tenants() -> None:
 @click.argument("tenant")
 @click.option("--display-name", default="", help="What people call it.")
 @quota_option("What it may use, such as calls_per_second=50. Without: as the settings say.")
-@data_dir_option
-def create(tenant: str, display_name: str, quotas: tuple[str, ...], data_dir: Path | None) -> None:
+@with_folder
+def create(tenant: str, display_name: str, quotas: tuple[str, ...], folder: DataFolder) -> None:
     """Make a tenant. `mnemon-server keys create` then makes its first key."""
     own = _own(quotas) or UNLIMITED
-    _show(_run(data_dir, lambda found: found.create(tenant, display_name, own)))
+    _show(_run(folder, lambda found: found.create(tenant, display_name, own)))
 
 
 @tenants.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@data_dir_option
-def list_tenants(*, as_json: bool, data_dir: Path | None) -> None:
+@with_folder
+def list_tenants(*, as_json: bool, folder: DataFolder) -> None:
     """Print all tenants."""
 
     async def read(found: "Tenants") -> list[Tenant]:
@@ -62,7 +62,7 @@ def list_tenants(*, as_json: bool, data_dir: Path | None) -> None:
             position = page.next_position
         return everyone
 
-    rows = _run(data_dir, read)
+    rows = _run(folder, read)
     if as_json:
         click.echo(json.dumps([_row(tenant) for tenant in rows], indent=2, ensure_ascii=False))
         return
@@ -72,13 +72,13 @@ def list_tenants(*, as_json: bool, data_dir: Path | None) -> None:
 
 @tenants.command()
 @click.argument("tenant")
-@data_dir_option
-def show(tenant: str, data_dir: Path | None) -> None:
+@with_folder
+def show(tenant: str, folder: DataFolder) -> None:
     """Print a tenant, and the size of its files."""
     from mnemon_server.engines.vault_folders import size_of
 
-    found = _run(data_dir, lambda found: found.get(tenant))
-    size = size_of(_vaults_folder(data_dir) / tenant)
+    found = _run(folder, lambda found: found.get(tenant))
+    size = size_of(_vaults_folder(folder) / tenant)
     click.echo(json.dumps({**_row(found), "disk_bytes": size}, indent=2, ensure_ascii=False))
 
 
@@ -86,39 +86,39 @@ def show(tenant: str, data_dir: Path | None) -> None:
 @click.argument("tenant")
 @click.option("--display-name", help="What people call it.")
 @quota_option("Such as calls_per_second=50; several replace all that it has. Empty: those of the settings.")
-@data_dir_option
-def update(tenant: str, display_name: str | None, quotas: tuple[str, ...], data_dir: Path | None) -> None:
+@with_folder
+def update(tenant: str, display_name: str | None, quotas: tuple[str, ...], folder: DataFolder) -> None:
     """Change what a tenant is called, or what it may use."""
     own = _own(quotas)
-    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(display_name=display_name, quotas=own))))
+    _show(_run(folder, lambda found: found.change(tenant, TenantChange(display_name=display_name, quotas=own))))
 
 
 @tenants.command()
 @click.argument("tenant")
 @click.option("--reason", required=True, help="What its callers are told.")
-@data_dir_option
-def suspend(tenant: str, reason: str, data_dir: Path | None) -> None:
+@with_folder
+def suspend(tenant: str, reason: str, folder: DataFolder) -> None:
     """Refuse all calls of a tenant, and end its streams. Its data stays."""
-    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(is_suspended=True, reason=reason))))
+    _show(_run(folder, lambda found: found.change(tenant, TenantChange(is_suspended=True, reason=reason))))
 
 
 @tenants.command()
 @click.argument("tenant")
-@data_dir_option
-def resume(tenant: str, data_dir: Path | None) -> None:
+@with_folder
+def resume(tenant: str, folder: DataFolder) -> None:
     """Serve a suspended tenant again."""
-    _show(_run(data_dir, lambda found: found.change(tenant, TenantChange(is_suspended=False))))
+    _show(_run(folder, lambda found: found.change(tenant, TenantChange(is_suspended=False))))
 
 
 @tenants.command()
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@data_dir_option
-def delete(tenant: str, *, yes: bool, data_dir: Path | None) -> None:
+@with_folder
+def delete(tenant: str, *, yes: bool, folder: DataFolder) -> None:
     """Remove a suspended tenant, its keys and all of its data for good."""
     if not yes and click.prompt(f"All data of {tenant} will be gone. Type its id to confirm") != tenant:
         raise click.ClickException("that is another id; nothing was changed")
-    _run(data_dir, lambda found: _delete(found, tenant, _vaults_folder(data_dir)))
+    _run(folder, lambda found: _delete(found, tenant, _vaults_folder(folder)))
     click.echo(f"the tenant {tenant} is deleted")
 
 
@@ -146,28 +146,23 @@ async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:
         await asyncio.sleep(GONE_POLL_S)
 
 
-def _run(data_dir: Path | None, action: "Callable[[Tenants], Coroutine[Any, Any, T]]") -> T:
+def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]]") -> T:
     """What an action on the tenants of the folder returns."""
-    from mnemon_server.engines.access_file import AccessFile
     from mnemon_server.engines.tenant_file import TenantFile
     from mnemon_server.services.access.tenants import Tenants
 
-    async def work(file: AccessFile) -> T:
+    async def work(file: "AccessFile") -> T:
         async with Tenants(TenantFile(file)) as found:
             return await action(found)
 
-    with explained(), closing(AccessFile(_folder(data_dir))) as file:
+    with explained(), closing(folder.open_access()) as file:
         return asyncio.run(work(file))
 
 
-def _folder(data_dir: Path | None) -> Path:
-    return data_dir or load_settings(environ=os.environ).settings.data_dir
-
-
-def _vaults_folder(data_dir: Path | None) -> Path:
+def _vaults_folder(folder: DataFolder) -> Path:
     from mnemon_server.engines.vault_folders import vaults_folder
 
-    return vaults_folder(_folder(data_dir))
+    return vaults_folder(folder.path)
 
 
 def _show(tenant: Tenant) -> None:

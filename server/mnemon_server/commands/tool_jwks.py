@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mnemon_server.commands.keys import data_dir_option
+from mnemon_server.commands.master_keys import data_dir_option
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.errors import MnemonError
 

@@ -36,6 +36,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from rich.console import Console
     from rich.progress import Progress
 
+    from mnemon_server.engines.access_file import KEY_NAME
     from mnemon_server.engines.backups.chain import find_backups
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
     from mnemon_server.engines.vault_key import VaultKeyFile
@@ -49,6 +50,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
         with Progress(console=Console(stderr=True)) as bar:
             keys_of = [VaultKeyFile(file.parent, master) for file in files]
             damages = [damage for keys in keys_of for damage in _vault(keys, folder, bar)]
+            damages += _access(VaultKeyFile(folder, master, KEY_NAME))
             damages += _segments(folder, within, bar)
             damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
     except MnemonError as error:
@@ -88,6 +90,20 @@ def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict
                 yield {"file": name, "table": each.table, "row": each.row, "problem": each.problem, "text": text}
         for path, problem in damaged_files(keys, open_reader if verifier.is_served else open_still):
             yield {"file": str(path.relative_to(folder)), "text": f"{problem}; a server makes it again"}
+
+
+def _access(keys: "VaultKeyFile") -> Iterator[dict[str, Any]]:
+    """The damage in the file of API keys and tenants."""
+    from mnemon_server.engines.access_file import FILE_NAME
+    from mnemon_server.engines.derived_files import damaged_pages
+    from mnemon_server.engines.sqlite.schema import open_reader
+
+    if not (path := keys.folder / FILE_NAME).exists():
+        return
+    if not keys.is_whole():
+        yield {"file": keys.name, "text": "one of the two copies of the key in it is damaged"}
+    if problem := damaged_pages(path, keys, open_reader):
+        yield {"file": FILE_NAME, "text": problem}
 
 
 def _backup(backup: "StoredBackup", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import apsw
 
-from mnemon_server.domain.errors import ConfigurationError, StorageFailedError, StorageFullError
+from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError, StorageFullError
+from mnemon_server.engines.folder import alone
+from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.private import create_file, create_folder, tighten_database
+from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
+from mnemon_server.engines.sqlite.pages.database import connect, is_plain
+from mnemon_server.engines.vault_key import VaultKeyFile
 
-FILE_NAME = "access.db"
+FILE_NAME, KEY_NAME = "access.db", "access.key"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
 FORMAT = 6
 BUSY_TIMEOUT_MS = 30_000
@@ -85,20 +90,23 @@ class AccessFile:
     once for all its threads: beside one that wrote all the time, a reader with a connection of its own took up to 24 s.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Opens or creates the file.
+    def __init__(self, folder: Path, master: MasterKeys = NO_MASTER_KEYS) -> None:
+        """Opens or creates the file. Its pages are authenticated, as those of vaults are; one of an earlier version is
+        encrypted first. `master` encrypts its key, which is in a file of its own.
 
         Raises:
-            ConfigurationError: the folder cannot be used, or the file is not ours, or of a newer format.
+            ConfigurationError: the folder cannot be used, the file is damaged, not ours, or of a newer format, or its
+                key cannot be read.
+            StorageFullError, StorageFailedError: the file cannot be encrypted.
         """
         self._lock = threading.Lock()
         path = folder / FILE_NAME
         try:
             create_folder(folder)
-            create_file(path)
-            self._connection = apsw.Connection(str(path))
-        except (OSError, apsw.Error) as error:
-            raise ConfigurationError(f"the keys in {str(path)!r} cannot be opened: {error}") from error
+            with alone(folder / f"{FILE_NAME}.lock"):
+                self._connection = _opened(path, VaultKeyFile(folder, master, KEY_NAME))
+        except (OSError, apsw.Error, RecordDamagedError) as error:
+            raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
         try:
             self._prepare(path)
         except apsw.Error as error:
@@ -126,15 +134,7 @@ class AccessFile:
 
     def _migrate(self, path: Path) -> None:
         connection = self._connection
-        application, version = connection.pragma("application_id"), connection.pragma("user_version")
-        is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get
-        if application != APPLICATION_ID and not is_new:
-            raise ConfigurationError(f"{str(path)!r} is not a file of Mnemon's keys; set another data_dir")
-        if version > FORMAT:
-            raise ConfigurationError(
-                f"{str(path)!r} has format {version}, and this program knows formats up to {FORMAT}: "
-                "a newer Mnemon wrote it; run that version"
-            )
+        version = _format(connection, path)
         if version < FORMAT:
             for migration in _MIGRATIONS[version:]:
                 connection.execute(migration)
@@ -165,6 +165,36 @@ class AccessFile:
         with self.transaction() as connection:
             connection.execute("UPDATE change_count SET version = version + 1")
             yield connection
+
+
+def _opened(path: Path, keys: VaultKeyFile) -> apsw.Connection:
+    """A connection to the encrypted file. No other process is opening it."""
+    if not path.exists() or not path.stat().st_size:
+        keys.create()
+        create_file(path)
+    elif is_plain(path):
+        with contextlib.closing(apsw.Connection(str(path))) as plain:
+            plain.set_busy_timeout(BUSY_TIMEOUT_MS)
+            _format(plain, path)
+        encrypt(path, keys.create())
+    elif keys.find():
+        keys.create()
+    discard_draft(path)
+    return connect(path, keys)
+
+
+def _format(connection: apsw.Connection, path: Path) -> int:
+    """The format of the file; 0 if it is new. Raises ConfigurationError if it is not ours, or newer."""
+    application, version = connection.pragma("application_id"), int(connection.pragma("user_version"))
+    is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if application != APPLICATION_ID and not is_new:
+        raise ConfigurationError(f"{str(path)!r} is not a file of Mnemon's keys; set another data_dir")
+    if version > FORMAT:
+        raise ConfigurationError(
+            f"{str(path)!r} has format {version}, and this program knows formats up to {FORMAT}: "
+            "a newer Mnemon wrote it; run that version"
+        )
+    return version
 
 
 class AccessTable:

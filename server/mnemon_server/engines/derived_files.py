@@ -33,7 +33,9 @@ def damaged_files(
         VaultKeyError: the key cannot be read.
     """
     key = keys.find()
-    if (text := keys.folder / "timeline-index" / FILE_NAME).exists() and (problem := _pages(text, keys, connect)):
+    if (text := keys.folder / "timeline-index" / FILE_NAME).exists() and (
+        problem := damaged_pages(text, keys, connect)
+    ):
         yield text, problem
     for path in sorted(path for pattern in _GRAPHS for path in keys.folder.glob(pattern)):
         try:
@@ -57,7 +59,10 @@ def remove(path: Path) -> None:
         discard(path)
 
 
-def _pages(path: Path, keys: VaultKeyFile, connect: Callable[[Path, VaultKeyFile], apsw.Connection]) -> str | None:
+def damaged_pages(
+    path: Path, keys: VaultKeyFile, connect: Callable[[Path, VaultKeyFile], apsw.Connection]
+) -> str | None:
+    """What is damaged in a database; None if nothing is."""
     try:
         with closing(connect(path, keys)) as connection:
             pages = [*PageFile(connection).damaged()]

@@ -1,17 +1,34 @@
-"""Locks of data folders."""
+"""Locks of data folders and of files in them."""
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.private import create_folder, tighten
+from mnemon_server.engines.private import create_file, create_folder, tighten
 
 
 class FolderInUseError(ConfigurationError):
     """Another process has locked the folder."""
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keeps other processes out of the block, which waits for them. Creates the file that they all lock.
+
+    Raises OSError if it cannot be opened.
+    """
+    create_file(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class FolderLock:

@@ -69,9 +69,11 @@ class VaultKeyFile:
     """
 
     folder: Path
-    """The folder of the vault."""
+    """The folder of the vault, or of what else has a key of its own."""
     master: MasterKeys = NO_MASTER_KEYS
     """The first of these encrypts the key; any of them decrypts it."""
+    name: str = KEY_FILE
+    """The name of the file."""
 
     def find(self) -> VaultKey | None:
         """The key; None if the file does not exist."""
@@ -80,8 +82,8 @@ class VaultKeyFile:
             return None
         if not found:
             raise KeyDamagedError(
-                f"{KEY_FILE} is damaged, and the vault cannot be read without it: "
-                "put the file back from a copy, or restore a backup of the vault"
+                f"{self.name} is damaged, and what it is the key of cannot be read without it: "
+                "put the file back from a copy, or restore a backup"
             )
         return found[0]
 
@@ -106,23 +108,23 @@ class VaultKeyFile:
         if key is None:
             key = VaultKey(secrets.token_bytes(32))
         elif key.master != master:
-            log.info("%s is encrypted with the master key %s", self.folder / KEY_FILE, master)
+            log.info("%s is encrypted with the master key %s", self.folder / self.name, master)
         else:
-            log.warning("%s was damaged, and is rewritten from its second copy of the key", self.folder / KEY_FILE)
+            log.warning("%s was damaged, and is rewritten from its second copy of the key", self.folder / self.name)
         key = VaultKey(key.secret, master)
         self._write(key)
         return key
 
     def _write(self, key: VaultKey) -> None:
-        with translated("write", KEY_FILE):
-            draft = self.folder / f"{KEY_FILE}.new"
+        with translated("write", self.name):
+            draft = self.folder / f"{self.name}.new"
             draft.unlink(missing_ok=True)
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(_COPIES * self._line(key))
                 file.flush()
                 os.fsync(descriptor)
-            draft.rename(self.folder / KEY_FILE)
+            draft.rename(self.folder / self.name)
             sync(self.folder)
 
     def _line(self, key: VaultKey) -> bytes:
@@ -136,11 +138,11 @@ class VaultKeyFile:
     def _keys(self) -> list[VaultKey] | None:
         """The intact copies of the key; None if the file does not exist."""
         try:
-            content = (self.folder / KEY_FILE).read_bytes()
+            content = (self.folder / self.name).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ConfigurationError(f"{KEY_FILE} cannot be read: {error.strerror}") from error
+            raise ConfigurationError(f"{self.name} cannot be read: {error.strerror}") from error
         # Split by length, because the line break may be damaged.
         half = len(content) // _COPIES
         return [key for line in (content[:half], content[half:]) if (key := self._key_in(line))]
@@ -158,7 +160,7 @@ class VaultKeyFile:
             secret = self.master.decrypt(EncryptedKey(master, bytes.fromhex(content)), _ENCRYPTED.encode())
             return VaultKey(secret, master) if secret else None
         raise ConfigurationError(
-            f"{KEY_FILE} has the format {name!r}, and this program knows {_PLAIN} and {_ENCRYPTED}: "
+            f"{self.name} has the format {name!r}, and this program knows {_PLAIN} and {_ENCRYPTED}: "
             "a newer Mnemon wrote it; run that version"
         )
 

@@ -19,7 +19,9 @@ from mnemon_server.domain.errors import (
 from mnemon_server.engines import access_file
 from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.key_file import KeyFile
+from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.tenant_file import TenantFile
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.services.access import keys
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.secrets import new_key_id, new_secret
@@ -193,11 +195,19 @@ async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_se
 
 
 def check_file(folder: Path, secret: str) -> None:
-    """The folder has one file, which only its owner reads, and from which the secret cannot be learned."""
-    [file] = folder.iterdir()
-    assert file.name == access_file.FILE_NAME
-    assert secret[RANDOM].encode() not in file.read_bytes()
-    assert file.stat().st_mode & 0o777 == 0o600
+    """Only its owner reads the files in the folder, and the secret cannot be learned from them."""
+    names = {access_file.FILE_NAME, access_file.KEY_NAME, f"{access_file.FILE_NAME}.lock"}
+    assert {file.name for file in folder.iterdir()} == names
+    with closing(open_access(folder)) as connection:
+        held = connection.execute("SELECT * FROM api_key").fetchall()
+    assert secret[RANDOM] not in str(held)
+    assert secret[RANDOM].encode() not in b"".join(file.read_bytes() for file in folder.iterdir())
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+def open_access(folder: Path) -> apsw.Connection:
+    """A connection of another process."""
+    return connect(folder / access_file.FILE_NAME, VaultKeyFile(folder, name=access_file.KEY_NAME))
 
 
 async def test_pages_of_keys_join_to_all_of_them(tmp_path: Path) -> None:
@@ -283,7 +293,7 @@ def test_threads_read_and_write_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_write_waits_for_a_read_of_another_process_and_lets_other_threads_go_on(tmp_path: Path) -> None:
-    file, other = AccessFile(tmp_path), apsw.Connection(str(tmp_path / access_file.FILE_NAME))
+    file, other = AccessFile(tmp_path), open_access(tmp_path)
     tenants = TenantFile(file)
     tenants.adopt(["ada"], NOW)
     reading = other.execute("SELECT tenant FROM tenant")
@@ -299,7 +309,7 @@ def test_a_write_waits_for_a_read_of_another_process_and_lets_other_threads_go_o
 def wait_for_a_writer(folder: Path) -> None:
     """Until a writer waits for the readers of a file: then SQLite admits no other readers."""
     deadline = time.monotonic() + WAIT_S
-    with closing(apsw.Connection(str(folder / access_file.FILE_NAME))) as third:
+    with closing(open_access(folder)) as third:
         while time.monotonic() < deadline:
             try:
                 third.execute("SELECT tenant FROM tenant").fetchall()

@@ -16,7 +16,7 @@ import apsw
 from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
-from mnemon_server.engines.vault_key import FINGERPRINT_BYTES, KEY_FILE, KeyLostError, VaultKey, VaultKeyFile
+from mnemon_server.engines.vault_key import FINGERPRINT_BYTES, KeyLostError, VaultKey, VaultKeyFile
 
 MODE_NEW = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 MODE_READ = apsw.SQLITE_OPEN_READONLY
@@ -78,7 +78,7 @@ def _connect(path: Path, name: str, keys: VaultKeyFile, flags: int, vfs: str | N
     except apsw.NotADBError:
         connection.close(True)
         if not is_plain(path):
-            raise _reason(path, key) from None
+            raise _reason(path, key, keys.name) from None
         return apsw.Connection(name, flags=flags, vfs=vfs)
     except BaseException:
         connection.close(True)
@@ -120,18 +120,18 @@ def has_fingerprint(path: Path, key: VaultKey) -> bool:
     return _header(path) == key.fingerprint
 
 
-def _reason(path: Path, key: VaultKey | None) -> Exception:
+def _reason(path: Path, key: VaultKey | None, name: str) -> Exception:
     """Why a file cannot be decrypted."""
     if key is None:
         return KeyLostError(
-            f"{path.name} cannot be read without {KEY_FILE}, which is missing beside it: "
-            "put the file back from a copy, or restore a backup of the vault"
+            f"{path.name} cannot be read without {name}, which is missing beside it: "
+            "put the file back from a copy, or restore a backup"
         )
     if _header(path) == key.fingerprint:
         return PageDamagedError(path.name, [1])
     return WrongKeyError(
-        f"{path.name} was written with another key than that in {KEY_FILE}: put back the file that belongs to it, "
-        "or restore a backup of the vault"
+        f"{path.name} was written with another key than that in {name}: put back the file that belongs to it, "
+        "or restore a backup"
     )
 
 
