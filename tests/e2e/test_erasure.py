@@ -156,14 +156,17 @@ async def test_one_user_of_many_is_erased_from_every_file_and_an_archive_does_no
 async def test_what_was_erased_does_not_come_back_with_an_older_backup(tmp_path: Path) -> None:
     gone, other = Planted("user1"), Planted("user2")
     data, backup = tmp_path / "data", tmp_path / "backup"
-    async with running(data) as stubs, AsyncClient(stubs.address) as client:
+    async with running(data, backup_dir=tmp_path / "kept") as stubs, AsyncClient(stubs.address) as client:
         for user in (gone, other):
             await user.plant(stubs)
         for user in (gone, other):
             await settled(data, stubs, user)
         expected = of_others(await exported(stubs), gone)
         await client.backups.create(backup)
-        await erase(stubs, user=gone.name)
+        await client.backups.create_on_server("monday")
+        receipt = await erase(stubs, user=gone.name)
+        [kept, _] = receipt.out_of_reach
+        assert kept == f"the server's backup monday of {manifest_time(tmp_path / 'kept/default/monday')}"
 
     restored = run("restore", str(backup), "--data-dir", str(data), "--replace")
     assert restored.returncode == 0, restored.stderr
@@ -175,6 +178,10 @@ async def test_what_was_erased_does_not_come_back_with_an_older_backup(tmp_path:
         assert not again.found_files and '"kind":"tombstones"' in again.text
         outcome = await erase(stubs, user=other.name)
         assert not outcome.found_files
+
+
+def manifest_time(backup: Path) -> str:
+    return str(json.loads((backup / "manifest.json").read_bytes())["time"])
 
 
 @contextmanager

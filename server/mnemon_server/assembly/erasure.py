@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.stores import backups_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def open_erasure(
     settings: Settings,
+    tenant: str,
     vault: Vault,
     episodic: EpisodicStore,
     appliers: Sequence[IndexApplier | None],
@@ -28,10 +30,11 @@ def open_erasure(
     offload: Offload,
 ) -> Eraser:
     """Opens the service, which completes what was begun once it is entered."""
+    rewritten = [each for each in appliers if each is not None]
     return Eraser(
         vault,
         pruning=episodic.pruning,
-        settling=Settling(vault, [each for each in appliers if each is not None], offload),
+        settling=Settling(vault, rewritten, backups_of(settings, tenant), offload),
         embedder=batcher,
         sign=_signer(settings),
         offload=offload,

@@ -104,10 +104,12 @@ def open_archive(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, ru
 
 def open_backups(settings: Settings, tenant: str, vault: Vault) -> BackupStore:
     """Opens the service for backups."""
-    folder = settings.backup_dir
-    return BackupStore(
-        vault if isinstance(vault, SQLiteVault) else None, TenantBackups(folder / tenant) if folder else None
-    )
+    return BackupStore(vault if isinstance(vault, SQLiteVault) else None, backups_of(settings, tenant))
+
+
+def backups_of(settings: Settings, tenant: str) -> TenantBackups | None:
+    """The backups that the server keeps of a tenant; None if the settings name no folder for them."""
+    return TenantBackups(settings.backup_dir / tenant) if settings.backup_dir else None
 
 
 def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> ChangeFeed:

@@ -89,7 +89,8 @@ async def open_vault_of(
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
         appliers = documents.applier, memories.applier
-        erasure = await stack.enter_async_context(open_erasure(settings, vault, episodic, appliers, batcher, offload))
+        eraser = open_erasure(settings, tenant, vault, episodic, appliers, batcher, offload)
+        erasure = await stack.enter_async_context(eraser)
         opened = OpenVault(
             documents=documents,
             memories=memories,

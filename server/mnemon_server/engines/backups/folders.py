@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mnemon._backup_folder import BackupFolder, read_manifest
+from mnemon._backup_folder import MANIFEST, BackupFolder, read_manifest
 
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.engines.file_errors import translated
@@ -24,6 +24,11 @@ class TenantBackups:
                 return read_manifest(self._folder / name)
             except FileNotFoundError:
                 return None
+
+    def manifests(self) -> dict[str, bytes]:
+        """See BackupFolder."""
+        with translated("read", "the backups"):
+            return {path.parent.name: path.read_bytes() for path in sorted(self._folder.glob(f"[!.]*/{MANIFEST}"))}
 
     @contextmanager
     def writer(self, name: str) -> Iterator[BackupFolder]:

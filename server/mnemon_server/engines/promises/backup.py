@@ -1,6 +1,6 @@
 """The contract of a vault that can be backed up."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -42,6 +42,9 @@ class BackupFolder(Protocol):
 
     def manifest(self, name: str) -> bytes | None:
         """The manifest of a backup; None if there is no backup with this name."""
+
+    def manifests(self) -> Mapping[str, bytes]:
+        """The manifests of all backups, by name."""
 
     def writer(self, name: str) -> AbstractContextManager[BackupWriter]:
         """Begins a backup. Raises InvalidOperationError if there is one with this name."""

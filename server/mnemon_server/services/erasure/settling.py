@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from mnemon_server.domain.backup import BackupError, parse_manifest
 from mnemon_server.domain.collections import MEMORIES
+from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
+from mnemon_server.engines.promises.backup import BackupFolder
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.offload import Offload
@@ -22,8 +25,11 @@ Report = Callable[[int, int], None]
 class Settling:
     """Rewrites derived data without what was removed. What it cannot reach is named."""
 
-    def __init__(self, vault: Vault, appliers: Sequence[IndexApplier], offload: Offload) -> None:
+    def __init__(
+        self, vault: Vault, appliers: Sequence[IndexApplier], backups: BackupFolder | None, offload: Offload
+    ) -> None:
         self._vault = vault
+        self._backups = backups
         self._appliers = appliers
         self._offload = offload
 
@@ -35,7 +41,16 @@ class Settling:
             for _ in range(SNAPSHOTS):
                 if await self._offload(self._vault.collection(COLLECTION_OF[kind]).save_snapshot) is None:
                     break
-        return unreached
+        return [*unreached, *await asyncio.to_thread(self._kept_backups)]
+
+    def _kept_backups(self) -> list[str]:
+        if self._backups is None:
+            return []
+        try:
+            found = self._backups.manifests()
+        except (StorageFailedError, StorageFullError):
+            return ["the server's backups, which could not be listed"]
+        return [f"the server's backup {name}{_time_of(manifest)}" for name, manifest in found.items()]
 
     async def wait(self, report: Report) -> int:
         """Waits until nothing that was removed is in the vault's own files; returns how much is after two minutes.
@@ -88,3 +103,10 @@ class Settling:
         finally:
             stop()
         return ""
+
+
+def _time_of(manifest: bytes) -> str:
+    try:
+        return f" of {parse_manifest(manifest).time}"
+    except BackupError:
+        return ", whose manifest is damaged"
