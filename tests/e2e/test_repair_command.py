@@ -159,6 +159,8 @@ async def test_events_of_a_damaged_or_missing_segment_are_counted(folder: Path) 
     assert "2 places are damaged" in verified(folder)
     code, lines = repair(folder, "--dry-run")
     assert (code, first.read_bytes() == content) == (1, False), lines
+    assert any(line.startswith(f"tenants/default/timeline/{second.name}: the file is missing") for line in lines)
+    assert any("at least 1 events are lost" in line for line in lines), lines
     code, lines = repair(folder)
     assert code == 1
     assert "tenants/default/timeline: 9 events are lost; cannot be repaired: restore a backup of the vault" in lines, (

@@ -59,7 +59,7 @@ class VaultRepair:
         self._track = track
         self._dry_run = dry_run
         self._must_open = False
-        self._is_readable = True
+        self._has_key = True
 
     def run(self) -> Iterator[Finding]:
         """Repairs what can be repaired, and yields everything that was found.
@@ -70,9 +70,9 @@ class VaultRepair:
             StorageFullError, StorageFailedError: the disk is full, or failed.
         """
         yield from self._records()
-        if self._is_readable:
+        if self._has_key:
             yield from self._derived()
-        yield from self._segments()
+            yield from self._segments()
 
     # records.db
 
@@ -80,13 +80,14 @@ class VaultRepair:
         try:
             found = self._verified(self._file)
         except (StorageFailedError, RecordDamagedError, VaultKeyError) as error:
-            self._is_readable = not isinstance(error, VaultKeyError)
+            self._has_key = not isinstance(error, VaultKeyError)
             found = [DamagedRow("", "", str(error))]
         rewritten = [each for each in found if each.table in {KEY_FILE, MARK_FILE}]
         # Missing segments are those of the timeline.
         missing = [each for each in found if each.table == "timeline_segment" and each.row.endswith(".segment")]
         self._must_open = bool(rewritten or missing)
         yield from (Finding(each.table, each.problem, "rewritten") for each in rewritten)
+        yield from (Finding(f"{TIMELINE}/{each.row}", each.problem) for each in missing)
         damaged = [each for each in found if each not in rewritten and each not in missing]
         if damaged:
             yield from self._rebuilt(damaged, known=set(found))
@@ -113,7 +114,7 @@ class VaultRepair:
                 raise StorageFailedError(f"the new {RECORDS} is not what was written, and the old one stays")
 
         problem = ""
-        if self._is_readable:
+        if self._has_key:
             advance = self._track(f"Rebuilding {self._file.parent.name}/{self._file.name}", 0)
             try:
                 with FolderLock(self._keys.folder):
@@ -126,7 +127,6 @@ class VaultRepair:
             text = str(each) if each.table else each.problem
             yield Finding(RECORDS, text, "" if each in left else REBUILT)
         if problem:
-            self._is_readable = False
             yield Finding(RECORDS, problem)
 
     # Derived files
@@ -143,19 +143,22 @@ class VaultRepair:
 
     def _segments(self) -> Iterator[Finding]:
         unsound = [each for each in self._inspected() if not each.is_sound]
-        repaired = "rewritten with the events that can be read"
-        if self._dry_run or not self._is_readable:
-            for each in unsound:
-                yield Finding(self._name(each.path), _problem(each), repaired if self._is_readable else "")
-                if each.lost_count != 0:
-                    yield Finding(self._name(each.path), f"{each.lost_count or 'some'} of its events are lost")
-            return
-        lost = self._scrubbed() if unsound or self._must_open else 0
-        left = {each.path for each in self._inspected() if not each.is_sound} if unsound else set[Path]()
+        left, lost, problem = set[Path](), 0, ""
+        if self._dry_run:
+            lost = sum(1 if each.lost_count is None else each.lost_count for each in unsound)
+        elif unsound or self._must_open:
+            try:
+                lost = self._scrubbed()
+            except RecordDamagedError as error:
+                problem = str(error)
+            left = {each.path for each in self._inspected() if not each.is_sound}
         for each in unsound:
-            yield Finding(self._name(each.path), _problem(each), "" if each.path in left else repaired)
+            remedy = "" if each.path in left else "rewritten with the events that can be read"
+            yield Finding(str(each.path.relative_to(self._keys.folder)), _problem(each), remedy)
         if lost:
-            yield Finding(TIMELINE, f"{lost:,} events are lost")
+            yield Finding(TIMELINE, f"{'at least ' if self._dry_run else ''}{lost:,} events are lost")
+        if problem:
+            yield Finding(RECORDS, problem)
 
     def _inspected(self) -> list[SegmentReport]:
         paths = find_segments(self._keys.folder)
@@ -165,9 +168,6 @@ class VaultRepair:
             advance(1)
             reports.append(report)
         return reports
-
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self._keys.folder))
 
     def _scrubbed(self) -> int:
         """Opens the vault, which rewrites its key file and its mark, and repairs the timeline; returns how many events
