@@ -69,10 +69,10 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
 
 def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
     """The damage in records.db, and in the files that are derived from it."""
-    from mnemon_server.engines.derived_files import damaged_files
     from mnemon_server.engines.master_keys import VaultKeyError
     from mnemon_server.engines.sqlite.schema import open_reader
     from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, open_still
+    from mnemon_server.engines.vault_files import damaged_files, missing_segments
 
     file = keys.folder / RECORDS
     name = str(file.relative_to(folder))
@@ -88,15 +88,18 @@ def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict
             for each in step.damages:
                 text = str(each)
                 yield {"file": name, "table": each.table, "row": each.row, "problem": each.problem, "text": text}
-        for path, problem in damaged_files(keys, open_reader if verifier.is_served else open_still):
+        connect = open_reader if verifier.is_served else open_still
+        for path in missing_segments(keys, connect):
+            yield {"file": str(path.relative_to(folder)), "text": "the file is missing"}
+        for path, problem in damaged_files(keys, connect):
             yield {"file": str(path.relative_to(folder)), "text": f"{problem}; a server makes it again"}
 
 
 def _access(keys: "VaultKeyFile") -> Iterator[dict[str, Any]]:
     """The damage in the file of API keys and tenants."""
     from mnemon_server.engines.access_file import FILE_NAME
-    from mnemon_server.engines.derived_files import damaged_pages
     from mnemon_server.engines.sqlite.schema import open_reader
+    from mnemon_server.engines.vault_files import damaged_pages
 
     if not (path := keys.folder / FILE_NAME).exists():
         return

@@ -10,7 +10,7 @@ import apsw
 from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
-from mnemon_server.engines import derived_files
+from mnemon_server.engines import vault_files
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import VaultKeyError
@@ -83,12 +83,9 @@ class VaultRepair:
             self._has_key = not isinstance(error, VaultKeyError)
             found = [DamagedRow("", "", str(error))]
         rewritten = [each for each in found if each.table in {KEY_FILE, MARK_FILE}]
-        # Missing segments are those of the timeline.
-        missing = [each for each in found if each.table == "timeline_segment" and each.row.endswith(".segment")]
-        self._must_open = bool(rewritten or missing)
+        self._must_open = bool(rewritten)
         yield from (Finding(each.table, each.problem, "rewritten") for each in rewritten)
-        yield from (Finding(f"{TIMELINE}/{each.row}", each.problem) for each in missing)
-        damaged = [each for each in found if each not in rewritten and each not in missing]
+        damaged = [each for each in found if each not in rewritten]
         if damaged:
             yield from self._rebuilt(damaged, known=set(found))
 
@@ -132,21 +129,22 @@ class VaultRepair:
     # Derived files
 
     def _derived(self) -> Iterator[Finding]:
-        for path, problem in [*derived_files.damaged_files(self._keys, open_still)]:
+        for path, problem in [*vault_files.damaged_files(self._keys, open_still)]:
             if not self._dry_run:
                 with FolderLock(self._keys.folder), translated("remove", path.name):
-                    derived_files.remove(path)
-            name = str(path.relative_to(self._keys.folder))
-            yield Finding(name, problem, "removed; the next start of a server makes it again")
+                    vault_files.remove(path)
+            yield Finding(self._name(path), problem, "removed; the next start of a server makes it again")
 
     # The timeline
 
     def _segments(self) -> Iterator[Finding]:
+        missing = vault_files.missing_segments(self._keys, open_still)
+        yield from (Finding(self._name(path), "the file is missing") for path in missing)
         unsound = [each for each in self._inspected() if not each.is_sound]
         left, lost, problem = set[Path](), 0, ""
         if self._dry_run:
             lost = sum(1 if each.lost_count is None else each.lost_count for each in unsound)
-        elif unsound or self._must_open:
+        elif unsound or missing or self._must_open:
             try:
                 lost = self._scrubbed()
             except RecordDamagedError as error:
@@ -154,7 +152,7 @@ class VaultRepair:
             left = {each.path for each in self._inspected() if not each.is_sound}
         for each in unsound:
             remedy = "" if each.path in left else "rewritten with the events that can be read"
-            yield Finding(str(each.path.relative_to(self._keys.folder)), _problem(each), remedy)
+            yield Finding(self._name(each.path), _problem(each), remedy)
         if lost:
             yield Finding(TIMELINE, f"{'at least ' if self._dry_run else ''}{lost:,} events are lost")
         if problem:
@@ -168,6 +166,9 @@ class VaultRepair:
             advance(1)
             reports.append(report)
         return reports
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._keys.folder))
 
     def _scrubbed(self) -> int:
         """Opens the vault, which rewrites its key file and its mark, and repairs the timeline; returns how many events

@@ -36,7 +36,6 @@ from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
-from mnemon_server.engines.timeline.rows.segments import sealed_names
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 from mnemon_server.wire.events import decode, encode
 
@@ -159,16 +158,6 @@ class RecordsVerifier:
         with closing(self._connect(self._file)) as connection:
             for number in PageFile(connection).damaged():
                 yield DamagedRow(f"page {number}", "", "it is not what was written")
-        if missing := self._without_file():
-            # A server that uses the folder may have replaced one meanwhile.
-            for name in sorted(missing & self._without_file()):
-                yield DamagedRow("timeline_segment", name, "the file is missing")
-
-    def _without_file(self) -> set[str]:
-        with suppress(*_UNREADABLE):  # reported by SQLite's own check
-            folder = self._file.parent / "timeline"
-            return {name for name in sealed_names(self._connection) if not (folder / name).exists()}
-        return set()
 
     # SQLite's own checks
 

@@ -1,4 +1,4 @@
-"""The files beside records.db that are made from it and from the events: whether they are damaged."""
+"""The files of a vault beside records.db: whether they are there, and undamaged."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -7,10 +7,13 @@ from shutil import rmtree
 
 import apsw
 
-from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.backup import RECORDS
+from mnemon_server.domain.damage import UNREADABLE
+from mnemon_server.domain.errors import MnemonError, RecordDamagedError
 from mnemon_server.engines.chroma import folder as chroma
 from mnemon_server.engines.hnsw import snapshots
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
+from mnemon_server.engines.timeline.rows.segments import sealed_names
 from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, discard
 from mnemon_server.engines.vault_key import SNAPSHOTS, VaultKeyFile
 
@@ -19,15 +22,32 @@ _CHROMA = ("chroma", "chroma-memories")
 _PAGES_NAMED = 5
 
 
-def damaged_files(
-    keys: VaultKeyFile, connect: Callable[[Path, VaultKeyFile], apsw.Connection]
-) -> Iterator[tuple[Path, str]]:
-    """Reads every byte of the derived files; yields those that are damaged, each with its problem. A server makes them
-    again.
+Connect = Callable[[Path, VaultKeyFile], apsw.Connection]
+"""Opens a database for reading."""
 
-    Args:
-        keys: the file with the key, in the vault's folder.
-        connect: opens a database for reading.
+
+def missing_segments(keys: VaultKeyFile, connect: Connect) -> list[Path]:
+    """The sealed segments of the timeline that are not there. Nothing is missing if records.db cannot be read.
+
+    Raises:
+        VaultKeyError: the key cannot be read.
+    """
+
+    def missing() -> set[Path]:
+        with closing(connect(keys.folder / RECORDS, keys)) as connection:
+            paths = [keys.folder / "timeline" / name for name in sealed_names(connection)]
+        return {path for path in paths if not path.exists()}
+
+    try:
+        # Twice, because a server that uses the folder may have replaced one meanwhile.
+        return sorted(missing() & missing())
+    except (*UNREADABLE, apsw.Error, RecordDamagedError):
+        return []
+
+
+def damaged_files(keys: VaultKeyFile, connect: Connect) -> Iterator[tuple[Path, str]]:
+    """Reads every byte of the files that are made from records.db and from the events; yields those that are damaged,
+    each with its problem. A server makes them again.
 
     Raises:
         VaultKeyError: the key cannot be read.
@@ -59,9 +79,7 @@ def remove(path: Path) -> None:
         discard(path)
 
 
-def damaged_pages(
-    path: Path, keys: VaultKeyFile, connect: Callable[[Path, VaultKeyFile], apsw.Connection]
-) -> str | None:
+def damaged_pages(path: Path, keys: VaultKeyFile, connect: Connect) -> str | None:
     """What is damaged in a database; None if nothing is."""
     try:
         with closing(connect(path, keys)) as connection:
