@@ -88,8 +88,9 @@ async def open_vault_of(
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
-        appliers = documents.applier, memories.applier
-        eraser = open_erasure(settings, tenant, vault, episodic, appliers, batcher, offload)
+        eraser = open_erasure(
+            settings, tenant, vault, episodic, (documents.applier, memories.applier), batcher, offload
+        )
         erasure = await stack.enter_async_context(eraser)
         opened = OpenVault(
             documents=documents,
