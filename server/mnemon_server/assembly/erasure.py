@@ -9,10 +9,11 @@ from mnemon_server.assembly.stores import backups_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.erasure.receipts import Sign
 from mnemon_server.services.erasure.settling import Settling
 from mnemon_server.services.erasure.store import Eraser
-from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.timeline.store import EpisodicStore
 
@@ -25,12 +26,12 @@ def open_erasure(
     tenant: str,
     vault: Vault,
     episodic: EpisodicStore,
-    appliers: Sequence[IndexApplier | None],
+    stores: Sequence[DocumentStore | MemoryStore],
     batcher: EmbeddingBatcher,
     offload: Offload,
 ) -> Eraser:
     """Opens the service, which completes what was begun once it is entered."""
-    rewritten = [each for each in appliers if each is not None]
+    rewritten = [store.applier for store in stores if store.applier is not None]
     return Eraser(
         vault,
         pruning=episodic.pruning,

@@ -88,9 +88,7 @@ async def open_vault_of(
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
-        eraser = open_erasure(
-            settings, tenant, vault, episodic, (documents.applier, memories.applier), batcher, offload
-        )
+        eraser = open_erasure(settings, tenant, vault, episodic, (documents, memories), batcher, offload)
         erasure = await stack.enter_async_context(eraser)
         opened = OpenVault(
             documents=documents,
