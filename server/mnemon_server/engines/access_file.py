@@ -180,7 +180,7 @@ def _opened(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     elif keys.find():
         keys.create()
     discard_draft(path)
-    return connect(path, keys)
+    return connect(path, keys, busy_timeout_ms=BUSY_TIMEOUT_MS)
 
 
 def _format(connection: apsw.Connection, path: Path) -> int:

@@ -206,8 +206,9 @@ def check_file(folder: Path, secret: str) -> None:
 
 
 def open_access(folder: Path) -> apsw.Connection:
-    """A connection of another process."""
-    return connect(folder / access_file.FILE_NAME, VaultKeyFile(folder, name=access_file.KEY_NAME))
+    """A connection of another process, which waits for nobody."""
+    keys = VaultKeyFile(folder, name=access_file.KEY_NAME)
+    return connect(folder / access_file.FILE_NAME, keys, busy_timeout_ms=0)
 
 
 async def test_pages_of_keys_join_to_all_of_them(tmp_path: Path) -> None:
@@ -309,10 +310,21 @@ def test_a_write_waits_for_a_read_of_another_process_and_lets_other_threads_go_o
 def wait_for_a_writer(folder: Path) -> None:
     """Until a writer waits for the readers of a file: then SQLite admits no other readers."""
     deadline = time.monotonic() + WAIT_S
-    with closing(open_access(folder)) as third:
-        while time.monotonic() < deadline:
-            try:
+    while time.monotonic() < deadline:
+        try:
+            with closing(open_access(folder)) as third:
                 third.execute("SELECT tenant FROM tenant").fetchall()
-            except apsw.BusyError:
-                return
+        except apsw.BusyError:
+            return
     pytest.fail("no writer came")
+
+
+def test_a_program_that_opens_the_file_waits_for_a_write_of_another_one(tmp_path: Path) -> None:
+    AccessFile(tmp_path).close()
+    with closing(open_access(tmp_path)) as other, ThreadPoolExecutor() as threads:
+        other.execute("BEGIN EXCLUSIVE")
+        opening = threads.submit(AccessFile, tmp_path)
+        with pytest.raises(TimeoutError):
+            opening.result(0.2)
+        other.execute("COMMIT")
+        opening.result().close()

@@ -21,6 +21,7 @@ from mnemon_server.engines.vault_key import FINGERPRINT_BYTES, KeyLostError, Vau
 MODE_NEW = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 MODE_READ = apsw.SQLITE_OPEN_READONLY
 CIPHER = "aegis"
+BUSY_TIMEOUT_MS = 5_000
 
 _PAGES_AT_ONCE = 256
 _PLAIN = b"SQLite format 3\0"
@@ -33,7 +34,14 @@ class WrongKeyError(VaultKeyError):
     """A database was written with another key."""
 
 
-def connect(path: Path, keys: VaultKeyFile, *, flags: int = MODE_NEW, vfs: str | None = None) -> apsw.Connection:
+def connect(
+    path: Path,
+    keys: VaultKeyFile,
+    *,
+    flags: int = MODE_NEW,
+    vfs: str | None = None,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+) -> apsw.Connection:
     """Opens a database, and reads its first page. One that is not encrypted is opened as it is.
 
     Args:
@@ -41,6 +49,7 @@ def connect(path: Path, keys: VaultKeyFile, *, flags: int = MODE_NEW, vfs: str |
         keys: the file with the vault's key.
         flags: of SQLite.
         vfs: the name of a registered VFS; None for the default.
+        busy_timeout_ms: how long to wait for other connections, also while opening.
 
     Raises:
         KeyLostError, WrongKeyError: the key is missing, or belongs to another vault.
@@ -48,7 +57,7 @@ def connect(path: Path, keys: VaultKeyFile, *, flags: int = MODE_NEW, vfs: str |
         PageDamagedError: the first page is not what was written.
         apsw.Error: the file cannot be read.
     """
-    return _connect(path, str(path), keys, flags, vfs)
+    return _connect(path, str(path), keys, flags, vfs, busy_timeout_ms)
 
 
 def connect_at_rest(path: Path, keys: VaultKeyFile) -> apsw.Connection:
@@ -57,7 +66,7 @@ def connect_at_rest(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     Raises the same as `connect`.
     """
     name = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    return _connect(path, name, keys, MODE_READ | apsw.SQLITE_OPEN_URI, None)
+    return _connect(path, name, keys, MODE_READ | apsw.SQLITE_OPEN_URI, None, BUSY_TIMEOUT_MS)
 
 
 def has_log(path: Path) -> bool:
@@ -66,10 +75,13 @@ def has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _connect(path: Path, name: str, keys: VaultKeyFile, flags: int, vfs: str | None) -> apsw.Connection:
+def _connect(
+    path: Path, name: str, keys: VaultKeyFile, flags: int, vfs: str | None, busy_timeout_ms: int
+) -> apsw.Connection:
     key = keys.find()
     connection = apsw.Connection(name, flags=flags, vfs=vfs)
     try:
+        connection.set_busy_timeout(busy_timeout_ms)
         if key is not None:
             set_key(connection, key)
         connection.pragma("schema_version")
