@@ -71,6 +71,7 @@ async def test_one_byte_after_the_other_is_no_way_around_it() -> None:
         (b"GET / HTTP/1.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", b"431"),
         (b"GET /" + b"y" * 20_000 + b" HTTP/1.1\r\n\r\n", b"431"),
         (b"GET / HTTP/1.1\r\n" + b"".join(b"x%d: y\r\n" % i for i in range(3000)), b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 101 + b"\r\n", b"431"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
         (b"\x16\x03\x01\x02\x00", b"400"),
         (POST + b"content-length: -1\r\n\r\n", b"400"),

@@ -6,7 +6,7 @@ import gzip
 import json
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import httpx
 from mnemon.v1 import knowledge_store_pb2
 
 from tests.support.http_calls import JSON, http_client
-from tests.support.server import WAIT_S, Connection, until, whole_server
+from tests.support.server import WAIT_S, Connection, eventually, until, whole_server
 
 HTTP = {"http_listen": "127.0.0.1:0"}
 CREATE, PUT = "/mnemon.v1.MemoryService/CreateMemory", "/mnemon.v1.FactService/PutFact"
@@ -73,7 +73,7 @@ async def test_a_body_in_very_many_small_parts_is_refused(tmp_path: Path) -> Non
         posting(server, CREATE, JSON, "transfer-encoding: chunked") as io,
     ):
         reader, writer = io
-        writer.write(b"1\r\n \r\n" * 5_000)
+        writer.write(b"1\r\n \r\n" * 200)
         assert b" 400 " in (await asyncio.wait_for(reader.read(), WAIT_S)).partition(b"\r\n")[0]
         await until(lambda: not server.server.http_connections)
 
@@ -109,6 +109,8 @@ async def test_compressed_json_counts_by_what_it_holds(tmp_path: Path) -> None:
         assert (await client.post(CREATE, content=full, headers=packed)).status_code == 200
         keys = gzip.compress(b'{"embedding":[' + b"0," * 500_000 + b"0]}")
         assert error(await client.post(CREATE, content=keys, headers=packed)) == (400, "MALFORMED_MESSAGE")
+        several = full + gzip.compress(b" ")
+        assert error(await client.post(CREATE, content=several, headers=packed)) == (400, "MALFORMED_MESSAGE")
         twice = gzip.compress(gzip.compress(b" " * (64 << 20)))
         assert error(await client.post(CREATE, content=twice, headers=packed)) == (400, "MALFORMED_MESSAGE")
 
@@ -128,3 +130,32 @@ async def test_events_that_are_not_read_end_their_stream(tmp_path: Path) -> None
         await until(lambda: not server.server.accounts.usage_of("default").bytes_in_flight)
         assert (await client.post(CREATE, json=SENT)).status_code == 200
         writer.transport.abort()
+
+
+UNFINISHED_BYTES = 2_090_000
+"""Twelve leave too little for half a megabyte more."""
+
+
+async def test_bodies_that_do_not_end_share_their_memory_and_give_way_to_those_that_do(tmp_path: Path) -> None:
+    length = f"content-length: {UNFINISHED_BYTES + 1}"
+    async with serving(tmp_path) as (server, client), AsyncExitStack() as stack:
+        answers = []
+        for _ in range(30):
+            reader, writer = await stack.enter_async_context(posting(server, CREATE, JSON, length))
+            writer.write(b" " * UNFINISHED_BYTES)
+            answers.append(asyncio.create_task(reader.readline()))
+
+        def have(code: bytes) -> int:
+            return sum(answer.done() and code in answer.result() for answer in answers)
+
+        await until(lambda: have(b" 429 ") + have(b" 504 ") >= 18)
+        assert have(b" 429 ")
+        text = json.dumps({"memory": {"content": "x" * 500_000}})
+
+        async def is_stored() -> bool:
+            return (await client.post(CREATE, content=text, headers={"content-type": JSON})).status_code == 200
+
+        await eventually(is_stored)
+        await until(lambda: have(b" 504 "))
+        for answer in answers:
+            answer.cancel()

@@ -1,31 +1,54 @@
-"""JSON requests: what is wrong with one is said by field."""
+"""JSON requests: what is wrong with one is said by field, and large ones let other work run."""
 
 import json
+from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from mnemon.v1 import facts_pb2, memory_pb2
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.namespaces import LABELS_MAX
+from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.http import json_form
+from mnemon_server.transport.http.json_reader import message_bytes
+from mnemon_server.transport.http.json_text import STEP_S, Step, object_of
 
-Create = memory_pb2.CreateMemoryRequest
+Create, Put = memory_pb2.CreateMemoryRequest, facts_pb2.PutFactRequest
 
 
-async def violations(value: Any, kind: Any = Create) -> dict[str, str]:
+def message_of(kind: Any, text: bytes, pause: Callable[[], None] = lambda: None) -> Any:
+    """The message that a text describes; `pause` is called between two steps."""
+    step = Step()
+
+    def steps() -> Any:
+        return (yield from message_bytes(kind.DESCRIPTOR, (yield from object_of(text, step)), step))
+
+    reading = steps()
+    while True:
+        try:
+            next(reading)
+        except StopIteration as ended:
+            return kind.FromString(ended.value)
+        pause()
+
+
+def violations(value: Any, kind: Any = Create) -> dict[str, str]:
     with pytest.raises(InvalidArgumentError) as raised:
-        await json_form.message_of(kind, json.dumps(value).encode())
+        message_of(kind, json.dumps(value).encode())
     return {each.field: each.description for each in raised.value.violations}
 
 
-async def test_names_are_taken_as_json_and_as_the_proto_spells_them() -> None:
+def test_names_are_taken_as_json_and_as_the_proto_spells_them() -> None:
     for name in ("memoryId", "memory_id"):
         text = json.dumps({"memory": {name: "m"}}).encode()
-        assert (await json_form.message_of(Create, text)) == Create(memory=memory_pb2.Memory(memory_id="m"))
+        assert message_of(Create, text) == Create(memory=memory_pb2.Memory(memory_id="m"))
 
 
-async def test_every_unknown_field_is_named_with_its_place_and_what_is_known_there() -> None:
-    found = await violations({"memory": {"contents": "x", "scope": {"userId": "u"}}, "nothing": None})
+def test_every_unknown_field_is_named_with_its_place_and_what_is_known_there() -> None:
+    found = violations({"memory": {"contents": "x", "scope": {"userId": "u"}}, "nothing": None})
     assert set(found) == {"memory.contents", "memory.scope.userId", "nothing"}
     assert "household" in found["memory.scope.userId"]
 
@@ -48,8 +71,8 @@ async def test_every_unknown_field_is_named_with_its_place_and_what_is_known_the
         ({"memory": {"embeddings": [{"values": ["x"]}]}}, "memory.embeddings[0].values[0]", "a number"),
     ],
 )
-async def test_a_value_of_another_type_is_refused_with_what_is_expected(value: Any, field: str, expected: str) -> None:
-    [(named, said)] = (await violations(value)).items()
+def test_a_value_of_another_type_is_refused_with_what_is_expected(value: Any, field: str, expected: str) -> None:
+    [(named, said)] = violations(value).items()
     assert (named, said.startswith(f"must be {expected}")) == (field, True), said
 
 
@@ -60,34 +83,105 @@ async def test_a_value_of_another_type_is_refused_with_what_is_expected(value: A
         (b"[]", "must be a JSON object"),
         (b"{", "not JSON"),
         (b"\xff", "not UTF-8"),
-        (b'{"a":' * 5000, "not JSON"),
+        (b'{"a":' * 5000, "more than 100 levels deep"),
         (b'{"request_id": "a", "request_id": "b"}', "duplicate"),
         (b'{"embedding": [' + b"0," * 140_000 + b"0]}", "more than 131,072 values"),
         (b'{"a":"' + b'\\"' * 500_000, "not JSON"),
         (b"[," * 20_000, "not JSON"),
+        (b'{"a":1,' + b" " * 5_000 + b'"b":2}', "4,096 spaces in a row"),
+        (b'{"a":' + b"1" * 5_000 + b"}", "not JSON"),
+        (b'{"a":NaN}', "NaN is not a number"),
+        (b'{"a":-Infinity}', "Infinity is not a number"),
     ],
 )
-async def test_what_is_no_json_object_is_refused(text: bytes, expected: str) -> None:
+def test_what_is_no_json_object_is_refused(text: bytes, expected: str) -> None:
     with pytest.raises(MalformedMessageError, match=expected):
-        await json_form.message_of(Create, text)
+        message_of(Create, text)
 
 
-async def test_commas_of_a_text_are_no_values() -> None:
+def test_commas_of_a_text_are_no_values() -> None:
     for text in ("a, b" * 200_000, 'say "a, b", ' * 100_000):
-        message: Any = await json_form.message_of(Create, json.dumps({"memory": {"content": text}}).encode())
+        message: Any = message_of(Create, json.dumps({"memory": {"content": text}}).encode())
         assert message.memory.content == text
 
 
-async def test_of_very_many_faults_some_are_named() -> None:
-    assert len(await violations({f"field{number}": 1 for number in range(100_000)})) == 100
-    nearly = [0.5] * 50_000
-    with pytest.raises(MalformedMessageError, match="embedding"):
-        await json_form.message_of(Create, json.dumps({"embedding": [*nearly, "x"]}).encode())
+def test_of_very_many_faults_some_are_named() -> None:
+    assert len(violations({f"field{number}": 1 for number in range(10_000)})) == 100
+    assert len(violations({"embedding": ["x"] * 50_000})) == 100
+    assert violations({"embedding": [*[0.5] * 50_000, "x"]}) == {"embedding[50000]": "must be a number"}
+
+
+def test_a_name_of_a_megabyte_or_without_a_text_is_shown_as_far_as_it_can_be() -> None:
+    [name] = violations({"\ud800" + "x" * 1_000_000: 1})
+    assert name == "?" + "x" * 126
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "said"),
+    [
+        ({"memoryId": "a", "memory_id": "b"}, "memory.memory_id", "memoryId"),
+        ({"metadata": {"a": {"stringValue": "x", "intValue": 1}}}, "memory.metadata.a.int_value", "stringValue"),
+    ],
+)
+def test_what_is_given_twice_is_refused(value: Any, field: str, said: str) -> None:
+    assert violations({"memory": value}) == {field: f"must not be given together with {said}"}
+
+
+def nested(levels: int, first: str, last: str) -> bytes:
+    return b'{"fact":{"value":{"a":' + first.encode() * levels + b"1" + last.encode() * levels + b"}}}"
+
+
+@pytest.mark.parametrize(("first", "last", "levels"), [("[", "]", 47), ('{"a":', "}", 31)])
+@pytest.mark.parametrize("padding", [0, 20_000])
+def test_a_value_may_be_as_deep_as_protobuf_reads_it(first: str, last: str, levels: int, padding: int) -> None:
+    text = nested(levels, first, last) + b" " * 10
+    if padding:
+        text = text.replace(b'{"fact":', b'{"requestId":"' + b"x" * padding + b'","fact":')
+    data, read = message_of(Put, text).SerializeToString(), Put()
+    for _ in merge(read, data):
+        pass
+    assert read == json_format.Parse(text, Put())
+    [(field, said)] = violations(json.loads(nested(levels + 1, first, last)), Put).items()
+    assert field.startswith("fact.value.a") and said == "is too deep"
+
+
+def test_no_list_is_read_far_beyond_its_limit() -> None:
+    text = json.dumps({"fact": {"namespace": ["a"] * 10_000}}).encode()
+    assert len(message_of(Put, text).fact.namespace) == LABELS_MAX + 1
+
+
+LARGE = {
+    "a text": json.dumps({"memory": {"content": "Ada likes tea, 喝茶 🙂. " * 60_000}}, ensure_ascii=False),
+    "a text of escapes": json.dumps({"memory": {"content": 'é\n🙂"' * 90_000}}),
+    "numbers": json.dumps({"embedding": [0.5, -1e-5, 3] * 20_000}),
+}
+LARGE_OBJECTS = {
+    "members": json.dumps({"fact": {"value": {f"k{number}": number for number in range(60_000)}}}),
+    "lists": json.dumps({"fact": {"value": {"a": [[]] * 100_000}}}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(Create, text) for text in LARGE.values()] + [(Put, text) for text in LARGE_OBJECTS.values()],
+    ids=[*LARGE, *LARGE_OBJECTS],
+)
+def test_a_large_text_lets_other_work_run_and_is_read_as_protobuf_reads_it(kind: Any, text: str) -> None:
+    began, steps = thread_time(), []
+
+    def pause() -> None:
+        nonlocal began
+        steps.append(thread_time() - began)
+        began = thread_time()
+
+    assert message_of(kind, text.encode(), pause) == json_format.Parse(text, kind())
+    assert sorted(steps)[len(steps) // 2] < 4 * STEP_S
+    assert len(steps) > 5
 
 
 async def test_objects_may_have_any_members_and_large_ones_are_read_as_well() -> None:
     value = {"fact": {"key": "k", "value": {"any": [{"thing": 1}] * 5000}}}
-    message: Any = await json_form.message_of(facts_pb2.PutFactRequest, json.dumps(value).encode())
+    message: Any = message_of(facts_pb2.PutFactRequest, json.dumps(value).encode())
     assert len(message.fact.value["any"]) == 5000
     text = await json_form.text_of(message, message.ByteSize())
     assert json.loads(text) == value

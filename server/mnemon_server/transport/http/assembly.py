@@ -9,8 +9,10 @@ from mnemon_server.transport.http.application import Application, Page, Pages
 from mnemon_server.transport.http.calls import Find, HttpCalls
 from mnemon_server.transport.http.cross_origin import CrossOrigin
 from mnemon_server.transport.http.description import description
+from mnemon_server.transport.http.intake import Intake
 from mnemon_server.transport.http.server import HttpServer
 from mnemon_server.transport.interceptors.pipeline import Pipeline
+from mnemon_server.transport.options import MARGIN_BYTES
 
 
 def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: HealthServicer) -> HttpServer | None:
@@ -25,12 +27,12 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
     if not settings.http_listen:
         return None
     address = Address.parse(settings.http_listen)
-    calls = HttpCalls(
-        pipeline,
-        find,
-        message_bytes_max=settings.max_message_mib << 20,
-        write_timeout_s=settings.stream_write_timeout_s,
+    intake = Intake(
+        pipeline.low_priority.turn,
+        seconds=settings.request_timeout_s,
+        message_bytes_max=(settings.max_message_mib << 20) + MARGIN_BYTES,
     )
+    calls = HttpCalls(pipeline, find, intake, write_timeout_s=settings.stream_write_timeout_s)
     application = Application(
         calls,
         {**probes(health), **(description() if _is_described(settings, address) else {})},

@@ -15,10 +15,10 @@ from google.protobuf.message_factory import GetMessageClass
 from mnemon_server.transport.errors import UnimplementedError
 from mnemon_server.transport.http.exchange import HttpExchange, Kinds
 from mnemon_server.transport.http.forms import ACCEPTED, Form, form_of
+from mnemon_server.transport.http.intake import Intake
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, call_of, current_call
 from mnemon_server.transport.interceptors.pipeline import Pipeline
-from mnemon_server.transport.options import MARGIN_BYTES
 
 _METHODS_MAX = 1000
 """Unknown methods have a handler too, and their names are the client's."""
@@ -54,10 +54,10 @@ class _Route:
 class HttpCalls:
     """Answers calls over HTTP by the handlers of gRPC, through the same pipeline."""
 
-    def __init__(self, pipeline: Pipeline, find: Find, *, message_bytes_max: int, write_timeout_s: float) -> None:
+    def __init__(self, pipeline: Pipeline, find: Find, intake: Intake, *, write_timeout_s: float) -> None:
         self._pipeline = pipeline
         self._find = find
-        self._bytes_max = message_bytes_max + MARGIN_BYTES
+        self._intake = intake
         self._write_timeout_s = write_timeout_s
         self._routes: dict[str, _Route] = {}
 
@@ -75,7 +75,7 @@ class HttpCalls:
             form,
             route.kinds,
             headers=headers.items(),
-            message_bytes_max=self._bytes_max,
+            intake=self._intake,
             write_timeout_s=self._write_timeout_s,
         )
         await exchange.run(route.behaviour, streams=route.streams, timeout_s=_timeout_s(request.headers))

@@ -16,8 +16,10 @@ KEEP_ALIVE_S = 75
 """For which a connection may be idle between two requests; proxies usually close theirs sooner."""
 PIPELINED_MAX = 16
 """Requests that wait for the answer to one before them. Browsers and proxies send none."""
-PARTS_FREE, PART_BYTES_MIN = 1_000, 16
-"""A body may have this many parts of any size; with more, their average size is bounded: each costs a microsecond."""
+HEADERS_MAX = 100
+"""Lines of headers; each costs a microsecond."""
+PARTS_FREE, PART_BYTES_MIN = 100, 16
+"""A body may have this many parts of any size; with more, their average size is bounded: each costs microseconds."""
 DISCARDED_BYTES_MAX = 4 << 20
 """Of a body that is refused, so many bytes are still taken, so that the client can read why."""
 
@@ -87,17 +89,29 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses what arrives, and counts the bytes of headers."""
-        if self._header_bytes is not None:
-            self._header_bytes += len(data)
-        super().data_received(data)
-        if self._header_bytes is not None and self._header_bytes > METADATA_BYTES_MAX:
-            self._refuse(b"431 Request Header Fields Too Large")
+        while data and not self.transport.is_closing():
+            part, received = data, self._header_bytes
+            if received is not None:
+                # What is beyond the limit is not even parsed.
+                part = data[: METADATA_BYTES_MAX + 1 - received]
+                self._header_bytes = received + len(part)
+            data = data[len(part) :]
+            super().data_received(part)
+            if (self._header_bytes or 0) > METADATA_BYTES_MAX:
+                self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
         self._owes_since = self.loop.time()
         self.scope["state"] = {"connection": self}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One line of headers."""
+        super().on_header(name, value)
+        if len(self.headers) > HEADERS_MAX:
+            self._refusal = b"431 Request Header Fields Too Large"
+            raise HttpParserError
 
     def on_headers_complete(self) -> None:
         """Its headers are complete."""

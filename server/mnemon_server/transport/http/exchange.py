@@ -9,17 +9,13 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.transport.errors import DeadlineExceededError, MalformedMessageError
+from mnemon_server.transport.errors import DeadlineExceededError
 from mnemon_server.transport.http import json_form
 from mnemon_server.transport.http.forms import HTTP_STATUSES, JSON_ERROR, Form, Status
-from mnemon_server.transport.http.request import Request, unzipped
+from mnemon_server.transport.http.intake import CURSOR, Intake
+from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Trailers
 from mnemon_server.transport.status import Failure
-
-JSON_BYTES_MAX = 2 << 20
-CURSOR = "cursor"
-"""The field of a feed's requests and answers that says where it is."""
-_IDENTITY = ("", "identity")
 
 
 class Kinds(NamedTuple):
@@ -39,7 +35,7 @@ class HttpExchange:
         kinds: Kinds,
         *,
         headers: Iterable[tuple[str, str]],
-        message_bytes_max: int,
+        intake: Intake,
         write_timeout_s: float,
     ) -> None:
         """An exchange that has not begun.
@@ -49,14 +45,14 @@ class HttpExchange:
             form: that of the messages.
             kinds: the messages of the method.
             headers: those of every answer.
-            message_bytes_max: of a request in protobuf, and of one that is unpacked.
+            intake: receives the request.
             write_timeout_s: for which a client may leave a single answer unread.
         """
         self._request = request
         self._form = form
         self._kinds = kinds
         self._headers = list(headers)
-        self._bytes_max = JSON_BYTES_MAX if form.is_json else message_bytes_max
+        self._intake = intake
         self._write_timeout_s = write_timeout_s
         self._status = Status()
         self._trailers: Trailers = ()
@@ -106,14 +102,7 @@ class HttpExchange:
         if self._is_read:
             return aio.EOF
         self._is_read = True
-        data = await self._body()
-        if not self._form.is_json or self._kinds.request is None:
-            return data
-        message = await json_form.message_of(self._kinds.request, data)
-        cursor = self._request.headers.get("last-event-id", "")
-        if cursor and CURSOR in message.DESCRIPTOR.fields_by_name:
-            setattr(message, CURSOR, cursor)
-        return message.SerializeToString()
+        return await self._intake.receive(self._request, self._form, self._kinds.request)
 
     async def write(self, message: bytes, /) -> None:
         """Writes one of several answers, and waits until the client has taken most of it."""
@@ -153,20 +142,6 @@ class HttpExchange:
         self._left = True
         if self._task is not None:
             self._task.cancel()
-
-    async def _body(self) -> bytes:
-        request, form = self._request, self._form
-        if request.method == "GET":
-            data, may_be_compressed = request.message_of_query(), True
-            compression = request.query.get("compression", "")
-        else:
-            data, may_be_compressed = form.request(await request.body(self._bytes_max))
-            compression = request.headers.get(form.encoding_header, "")
-        if compression in _IDENTITY or not may_be_compressed:
-            return data
-        if compression != "gzip":
-            raise MalformedMessageError(f"{form.encoding_header} must be gzip or identity")
-        return await unzipped(data, self._bytes_max)
 
     async def _rendered(self, data: bytes) -> bytes:
         """A message of the answer in the form of the call."""

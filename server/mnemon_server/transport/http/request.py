@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import binascii
-import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import cached_property
 from typing import Any
@@ -14,9 +13,6 @@ from mnemon_server.transport.http.connection import Connection
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-INLINE_BYTES_MAX = 16 << 10
-_GZIP_BITS = 31
-"""A window of the largest size, and the header of gzip."""
 
 
 class Request:
@@ -39,8 +35,8 @@ class Request:
         found = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
         return {name: values[0] for name, values in found.items()}
 
-    async def body(self, bytes_max: int) -> bytes:
-        """The whole body.
+    async def body(self, bytes_max: int, hold: Callable[[int], Awaitable[None]]) -> bytes:
+        """The whole body; `hold` takes memory for each part of it.
 
         Raises:
             MessageTooLargeError: it has more bytes than that. If its length is known beforehand, none is read.
@@ -48,7 +44,7 @@ class Request:
         """
         length = self.headers.get("content-length", "")
         if length.isdecimal() and int(length) > bytes_max:
-            raise _too_large(bytes_max)
+            raise too_large(bytes_max)
         parts, size = [], 0
         while True:
             event = await self._receive()
@@ -56,7 +52,8 @@ class Request:
                 raise asyncio.CancelledError
             size += len(event["body"])
             if size > bytes_max:
-                raise _too_large(bytes_max)
+                raise too_large(bytes_max)
+            await hold(len(event["body"]))
             parts.append(event["body"])
             if not event["more_body"]:
                 return b"".join(parts)
@@ -72,28 +69,8 @@ class Request:
             raise MalformedMessageError("message is not base64, in the alphabet for addresses") from None
 
 
-async def unzipped(data: bytes, bytes_max: int) -> bytes:
-    """Unpacks gzip; large bodies on a thread: a few kilobytes may hold megabytes.
-
-    Raises:
-        MalformedMessageError: it is not gzip, or is cut off.
-        MessageTooLargeError: it holds more bytes than that; no more are unpacked.
-    """
-    reader = zlib.decompressobj(_GZIP_BITS)
-    try:
-        found = reader.decompress(data, INLINE_BYTES_MAX)
-        if rest := reader.unconsumed_tail:
-            found += await asyncio.to_thread(reader.decompress, rest, max(1, bytes_max + 1 - len(found)))
-    except zlib.error:
-        raise MalformedMessageError("the message is not compressed with gzip, as its header says") from None
-    if len(found) > bytes_max:
-        raise _too_large(bytes_max)
-    if not reader.eof:
-        raise MalformedMessageError("the compressed message is cut off")
-    return found
-
-
-def _too_large(bytes_max: int) -> MessageTooLargeError:
+def too_large(bytes_max: int) -> MessageTooLargeError:
+    """The error of a body that has, or holds, more bytes than that."""
     return MessageTooLargeError(
         f"the body is larger than the {bytes_max:,} bytes that this server allows; send less at a time, or use gRPC"
     )

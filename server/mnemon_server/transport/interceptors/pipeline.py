@@ -49,6 +49,8 @@ class Pipeline:
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
+        self.low_priority = steps.limiter.low_priority
+        """For long work, which gives way to single calls."""
 
     def wrapped(self, method: Method) -> Answer:
         """The steps around a method, to be made once: no call pays for the wrapping.

@@ -59,6 +59,10 @@ class TimeLimit:
         """For _Watch: stops watching the task; returns False if it has expired."""
         return self._watched.pop(task, None) is not None
 
+    def end_oldest(self, least_s: float) -> bool:
+        """Cancels the one that has been watched for longest, if that is `least_s` seconds; returns whether it did."""
+        return self._loop is not None and self._end_oldest(self._loop.time() + self.seconds - least_s)
+
     def _expire(self) -> None:
         """Cancels those whose time is over, and sets the timer for the next."""
         loop = asyncio.get_running_loop()

@@ -86,6 +86,16 @@ def entries_max(field: FieldDescriptor) -> int:
     return _BY_FULL_NAME[field.full_name] if field.full_name in _BY_FULL_NAME else _BY_NAME[field.name]
 
 
+def entries_read_max(field: FieldDescriptor) -> int | None:
+    """How many entries of a list or map are read, the last of which may be too much; None: all, for its own reader."""
+    return entries_max(field) + 1 if _is_counted(field.containing_type) else None
+
+
+def _is_counted(descriptor: Any) -> bool:
+    """Whether the entries of its lists and maps are counted here."""
+    return not (descriptor.full_name in COUNTED_ELSEWHERE or descriptor.file.package.startswith("google."))
+
+
 def cut(message: Message) -> None:
     """Cuts every list and map of a request that is longer than it may be to one entry more."""
     _cut(message, _fields(message.DESCRIPTOR))
@@ -101,7 +111,7 @@ def cut_own(message: Any) -> None:
 @lru_cache(maxsize=256)
 def _own(descriptor: Descriptor) -> tuple[tuple[str, int, bool], ...]:
     """The name of each list and map of a message, how many entries it may have, and whether it is a map."""
-    if descriptor.full_name in COUNTED_ELSEWHERE or descriptor.file.package.startswith("google."):
+    if not _is_counted(descriptor):
         return ()
     return tuple((field.name, entries_max(field), _is_map(field)) for field in descriptor.fields if field.is_repeated)
 

@@ -12,12 +12,14 @@ _LENGTH_DELIMITED, _SEVEN_BITS, _MORE = 2, 0x7F, 0x80
 
 @lru_cache(maxsize=4_096)
 def field_start(field: int, size: int) -> bytes:
-    """The bytes before a message or a text of `size` bytes in a field whose number is below 16."""
-    start = bytearray([field << 3 | _LENGTH_DELIMITED])
-    while size > _SEVEN_BITS:
-        start.append(size & _SEVEN_BITS | _MORE)
-        size >>= 7
-    start.append(size)
+    """The bytes before a message or a text of `size` bytes in a field."""
+    start = bytearray()
+    for number in (field << 3 | _LENGTH_DELIMITED, size):
+        left = number
+        while left > _SEVEN_BITS:
+            start.append(left & _SEVEN_BITS | _MORE)
+            left >>= 7
+        start.append(left)
     return bytes(start)
 
 

@@ -1,0 +1,132 @@
+"""Values of JSON as values of the fields that are no messages, as protobuf's JSON mapping lays down."""
+
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+
+Convert = Callable[[Any], Any]
+"""Returns what protobuf takes, or raises one of UNFIT; protobuf itself then checks ranges."""
+UNFIT = (ValueError, TypeError, OverflowError)
+"""What a conversion, or protobuf, raises if a field does not take a value."""
+
+_DIGITS_MAX = 400
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NAMED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_FLOAT_MAX = 3.4028234663852886e38
+"""The largest float of 32 bits."""
+
+_WHOLE_NUMBER = "a whole number"
+_NATURAL_NUMBER = "a whole number that is not negative"
+_EXPECTED: Mapping[int, str] = {
+    FieldDescriptor.CPPTYPE_INT32: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_INT64: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_UINT32: _NATURAL_NUMBER,
+    FieldDescriptor.CPPTYPE_UINT64: _NATURAL_NUMBER,
+    FieldDescriptor.CPPTYPE_FLOAT: "a number",
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+}
+
+
+def conversion(field: FieldDescriptor) -> Convert:
+    """What converts one value of a field that is no message."""
+    if field.enum_type is not None:
+        return _enum(field.enum_type)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return _bytes
+    if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT:
+        return _single
+    if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+        return _double
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return _bool
+    return _text if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else _whole
+
+
+def key_conversion(field: FieldDescriptor) -> Callable[[str], Any]:
+    """What converts the names of an object that is a map, by the field of its keys."""
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return _flag
+    return _text if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else _whole
+
+
+def expected(field: FieldDescriptor) -> str:
+    """What such a field takes, in words."""
+    if field.enum_type is not None:
+        names = ", ".join(value.name for value in field.enum_type.values if value.number)
+        return f"one of {names}"
+    return "bytes in base64" if field.type == FieldDescriptor.TYPE_BYTES else _EXPECTED.get(field.cpp_type, "a text")
+
+
+def _text(value: Any) -> Any:
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def _flag(name: str) -> bool:
+    if name not in ("true", "false"):
+        raise ValueError
+    return name == "true"
+
+
+def _bool(value: Any) -> Any:
+    if type(value) is not bool:
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if type(value) is str and len(value) <= _DIGITS_MAX:
+        if _WHOLE.fullmatch(value):
+            return int(value)
+        value = _double(value)
+    if type(value) is not float or not value.is_integer():
+        raise TypeError
+    return int(value)
+
+
+def _double(value: Any) -> float:
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise ValueError
+        return value
+    if type(value) is int:
+        return float(value)
+    if type(value) is not str or len(value) > _DIGITS_MAX:
+        raise TypeError
+    if (named := _NAMED.get(value)) is not None:
+        return named
+    if not _NUMBER.fullmatch(value):
+        raise ValueError
+    return float(value)
+
+
+def _single(value: Any) -> float:
+    number = _double(value)
+    if abs(number) > _FLOAT_MAX and value not in _NAMED:
+        raise ValueError
+    return number
+
+
+def _bytes(value: Any) -> bytes:
+    # Both alphabets of base64, with or without the padding.
+    data = _text(value).encode("ascii").rstrip(b"=").replace(b"+", b"-").replace(b"/", b"_")
+    return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
+
+
+def _enum(kind: EnumDescriptor) -> Convert:
+    numbers = {value.name: value.number for value in kind.values}
+
+    def convert(value: Any) -> int:
+        number = numbers.get(value) if type(value) is str else None
+        return _whole(value) if number is None else number
+
+    return convert

@@ -1,0 +1,53 @@
+"""Compressed messages: what they hold is unpacked in steps, as far as it may be."""
+
+import gzip
+import random
+
+import pytest
+from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
+from mnemon_server.transport.http.zipped import unzipped, unzipped_size
+
+MAX = 2 << 20
+
+
+def read(data: bytes) -> tuple[bytes, int]:
+    """What a message holds, and in how many steps it was unpacked."""
+    steps, count = unzipped(data, MAX), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            return ended.value, count
+        count += 1
+
+
+@pytest.mark.parametrize("size", [0, 1, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, MAX])
+def test_what_was_packed_is_unpacked(size: int) -> None:
+    for data in (bytes(size), random.Random(7).randbytes(size)):
+        packed = gzip.compress(data)
+        assert (read(packed)[0], unzipped_size(packed, MAX)) == (data, size)
+
+
+def test_other_work_runs_while_a_large_message_is_unpacked() -> None:
+    assert read(gzip.compress(bytes(MAX)))[1] > 1
+
+
+def test_too_much_is_refused_before_it_is_unpacked_or_once_it_turns_out() -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    with pytest.raises(MessageTooLargeError):
+        unzipped_size(bomb, MAX)
+    lie = bomb[:-4] + (100).to_bytes(4, "little")
+    assert unzipped_size(lie, MAX) == 100
+    with pytest.raises(MessageTooLargeError):
+        read(lie)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"no gzip", gzip.compress(b"x" * 1000)[:-9], gzip.compress(b"x")[:5]])
+def test_what_is_not_gzip_or_cut_off_is_refused(damaged: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        assert unzipped_size(damaged, MAX) == len(read(damaged)[0])
+
+
+def test_several_parts_are_refused_rather_than_the_first_one_read() -> None:
+    with pytest.raises(MalformedMessageError, match="several parts"):
+        read(gzip.compress(b"{}") * 2)
