@@ -3,7 +3,7 @@
 import asyncio
 
 from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.transport.interceptors.low_priority import LowPriority
+from mnemon_server.transport.interceptors.low_priority import PAUSE_MAX_S, GivingWay, LowPriority
 
 
 async def work(low: LowPriority, done: list[str], name: str, steps: int) -> None:
@@ -67,3 +67,37 @@ async def test_work_that_is_cancelled_leaves_its_turn_to_others() -> None:
     works[0].cancel()
     await asyncio.wait(works)
     assert sorted(done) == [*"b" * 10, *"c" * 10]
+
+
+async def load(giving_way: GivingWay, running: list[int], pieces: int) -> None:
+    for _ in range(pieces):
+        async with giving_way.piece():
+            running.append(running[-1] + 1)
+            await asyncio.sleep(0)
+            running.append(running[-1] - 1)
+
+
+async def test_pieces_come_one_at_a_time_while_a_call_is_in_work_and_together_without() -> None:
+    calls = SharedBudget(8, "calls")
+    giving_way, alone, beside = GivingWay(calls), [0], [0]
+    await asyncio.gather(*(load(giving_way, alone, 5) for _ in range(3)))
+    assert max(alone) == 3
+    calls.take("slow")
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(load(giving_way, beside, 5) for _ in range(3)))
+    assert max(beside) == 1
+
+
+async def test_a_piece_pauses_after_another_until_the_last_call_has_ended() -> None:
+    calls, running = SharedBudget(8, "calls"), [0]
+    giving_way = GivingWay(calls)
+    calls.take("someone")
+    async with giving_way.piece():
+        await asyncio.sleep(PAUSE_MAX_S)  # this is the work
+    following = asyncio.create_task(load(giving_way, running, 1))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert running == [0]
+    calls.give_back("someone")
+    async with asyncio.timeout(10):
+        await following

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from datetime import UTC, datetime
 
 import pytest
@@ -36,7 +36,7 @@ class Requests:
 
 def ahead(work: Callable[[str], Awaitable[str]], *, ahead: int = 3, weight_max: int = 100) -> ReadAhead[str, str]:
     """Requests are words. Their letters are the records that they change, and the number of letters is the weight."""
-    return ReadAhead(work, keys=set, weight=len, ahead=ahead, weight_max=weight_max)
+    return ReadAhead(work, keys=set, weight=len, ahead=ahead, weight_max=weight_max, piece=nullcontext)
 
 
 async def test_answers_come_in_order_whichever_takes_longest() -> None:

@@ -50,7 +50,7 @@ class SharedBudget:
         """`size` is the number of slots; `what` says what they are for, in the plural, for error messages."""
         self._slots, self._what = Budget(size, what), what
         self._held: dict[Hashable, int] = {}
-        self.on_release: Callable[[], None] | None = None
+        self.listeners: list[Callable[[], None]] = []
         """Called after slots were given back."""
 
     @property
@@ -95,5 +95,5 @@ class SharedBudget:
                 self._held[each] = held
             else:
                 del self._held[each]
-        if self.on_release is not None:
-            self.on_release()
+        for changed in self.listeners:
+            changed()

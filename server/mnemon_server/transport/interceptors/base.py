@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
@@ -15,6 +16,7 @@ from mnemon_server.services.shared.answers import NOBODY, Room
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.outbox import Sending
 
+Piece = Callable[[], AbstractAsyncContextManager[None]]
 Trailers = tuple[tuple[str, str | bytes], ...]
 
 
@@ -106,6 +108,8 @@ class Call:
     awaits_request: bool = False
     """Its request has not arrived yet. Clients may drop such calls as often as they like: the log leaves them out."""
     request_bytes: int = 0
+    piece: Piece = nullcontext
+    """Around a piece of long work, which gives way to short calls."""
     is_known: bool = False
     """Whether its credential was valid."""
     records: tuple[str, ...] = ()
@@ -145,6 +149,11 @@ def request_bytes() -> int:
     """The size of this call's request on the wire. A message takes as long to tell its size as to be read: 60 ms for
     4 MB of small parts."""
     return current_call.get().request_bytes
+
+
+def piece_of_work() -> AbstractAsyncContextManager[None]:
+    """Around a piece of long work of the call in progress, which gives way to short calls."""
+    return current_call.get().piece()
 
 
 def end_trace(call: Call, code: str) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.services.shared.outbox import Outbox
-from mnemon_server.transport.interceptors.base import Method
-from mnemon_server.transport.interceptors.low_priority import LowPriority
+from mnemon_server.transport.interceptors.base import Method, Piece
+from mnemon_server.transport.interceptors.low_priority import GivingWay, LowPriority
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Limits:
     single: bool
     stores: bool
     """Whether it stores records, and is refused where no more may be stored."""
+    piece: Piece
+    """Around the work for each request of a stream."""
 
 
 _NOT_RECORDS = ("AccessService", "TenantService", "RulesService", "BridgeService")
@@ -47,6 +49,7 @@ class Limiter:
         self._streams = SharedBudget(streams_max, "streams")
         self.low_priority = LowPriority(self._calls)
         """For long work, which gives way to single calls."""
+        self._giving_way = GivingWay(self._calls)
 
     @property
     def calls_in_work(self) -> int:
@@ -58,4 +61,5 @@ class Limiter:
         if method.exempt:
             return None
         slots = self._calls if method.single else self._streams
-        return Limits(self._accounts, slots, self._outbox, method.single, stores=stores_records(method.path))
+        stores, piece = stores_records(method.path), self._giving_way.piece
+        return Limits(self._accounts, slots, self._outbox, method.single, stores, piece)

@@ -104,7 +104,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
         account = record.account = accounts.of(record.principal.tenant, record.caller)
         account.begin(single=single, stores=stores)
         try:
-            request = requests
+            request, record.piece = requests, limits.piece
             if stores and receive is None:
                 request = _while_space(account, requests)
             if receive is not None:

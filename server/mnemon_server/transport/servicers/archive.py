@@ -12,7 +12,7 @@ from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert import archive as convert
 from mnemon_server.transport.convert import archive_requests as requests
 from mnemon_server.transport.incidents import report
-from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.base import Context, piece_of_work
 from mnemon_server.transport.tenancy import TenantServicer
 
 
@@ -40,7 +40,8 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
                 if importing is None:
                     importing = vault.archive.begin_import(requests.read_start(request))
                 requests.check_count(request)
-                results = await importing.take([item async for item in _items(request.records)])
+                async with piece_of_work():
+                    results = await importing.take([item async for item in _items(request.records)])
                 yield convert.results_to_pb(results, report)
 
 

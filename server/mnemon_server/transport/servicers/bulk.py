@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.write_order import WriteTurn
 from mnemon_server.transport.incidents import report
-from mnemon_server.transport.interceptors.base import request_bytes
+from mnemon_server.transport.interceptors.base import Piece, piece_of_work, request_bytes
 from mnemon_server.transport.status import Failure
 
 REQUESTS_AHEAD, BYTES_AHEAD = 4, 4 << 20
@@ -45,6 +45,7 @@ class ReadAhead(Generic[Request, Response]):
         weight: Callable[[Request], int] = lambda _: request_bytes(),
         ahead: int = REQUESTS_AHEAD,
         weight_max: int = BYTES_AHEAD,
+        piece: Piece = piece_of_work,
     ) -> None:
         """Starts nothing yet.
 
@@ -54,9 +55,10 @@ class ReadAhead(Generic[Request, Response]):
             weight: how much a request is, called as soon as it is read; by default its size in bytes.
             ahead: requests in progress at once.
             weight_max: weight in progress at once; a heavier request is processed alone.
+            piece: around the work for each request.
         """
         self._work, self._keys, self._weight = work, keys, weight
-        self._ahead, self._weight_max = ahead, weight_max
+        self._ahead, self._weight_max, self._piece = ahead, weight_max, piece
         self._begun: deque[_Begun[Response]] = deque()
         self._changed = asyncio.Condition()
         self._read_all = False
@@ -102,7 +104,8 @@ class ReadAhead(Generic[Request, Response]):
     async def _do(self, request: Request, turn: WriteTurn) -> Response:
         turn.begin()
         try:
-            return await self._work(request)
+            async with self._piece():
+                return await self._work(request)
         finally:
             turn.end()
 
