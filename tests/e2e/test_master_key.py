@@ -29,10 +29,13 @@ def key_file(path: Path, *keys: str) -> Path:
 
 
 def readable(folder: Path) -> dict[str, list[str]]:
-    """The texts that are in the bytes of files, by file."""
+    """The texts that are in the bytes of files, by file. A file that a server removes meanwhile has none."""
     found = {}
     for path in (path for path in folder.rglob("*") if path.is_file()):
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            continue
         if texts := [text.decode() for text in TEXTS if text in content]:
             found[str(path.relative_to(folder))] = texts
     return found
