@@ -1,10 +1,10 @@
 """Flips one random bit in each of many copies of a vault: no answer may silently differ.
 
-python -m tests.support.damaging --rounds 1000 [--encrypted]
+python -m tests.support.damaging --rounds 1000 [--encrypted] [--repair]
 
 Half of the copies are of a vault that was closed, half of one that was killed before anything left its write-ahead
 log. Each kind of file is hit as often as any other. A server opens the copy, and answers queries about records of every
-kind. The outcome of a copy is the worst of its answers:
+kind, after `mnemon-server repair` if that is asked for. The outcome of a copy is the worst of its answers:
 
 same     every answer equals the undamaged vault's: the bit meant nothing, or what it damaged was repaired
 refused  the vault was not opened, or answers were errors; all of them say that the data is damaged, and where
@@ -13,6 +13,7 @@ other    anything else
 """
 
 import asyncio
+import os
 import random
 import shutil
 import sys
@@ -34,6 +35,7 @@ from mnemon_server.logs import configure_logging
 
 from tests.support.full_vault import answers, differences, fill
 from tests.support.server import eventually, server_process, whole_server
+from tests.support.server_command import run
 
 SETTINGS: dict[str, Any] = {"timeline_segment_max_events": 8, "erasure_delay_s": 600.0}
 """Several segments, and nothing leaves the log by itself."""
@@ -117,7 +119,7 @@ async def _compared(client: AsyncClient, expected: dict[str, Any]) -> tuple[str,
     return ("lost" if status.lost and about_events else "other"), different[0]
 
 
-async def trial(rounds: int, seed: int) -> Counter[tuple[str, str]]:
+async def trial(rounds: int, seed: int, *, repaired: bool) -> Counter[tuple[str, str]]:
     """The number of copies by kind of file and outcome; prints those that gave another answer."""
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as name:
@@ -133,6 +135,8 @@ async def trial(rounds: int, seed: int) -> Counter[tuple[str, str]]:
             copy = shutil.copytree(sources[state], Path(name) / "copy")
             path = rng.choice(kinds[kind])
             place = flip(copy / path, rng)
+            if repaired:
+                await asyncio.to_thread(run, "repair", "--data-dir", copy)
             found, why = await outcome(copy, expected)
             counts[kind, found] += 1
             if found == "other":
@@ -145,12 +149,13 @@ async def trial(rounds: int, seed: int) -> Counter[tuple[str, str]]:
 @click.option("--rounds", default=1_000, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Other copies and other bits for each seed.")
 @click.option("--encrypted", is_flag=True, help="Gives the vault a master key.")
-def main(rounds: int, seed: int, *, encrypted: bool) -> None:
+@click.option("--repair", is_flag=True, help="Repairs each copy before it is opened.")
+def main(rounds: int, seed: int, *, encrypted: bool, repair: bool) -> None:
     """Flips one random bit in each of many copies of a vault."""
     if encrypted:
-        SETTINGS["master_key"] = MASTER_KEY
+        SETTINGS["master_key"] = os.environ["MNEMON_MASTER_KEY"] = MASTER_KEY
     configure_logging(log_format="console", level="critical")
-    counts = asyncio.run(trial(rounds, seed))
+    counts = asyncio.run(trial(rounds, seed, repaired=repair))
     click.echo(f"{'file':24}" + "".join(f"{name:>10}" for name in OUTCOMES))
     for kind in sorted({kind for kind, _ in counts}):
         click.echo(f"{kind:24}" + "".join(f"{counts[kind, name]:>10,}" for name in OUTCOMES))
