@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,10 @@ def test_a_damaged_vault_keeps_its_key(data: Path, master: Path) -> None:
     segment = sorted((data / VAULT / "timeline").glob("*.segment"))[0]
     content = bytearray(segment.read_bytes())
     content[len(content) // 3] ^= 1
-    segment.write_bytes(content)
-    done = run("rekey", "--data-dir", data, "--master-key-file", master)
-    assert (done.returncode, "'timeline' is damaged" in done.stderr) == (1, True), done.stderr
-    segment.write_bytes(before[segment])
+    for damage in (partial(segment.write_bytes, content), segment.unlink):
+        damage()
+        done = run("rekey", "--data-dir", data, "--master-key-file", master)
+        assert (done.returncode, "'timeline' is damaged" in done.stderr) == (1, True), done.stderr
+        segment.write_bytes(before[segment])
     assert {path: path.read_bytes() for path in before} == before
     assert {path.name for path in (data / "tenants").iterdir()} == {"LOCK", "default"}
