@@ -17,9 +17,8 @@ from mnemon_server.services.documents.store import DocumentStore
 from tests.support.chroma_server import ChromaServer
 
 _KILLED = """
-import asyncio, os, signal, sys
+import asyncio, os, shutil, signal, sys
 from pathlib import Path
-from mnemon_server.engines.chroma import folder
 from tests.e2e.test_index_erasure import remove_some, store
 
 async def main(path, is_cut_off):
@@ -27,12 +26,16 @@ async def main(path, is_cut_off):
         await remove_some(opened)
         if not is_cut_off:
             os.kill(os.getpid(), signal.SIGKILL)
-    folder.shutil.rmtree = cut_off
+    shutil.rmtree = cut_off
     async with store(path) as opened:
         await asyncio.sleep(60)
 
-def cut_off(path):
-    os.kill(os.getpid(), signal.SIGKILL)
+def cut_off(path, **options):
+    if "chroma" in Path(path).name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    remove(path, **options)
+
+remove = shutil.rmtree
 
 asyncio.run(main(Path(sys.argv[1]), bool(sys.argv[2])))
 """
