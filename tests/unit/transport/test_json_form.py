@@ -12,7 +12,6 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.namespaces import LABELS_MAX
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError
-from mnemon_server.transport.http import json_form
 from mnemon_server.transport.http.json_reader import message_bytes
 from mnemon_server.transport.http.json_text import STEP_S, Step, object_of
 
@@ -100,7 +99,7 @@ def test_what_is_no_json_object_is_refused(text: bytes, expected: str) -> None:
 
 
 def test_commas_of_a_text_are_no_values() -> None:
-    for text in ("a, b" * 200_000, 'say "a, b", ' * 100_000):
+    for text in ("a, b" * 50_000, 'say "a, b", ' * 30_000):
         message: Any = message_of(Create, json.dumps({"memory": {"content": text}}).encode())
         assert message.memory.content == text
 
@@ -156,8 +155,8 @@ LARGE = {
     "numbers": json.dumps({"embedding": [0.5, -1e-5, 3] * 20_000}),
 }
 LARGE_OBJECTS = {
-    "members": json.dumps({"fact": {"value": {f"k{number}": number for number in range(60_000)}}}),
-    "lists": json.dumps({"fact": {"value": {"a": [[]] * 100_000}}}),
+    "members": json.dumps({"fact": {"value": {f"k{number}": number for number in range(20_000)}}}),
+    "lists": json.dumps({"fact": {"value": {"a": [[]] * 30_000}}}),
 }
 
 
@@ -177,12 +176,3 @@ def test_a_large_text_lets_other_work_run_and_is_read_as_protobuf_reads_it(kind:
     assert message_of(kind, text.encode(), pause) == json_format.Parse(text, kind())
     assert sorted(steps)[len(steps) // 2] < 4 * STEP_S
     assert len(steps) > 5
-
-
-async def test_objects_may_have_any_members_and_large_ones_are_read_as_well() -> None:
-    value = {"fact": {"key": "k", "value": {"any": [{"thing": 1}] * 5000}}}
-    message: Any = message_of(facts_pb2.PutFactRequest, json.dumps(value).encode())
-    assert len(message.fact.value["any"]) == 5000
-    text = await json_form.text_of(message, message.ByteSize())
-    assert json.loads(text) == value
-    assert b"\n" not in text

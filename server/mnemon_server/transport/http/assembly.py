@@ -28,7 +28,7 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
         return None
     address = Address.parse(settings.http_listen)
     intake = Intake(
-        pipeline.low_priority.turn,
+        pipeline.low_priority,
         seconds=settings.request_timeout_s,
         message_bytes_max=(settings.max_message_mib << 20) + MARGIN_BYTES,
     )

@@ -76,6 +76,7 @@ class HttpCalls:
             route.kinds,
             headers=headers.items(),
             intake=self._intake,
+            work=self._pipeline.low_priority,
             write_timeout_s=self._write_timeout_s,
         )
         await exchange.run(route.behaviour, streams=route.streams, timeout_s=_timeout_s(request.headers))

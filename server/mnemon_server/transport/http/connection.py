@@ -22,6 +22,8 @@ PARTS_FREE, PART_BYTES_MIN = 100, 16
 """A body may have this many parts of any size; with more, their average size is bounded: each costs microseconds."""
 DISCARDED_BYTES_MAX = 4 << 20
 """Of a body that is refused, so many bytes are still taken, so that the client can read why."""
+DISCARD_PAUSE_S = 0.002
+"""Between two parts of such a body: without a pause, all of it would be taken in one turn of the event loop."""
 
 
 class Connection(HttpToolsProtocol):
@@ -133,7 +135,14 @@ class Connection(HttpToolsProtocol):
             self._discarded += len(body)
             if self._discarded > DISCARDED_BYTES_MAX:
                 raise HttpParserError
+            if not self.flow.read_paused:
+                self.flow.pause_reading()
+                self.loop.call_later(DISCARD_PAUSE_S, self._read_on)
         super().on_body(body)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
         """All of it has arrived."""

@@ -15,6 +15,7 @@ from mnemon_server.transport.http.forms import HTTP_STATUSES, JSON_ERROR, Form, 
 from mnemon_server.transport.http.intake import CURSOR, Intake
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Trailers
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.status import Failure
 
 
@@ -36,6 +37,7 @@ class HttpExchange:
         *,
         headers: Iterable[tuple[str, str]],
         intake: Intake,
+        work: LowPriority,
         write_timeout_s: float,
     ) -> None:
         """An exchange that has not begun.
@@ -46,13 +48,14 @@ class HttpExchange:
             kinds: the messages of the method.
             headers: those of every answer.
             intake: receives the request.
+            work: writes large answers in steps.
             write_timeout_s: for which a client may leave a single answer unread.
         """
         self._request = request
         self._form = form
         self._kinds = kinds
         self._headers = list(headers)
-        self._intake = intake
+        self._intake, self._work = intake, work
         self._write_timeout_s = write_timeout_s
         self._status = Status()
         self._trailers: Trailers = ()
@@ -149,7 +152,7 @@ class HttpExchange:
         if not form.is_json or kind is None:
             return form.message(data, "")
         message = kind.FromString(data)
-        return form.message(await json_form.text_of(message, len(data)), getattr(message, CURSOR, ""))
+        return form.message(await self._work.run(json_form.text_of(message, len(data))), getattr(message, CURSOR, ""))
 
     async def _answer(self, data: bytes) -> None:
         """Writes the only answer."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -16,12 +16,9 @@ from mnemon_server.transport.http.json_text import Step, Steps, object_of
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.http.zipped import unzipped, unzipped_size
 from mnemon_server.transport.interceptors.base import current_call
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.interceptors.receiver import LATE_S
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
-
-T = TypeVar("T")
-Turn = Callable[[], Awaitable[None]]
-"""Waits for the turn of the next step of long work."""
 
 JSON_BYTES_MAX = 2 << 20
 BODIES_BYTES_MAX = 24 << 20
@@ -37,15 +34,15 @@ _IDENTITY = ("", "identity")
 class Intake:
     """Receives the requests of a server. Belongs to one event loop."""
 
-    def __init__(self, turn: Turn, *, seconds: float, message_bytes_max: int) -> None:
+    def __init__(self, work: LowPriority, *, seconds: float, message_bytes_max: int) -> None:
         """Receives nothing yet.
 
         Args:
-            turn: waits for the turn of the next step of long work.
+            work: does long work in steps.
             seconds: for which a request may take to arrive.
             message_bytes_max: of a request in protobuf, and of one that is unpacked.
         """
-        self._turn = turn
+        self._work = work
         self._message_bytes_max = message_bytes_max
         self._budget = SharedBudget(BODIES_BYTES_MAX, "bytes of requests that are not read yet")
         self._late = TimeLimit(seconds)
@@ -127,24 +124,14 @@ class Intake:
         if compression != "gzip":
             raise MalformedMessageError(f"{form.encoding_header} must be gzip or identity")
         await hold(unzipped_size(data, bytes_max))
-        return await self._in_turns(unzipped(data, bytes_max))
+        return await self._work.run(unzipped(data, bytes_max))
 
     async def _read(self, kind: type[Message], text: bytes) -> bytes:
         steps = _message_of(kind, text)
         if len(text) <= FREE_BYTES:
-            return await self._in_turns(steps)
+            return await self._work.run(steps)
         async with self._medium if len(text) <= MEDIUM_BYTES_MAX else self._large:
-            return await self._in_turns(steps)
-
-    async def _in_turns(self, steps: Steps[T]) -> T:
-        """Does long work step by step; other calls are served in between."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
-            await self._turn()
+            return await self._work.run(steps)
 
 
 def _message_of(kind: type[Message], text: bytes) -> Steps[bytes]:

@@ -3,14 +3,12 @@
 `json_format` asks the descriptor of every field of every message what to do. Here that is asked once for each type.
 """
 
-import asyncio
 import base64
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 from struct import Struct
-from time import perf_counter
 from typing import Any
 
 from google.protobuf import json_format
@@ -31,49 +29,19 @@ _DIGITS_MIN = 6
 """Every decimal number of so many digits survives as a float of 32 bits."""
 
 
-STEP_S = 0.0005
-"""After so long, other calls have a turn."""
-PART_BYTES_MAX = 4 << 10
-"""The largest record that is converted at once."""
-
-
 def written(message: Message) -> Any:
     """The value of JSON that a message is: an object, or what its type has instead."""
     return _of_type(message.DESCRIPTOR)(message)
 
 
-def has_small_parts(message: Message) -> bool:
-    """Whether a message is a list of records, none of them large."""
-    return all(
-        part.ByteSize() <= PART_BYTES_MAX
-        for field, value in message.ListFields()
-        for part in (value if _is_list(field) else (value,) if field.message_type is not None else ())
-    )
+def is_object(descriptor: Descriptor) -> bool:
+    """Whether messages of a type have their fields as members in JSON."""
+    return not descriptor.full_name.startswith(_PLAIN_PREFIX)
 
 
-async def written_in_steps(message: Message) -> dict[str, Any]:
-    """The same for an object with small parts; other tasks run between these."""
-    members, found = _object(message.DESCRIPTOR).members, {}
-    until = perf_counter() + STEP_S
-    for field, value in message.ListFields():
-        name, convert = members[field.number]
-        if not _is_list(field):
-            found[name] = _converted(convert, value)
-            continue
-        convert, parts = _of_type(field.message_type), []
-        for part in value:
-            parts.append(convert(part))
-            if perf_counter() > until:
-                await asyncio.sleep(0)
-                until = perf_counter() + STEP_S
-        found[name] = parts
-    return found
-
-
-def _is_list(field: FieldDescriptor) -> bool:
-    """Whether a field is a list of messages."""
-    kind = field.message_type
-    return kind is not None and field.is_repeated and not kind.GetOptions().map_entry
+def members_of(descriptor: Descriptor) -> Mapping[int, tuple[str, Convert | None]]:
+    """By the number of each field of such a type, its name, and what converts it; None if it stays as it is."""
+    return _object(descriptor).members
 
 
 @cache

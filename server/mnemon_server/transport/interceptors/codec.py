@@ -93,8 +93,7 @@ class Codec:
         if not isinstance(message, Message):
             return parse(data)
         with self._low_priority.reading(single=single):
-            for _ in merge(message, data):
-                await self._low_priority.turn()
+            await self._low_priority.run(merge(message, data))
         cut(message)
         return message
 

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 from mnemon_server.services.shared.budget import SharedBudget
+
+T = TypeVar("T")
 
 WAIT_S = 0.002
 """How long a step waits for calls in work. It is four times as long as a step, so that these cannot stop the work."""
@@ -38,6 +41,16 @@ class LowPriority:
             yield
         finally:
             self._reading -= single
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """Does work that pauses wherever it yields; returns its result. Other calls are served in between."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            await self.turn()
 
     async def turn(self) -> None:
         """Waits for the turn of the next step."""

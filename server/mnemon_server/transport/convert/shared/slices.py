@@ -4,7 +4,7 @@ protobuf reads a message in one step, during which no other thread runs: 100 ms 
 may be divided between any two of its fields, and so may each message inside of it: merging the parts reads the whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from time import thread_time
 from typing import Any
 
@@ -29,7 +29,7 @@ _VALUE_TAG = 2 << 3 | _BYTES
 """Tag of the value in a map entry, if it is a message."""
 
 
-def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Iterator[None]:
+def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Generator[None, None, None]:
     """Reads `data` into the message, like `MergeFromString`. The caller may do other things at each step.
 
     Of a list or map that is longer than it may be, some of what is too much is left out, as `counts.cut` would: the
