@@ -2,10 +2,13 @@
 
 import gc
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from mnemon_server.logs import configure_logging
+
+from tests.support.chroma_forks import forked_children
 
 # The same examples every time, and none fails for being slow: the speed of the machine is not what is tested.
 settings.register_profile("mnemon", derandomize=True, deadline=None)
@@ -70,3 +73,12 @@ def pytest_collection_finish() -> None:
 def _quiet_log() -> None:
     """Keeps the log quiet, so that the output of a failing test is about the failure. Tests of the log configure it."""
     configure_logging(log_format="json", level="error")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked_children() -> Iterator[None]:
+    """Saves the start of an interpreter, and all imports, for each index in Chroma. How it starts as a program:
+    `e2e/test_chroma_process.py`.
+    """
+    with forked_children():
+        yield

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 from tests.contract.vault_suite import DIMENSION, write
 from tests.support.databases import contents_of, open_database
+from tests.support.forks import FORKS
 from tests.support.server import wait_until
 
 WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
@@ -178,11 +178,9 @@ def run_round(vault: SQLiteVault, is_stopped: Callable[[], bool]) -> None:
 def test_kill_9_while_words_are_packed_loses_no_word(tmp_path: Path) -> None:
     """Nor does it bring back the words of a deletion that was acknowledged."""
     folder, rng, texts, interrupted = tmp_path / "d", random.Random(11), dict[str, str](), 0
-    processes = get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
     for number in range(KILLS):
-        ours, theirs = processes.Pipe()
-        process = processes.Process(target=_write_until_killed, args=(folder, number, texts, theirs), daemon=True)
+        ours, theirs = FORKS.Pipe()
+        process = FORKS.Process(target=_write_until_killed, args=(folder, number, texts, theirs), daemon=True)
         process.start()
         theirs.close()
         attempted = ours.recv()

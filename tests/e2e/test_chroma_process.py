@@ -13,14 +13,21 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex, process
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vector_index import IndexEntry
 
 from tests.contract.vector_index import as_dict, entries_of, found, one_each, unit_vectors
+from tests.support.chroma_forks import as_program
 from tests.support.chroma_index import embedded, kill_child, quarantined, stop_child, unread_bytes, wait_until
 
 KILLS = int(os.environ.get("MNEMON_CHROMA_KILLS", "3"))
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chroma's child starts as in the server."""
+    monkeypatch.setattr(process, "_started", as_program)
 
 
 @pytest.fixture
@@ -51,6 +58,7 @@ print([name for name in sys.modules if name.startswith("chromadb")])
     assert (ran.stdout.strip(), ran.returncode) == ("[]", 0), ran.stderr
 
 
+@pytest.mark.usefixtures("program")
 def test_a_child_killed_while_idle_is_replaced_by_the_next_call(index: ChromaIndex) -> None:
     vectors = unit_vectors(30, 1)
     index.apply(one_each(vectors), [])
@@ -131,6 +139,7 @@ def test_a_new_child_waits_until_the_old_one_has_left_the_folder(tmp_path: Path)
     second.close()
 
 
+@pytest.mark.usefixtures("program")
 def test_signals_meant_for_the_server_do_not_end_the_child(index: ChromaIndex) -> None:
     pid = index.child_pid
     assert pid is not None

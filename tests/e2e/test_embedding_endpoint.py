@@ -1,8 +1,6 @@
 """A server whose model is behind an endpoint, which is there, away, slow, or answers nonsense."""
 
 import asyncio
-import subprocess
-import sys
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 
 from tests.support.embedding_endpoint import embedding, settings_for
 from tests.support.ports import HeldPort
-from tests.support.server import Connection, clean_environment, server_process, whole_server
+from tests.support.server import Connection, run_command, server_process, whole_server
 from tests.support.tiny_models import NUMBERS
 from tests.support.tool_endpoints import saying, tool_server
 
@@ -163,10 +161,7 @@ def test_a_remote_endpoint_is_announced_before_it_is_asked(tmp_path: Path) -> No
     key.write_text(KEY)
     key.chmod(0o600)
     flags = ["--data-dir", str(tmp_path), *endpoint_flags("http://nowhere.invalid/v1", key)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "mnemon_server", "serve", "--listen", "127.0.0.1:0", *flags],
-        capture_output=True, text=True, check=False, env=clean_environment(),
-    )  # fmt: skip
+    ended = run_command("serve", "--listen", "127.0.0.1:0", *flags)
     assert ended.returncode == 1
     first_line, *rest = ended.stderr.splitlines()
     assert first_line == (
@@ -182,10 +177,7 @@ def test_records_get_new_vectors_from_an_endpoint(tmp_path: Path) -> None:
             client.documents.put("a", "the kitten")
         url = f"http://127.0.0.1:{served.port}/v1"
         flags = ["--data-dir", str(tmp_path), "--embedding-model", "tiny", "--embedding-endpoint", url]
-        ended = subprocess.run(
-            [sys.executable, "-m", "mnemon_server", "reembed", *flags],
-            capture_output=True, text=True, check=False, env=clean_environment(),
-        )  # fmt: skip
+        ended = run_command("reembed", *flags)
         assert ended.stdout == "1 documents have new vectors\n", ended.stderr
         with server_process(tmp_path, *flags[2:], *LOCAL) as server, mnemon.Client(server.address()) as client:
             assert client.documents.search("cat", mode="vector").results[0].document.doc_id == "a"

@@ -1,14 +1,13 @@
 """A server on a model from a folder: searches by meaning, refuses other files, and moves to and from other models."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import mnemon
 import pytest
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 
-from tests.support.server import clean_environment, whole_server
+from tests.support.server import run_command, whole_server
 from tests.support.tiny_models import write_json, write_model
 
 TEXTS = {"a": "the kitten", "b": "the aquarium", "c": "the loaf"}
@@ -22,10 +21,7 @@ async def nearest(client: mnemon.AsyncClient) -> list[str]:
 
 def command(name: str, data_dir: Path, model: Path | str) -> subprocess.CompletedProcess[str]:
     flags = ["--data-dir", str(data_dir), "--embedding-model", str(model), "--listen", "127.0.0.1:0"]
-    return subprocess.run(
-        [sys.executable, "-m", "mnemon_server", name, *flags],
-        capture_output=True, text=True, check=False, env=clean_environment(),
-    )  # fmt: skip
+    return run_command(name, *flags)
 
 
 async def test_a_vault_moves_to_a_model_in_a_folder_and_back(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def channel_to(server: ServerProcess) -> Iterator[grpc.Channel]:
 
 
 def test_a_start_ends_with_one_line_that_says_where_and_what(tmp_path: Path) -> None:
-    with server_process(tmp_path / "kept", *FAST) as server:
+    with server_process(tmp_path / "kept", *FAST, program=True) as server:
         address = server.address()
         [line] = [line for line in server.output.splitlines() if "serving on" in line]
         assert line == (
@@ -77,7 +77,7 @@ def test_garbage_collection_skips_the_objects_of_the_start(tmp_path: Path) -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the scheduling policy")
 def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
+    with server_process(tmp_path, *FAST, program=True) as server, channel_to(server) as channel:
         # The first call has started the threads that gRPC starts on demand.
         knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
         threads = [int(path.name) for path in Path(f"/proc/{server.process.pid}/task").iterdir()]
@@ -89,7 +89,7 @@ def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(
 def test_a_server_in_the_background_of_a_script_ignores_its_interrupts(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        server = ServerProcess(tmp_path, *FAST)
+        server = ServerProcess(tmp_path, *FAST, program=True)
     finally:
         signal.signal(signal.SIGINT, before)
     try:
@@ -110,7 +110,7 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_soon_and_clean
     tmp_path: Path, number: signal.Signals
 ) -> None:
     flags = (*FAST, "--shutdown-grace-s", "600", "--shutdown-drain-s", "0.1")
-    with server_process(tmp_path, *flags) as server, channel_to(server) as channel:
+    with server_process(tmp_path, *flags, program=True) as server, channel_to(server) as channel:
         watches = [_watch(channel) for _ in range(3)]
         streams = [_open_stream(channel) for _ in range(3)]
         started = time.monotonic()
@@ -128,7 +128,7 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_soon_and_clean
 
 
 def test_a_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600") as server:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600", program=True) as server:
         server.address()
         server.signal(signal.SIGTERM)
         wait_until(lambda: "shutting down" in server.output)
@@ -238,7 +238,7 @@ def test_check_config_fails_on_a_wrong_value() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    assert run_command("version").stdout.strip() == __version__
+    assert run_command("version", program=True).stdout.strip() == __version__
 
 
 @pytest.mark.parametrize("package", ["click", "structlog", "grpc_health", "apsw"])
@@ -253,7 +253,8 @@ def test_without_the_servers_packages_the_command_says_what_to_install(tmp_path:
         "sys.meta_path.insert(0, Gone())\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    failed = run_command("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), PYTHONPATH=path)
+    words = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    failed = run_command(*words, program=True, PYTHONPATH=path)
     assert failed.returncode == 1
     assert failed.stderr.strip() == (
         f"mnemon-server needs the package {package!r}, which is not installed: pip install mnemon-server"

@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 from pathlib import Path
 
 import mnemon
@@ -17,7 +16,7 @@ from mnemon_server.knowledge_store import ConfiguredStore
 
 from tests.contract.knowledge_store import PETS, fill, ids, until_healthy
 from tests.e2e.test_vault_lifecycle import is_free
-from tests.support.server import until, whole_server
+from tests.support.server import run_command, until, whole_server
 from tests.support.tiny_models import write_model
 
 DEFAULT_MODEL = Settings().embedding_model
@@ -28,8 +27,7 @@ def store(folder: Path, model: str) -> ConfiguredStore:
 
 
 def reembed(folder: Path, model: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mnemon_server", "reembed", "--data-dir", str(folder), "--embedding-model", model]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command("reembed", "--data-dir", str(folder), "--embedding-model", model)
 
 
 @pytest.mark.weights

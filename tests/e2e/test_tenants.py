@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import signal
+import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from mnemon_server.engines.tenant_file import TenantFile
 
 from tests.support.access import bearer, guarded_server, make_key
 from tests.support.command import run
+from tests.support.forks import start
 from tests.support.issuers import SigningKey, trusting_server
 from tests.support.server import Connection, eventually, reason, run_command, stream_end, until, whole_server
 
@@ -177,10 +177,12 @@ async def test_a_deletion_that_was_killed_is_finished_by_the_next_start(tmp_path
 def _killed_deletion(folder: Path, sign: Callable[[], bool]) -> None:
     """Kills the command once there is a sign that it works, unless it is done before."""
     words = ("tenants", "delete", "ada", "--yes", "--data-dir", str(folder))
-    with subprocess.Popen([sys.executable, "-m", "mnemon_server", *words]) as deleting:
-        while deleting.poll() is None and not sign():
-            pass
-        deleting.send_signal(signal.SIGKILL)
+    with Path(os.devnull).open("wb") as nothing:
+        deleting = start(*words, environment=os.environ, out=nothing, err=nothing)
+    while deleting.poll() is None and not sign():
+        pass
+    deleting.kill()
+    deleting.wait()
 
 
 def _is_marked(store: TenantFile) -> bool:

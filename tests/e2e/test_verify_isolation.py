@@ -23,12 +23,11 @@ HOLES = (
 @contextmanager
 def serving(folder: Path, mutant: Mutant | None = None) -> Iterator[str]:
     """The address of a server that wants keys. With a mutant, the server has that change."""
-    environment = {}
+    environment, flags = {}, ("--authentication", "api_key", "--knowledge-store-backend", "local")
     if mutant is not None:
         write_package(folder / "build", mutant)
         environment = environment_of(folder / "build")
-    flags = ("--authentication", "api_key", "--knowledge-store-backend", "local")
-    with server_process(folder / "data", *flags, environment=environment) as process:
+    with server_process(folder / "data", *flags, environment=environment, program=mutant is not None) as process:
         yield process.address()
 
 

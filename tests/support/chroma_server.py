@@ -1,12 +1,14 @@
 """A real Chroma server in its own process, for tests that talk to one, stop it and start it again."""
 
-import shutil
+import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
 
+from tests.support.forks import Fork
 from tests.support.ports import HeldPort
 
 _START_S = 60.0
@@ -20,20 +22,14 @@ class ChromaServer:
         self._held = HeldPort()
         self.port = self._held.number
         self.data = data
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Fork | None = None
 
     def start(self) -> None:
         """Starts the server and waits until it answers."""
         self.data.mkdir(parents=True, exist_ok=True)
-        command = shutil.which("chroma", path=str(Path(sys.executable).parent)) or "chroma"
+        words = ["chroma", "run", "--path", str(self.data), "--host", self.host, "--port", str(self.port)]
         with (self.data.parent / "chroma-server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [command, "run", "--path", str(self.data), "--host", self.host, "--port", str(self.port)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = Fork(_run, words, environment=os.environ, out=log, err=log)
         deadline = time.monotonic() + _START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -44,7 +40,7 @@ class ChromaServer:
     def stop(self) -> None:
         """Stops the server. It may be started again."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGTERM)
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:
@@ -65,3 +61,11 @@ class ChromaServer:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+
+def _run(words: list[str]) -> None:
+    from chromadb.cli.cli import app
+
+    os.setsid()
+    sys.argv = words
+    app()

@@ -1,8 +1,7 @@
 """A server that is killed and restarted on one port and folder, and clients that retry until they get an answer."""
 
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TypeVar
 import grpc
 from mnemon import Client, DeadlineExceededError, UnavailableError
 
+from tests.support.forks import Process, start
 from tests.support.ports import HeldPort
 
 T = TypeVar("T")
@@ -28,14 +28,13 @@ class KillableServer:
         self.data_dir = folder / "data"
         self._flags = flags
         self._log_path = folder / "server.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def start(self) -> None:
         """Returns when the server answers."""
-        command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", self.address]
-        command += ["--data-dir", str(self.data_dir), "--embedding-model", "hashing", *self._flags]
+        words = ["serve", "--listen", self.address, "--data-dir", str(self.data_dir), "--embedding-model", "hashing"]
         with self._log_path.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+            self._process = start(*words, *self._flags, environment=os.environ, out=output, err=output)
         with Client(self.address) as client:
             client.wait_until_ready(120)
 

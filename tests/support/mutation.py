@@ -41,9 +41,10 @@ TIMEOUT_S, TIMEOUT_FACTOR = 20, 5
 """A test of a mutant may take so many seconds, and so many times as long as without the change."""
 _console = Console(stderr=True)
 _FORKS = multiprocessing.get_context("forkserver")
-# What takes long to import and is no part of the package: each run of the tests begins with it. pytest itself must
-# import its plugins, and what they import.
-_FORKS.set_forkserver_preload(["pytest", "grpc.aio", "mnemon", "numpy", "jwt"])
+_PRELOADED = ["pytest", "grpc.aio", "mnemon", "numpy", "jwt"]
+"""What takes long to import and is no part of the package: each run of the tests begins with it. pytest itself must
+import its plugins, and what they import.
+"""
 _SAID = {pytest.ExitCode.OK: "survived", pytest.ExitCode.TESTS_FAILED: "caught"}
 _EXIT = 64
 """Is added to what pytest returns: a process that fails by itself ends with 1."""
@@ -189,6 +190,8 @@ def outcome(
 ) -> str:
     """What the tests say: "caught", "survived", or the end of what they print if they could not run.
 
+    Call it in a process that forks nothing else: of the package, nothing may be imported in its fork server.
+
     Args:
         mutant: the change; None: none.
         tests: files, or ids of tests.
@@ -204,6 +207,7 @@ def outcome(
         words += ["-p", "tests.support.reached_plugin"]
         environ |= reached_environment(folder, *traced)
     output = folder / "output"
+    _FORKS.set_forkserver_preload(_PRELOADED)
     process = _FORKS.Process(target=_run_pytest, args=([*words, *tests], environ, output))
     process.start()
     process.join()

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -36,6 +36,8 @@ from mnemon.v1 import (
 )
 from mnemon_server.config.settings import Settings
 from mnemon_server.transport.server import GrpcServer
+
+from tests.support.forks import start
 
 WAIT_S = 60.0
 START_S = 120.0
@@ -154,17 +156,17 @@ async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **sett
 class ServerProcess:
     """A process of `mnemon-server serve`. Its output is recorded."""
 
-    def __init__(self, data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "mnemon_server", "serve", "--data-dir", str(data_dir)]
-        command += ["--listen", "127.0.0.1:0", "--embedding-model", "hashing", *flags]
+    def __init__(
+        self, data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None, program: bool = False
+    ) -> None:
+        """Starts it, as a program of its own or as a copy of what has imported the server."""
+        words = ["serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--embedding-model", "hashing"]
+        variables = clean_environment() | dict(environment or {})
         self._lines: list[str] = []
-        self.process = subprocess.Popen(
-            command,
-            env={**clean_environment(), **(environment or {})},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        reading, writing = os.pipe()
+        self._output = os.fdopen(reading, encoding="utf-8")
+        with os.fdopen(writing, "wb") as pipe, Path(os.devnull).open("wb") as nothing:
+            self.process = start(*words, *flags, environment=variables, out=nothing, err=pipe, program=program)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -202,20 +204,18 @@ class ServerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.wait()
-        if self.process.stderr is not None:
-            self.process.stderr.close()
+        self._output.close()
 
     def _read(self) -> None:
-        if self.process.stderr is not None:
-            self._lines.extend(iter(self.process.stderr.readline, ""))
+        self._lines.extend(iter(self._output.readline, ""))
 
 
 @contextmanager
 def server_process(
-    data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None
+    data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None, program: bool = False
 ) -> Iterator[ServerProcess]:
     """A server process, stopped afterwards. `environment` is added to that of the test."""
-    server = ServerProcess(data_dir, *flags, environment=environment)
+    server = ServerProcess(data_dir, *flags, environment=environment, program=program)
     try:
         yield server
     finally:
@@ -227,16 +227,16 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("MNEMON_", "KNOWLEDGE_STORE_"))}
 
 
-def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_command(*arguments: str, program: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `mnemon-server` until it ends."""
-    return subprocess.run(
-        [sys.executable, "-m", "mnemon_server", *arguments],
-        env={**clean_environment(), **environment},
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        check=False,
-    )
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start(*arguments, environment=clean_environment() | environment, out=out, err=err, program=program)
+        try:
+            code = process.wait(START_S)
+        finally:
+            process.kill()
+        texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
+    return subprocess.CompletedProcess(arguments, code, *texts)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:

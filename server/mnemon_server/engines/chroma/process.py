@@ -53,17 +53,7 @@ class ChildProcess:
 
     def __init__(self) -> None:
         """Starts the child. Its first answer comes after its imports, which take about a second."""
-        # What the imports make stays. Collections that look through it again and again take a fifth of their time.
-        program = "import gc; gc.disable(); from mnemon_server.engines.chroma.child import main; main()"
-        self._process = subprocess.Popen(  # noqa: S603 - all arguments are constants
-            [sys.executable, "-X", "faulthandler", "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(os.environ),
-            start_new_session=True,  # Ctrl-C must only reach the parent
-            bufsize=0,
-        )
+        self._process = _started(_environment(os.environ))
         self._inbound = io.BufferedReader(cast(io.RawIOBase, self._process.stdout))
         self._outbound = cast(BinaryIO, self._process.stdin)
         os.set_blocking(self._outbound.fileno(), False)
@@ -181,6 +171,20 @@ class ChildProcess:
                 text = line.decode(errors="replace").rstrip()
                 self._stderr_tail.append(text)
                 logger.info("child %d: %s", self._process.pid, text)
+
+
+def _started(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    # What the imports make stays. Collections that look through it again and again take a fifth of their time.
+    program = "import gc; gc.disable(); from mnemon_server.engines.chroma.child import main; main()"
+    return subprocess.Popen(  # noqa: S603 - all arguments are constants
+        [sys.executable, "-X", "faulthandler", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # Ctrl-C must only reach the parent
+        bufsize=0,
+    )
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

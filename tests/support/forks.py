@@ -1,0 +1,142 @@
+"""Processes that begin as copies of one that has imported the server and Chroma, which takes 2.5 s of processor time.
+
+That one is Python's fork server, of which each process of the tests has one. It imports, and does nothing else: threads
+and connections begin in the copies. How a command starts as a program of its own: `e2e/test_process.py`.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import connection, reduction
+from multiprocessing.process import _children  # type: ignore[attr-defined]
+from typing import Any, BinaryIO, Protocol
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["mnemon_server.cli", "mnemon_server.commands.serving", "mnemon_server.engines.chroma.child", "chromadb.cli.cli"]
+)
+
+
+class Process(Protocol):
+    """The part of `subprocess.Popen` that tests use."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended. Raises subprocess.TimeoutExpired after so many seconds."""
+
+    def send_signal(self, sig: int) -> None:
+        """Sends a signal, unless it has ended."""
+
+    def kill(self) -> None:
+        """Ends it at whatever point it is."""
+
+
+class Fork:
+    """One copy, in which a function runs."""
+
+    def __init__(
+        self,
+        run: Callable[..., None],
+        *arguments: Any,
+        environment: Mapping[str, str],
+        out: BinaryIO,
+        err: BinaryIO,
+        given: BinaryIO | None = None,
+    ) -> None:
+        """Starts it.
+
+        Args:
+            run: a function at the top of a module.
+            arguments: what it is called with.
+            environment: all variables of the process.
+            out: where its standard output goes: a file that has a descriptor.
+            err: the same for its standard error.
+            given: what it reads as its standard input; None: nothing.
+        """
+        streams = [_Descriptor(number, file.fileno()) for number, file in enumerate((given, out, err)) if file]
+        self._process = FORKS.Process(target=_run, args=(run, arguments, dict(environment), streams))
+        self._asking = threading.Lock()
+        self._process.start()
+        # As with `subprocess.Popen`, its owner alone waits for it; the end of the tests does not.
+        _children.discard(self._process)
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        with self._asking:
+            return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended. Raises subprocess.TimeoutExpired after so many seconds."""
+        connection.wait([self._process.sentinel], timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        """Sends a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """Ends it at whatever point it is."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start(*words: str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO, program: bool = False) -> Process:
+    """Starts `mnemon-server`: as a copy, or with `program` as anybody starts it."""
+    if program:
+        return subprocess.Popen(
+            [sys.executable, "-m", "mnemon_server", *words], env=dict(environment), stdout=out, stderr=err
+        )
+    return Fork(run_main, "mnemon_server.__main__", words, environment=environment, out=out, err=err)
+
+
+def run_main(module: str, words: Sequence[str]) -> None:
+    """Calls the `main` of a module, with these arguments of the command line."""
+    sys.argv = [module, *words]
+    importlib.import_module(module).main()
+
+
+class _Descriptor:
+    """A descriptor that the process gets, under the number that it is to have there."""
+
+    def __init__(self, number: int, opened: int) -> None:
+        self.number, self.opened = number, opened
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Descriptor._received, (self.number, reduction.DupFd(self.opened))
+
+    @staticmethod
+    def _received(number: int, passed: Any) -> "_Descriptor":
+        return _Descriptor(number, passed.detach())
+
+
+def _run(
+    run: Callable[..., None],
+    arguments: Sequence[Any],
+    environment: Mapping[str, str],
+    streams: Sequence[_Descriptor],
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    for stream in streams:
+        os.dup2(stream.opened, stream.number)
+        os.close(stream.opened)
+    run(*arguments)
