@@ -20,7 +20,7 @@ from mcp import Client as McpClient
 from mcp.shared.exceptions import MCPError
 from mnemon._mcp.identity import Identity
 
-from tests.support.mcp_sessions import command, http_process, inner_session, stdio_session, text_of
+from tests.support.mcp_sessions import command, http_process, inner_session, run_command, stdio_session, text_of
 from tests.support.ports import HeldPort
 from tests.support.server import START_S, clean_environment, server_process
 
@@ -315,14 +315,7 @@ def test_stdout_carries_only_the_protocol_and_the_end_of_stdin_ends_the_command(
 def test_an_address_in_use_gives_one_clear_line(address: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            command(address, "--transport", "http", "--port", port),
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
+        done = run_command(address, "--transport", "http", "--port", port)
 
     assert done.returncode == 1
     assert f"127.0.0.1:{port}" in done.stderr
@@ -341,15 +334,7 @@ def test_an_address_in_use_gives_one_clear_line(address: str) -> None:
 def test_an_identity_without_a_namespace_for_memories_is_refused_at_start(
     address: str, options: tuple[str, ...], said: str
 ) -> None:
-    done = subprocess.run(
-        command(address, *options),
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        check=False,
-    )
+    done = run_command(address, *options)
 
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())

@@ -4,31 +4,15 @@ import faulthandler
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from mnemon_server.engines.chroma import process
 
-from tests.support.forks import Fork
+from tests.support.forks import PipedFork
 
 as_program: Callable[[Mapping[str, str]], Any] = process._started
 """Starts it as the server does: with an interpreter of its own."""
-
-
-class _ForkedChild(Fork):
-    """It has the pipes of the server's `subprocess.Popen`."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        given, self.stdin = _pipe()
-        self.stdout, out = _pipe()
-        self.stderr, err = _pipe()
-        with given, out, err:
-            super().__init__(_run, environment=environment, given=given, out=out, err=err)
-
-
-def _pipe() -> tuple[BinaryIO, BinaryIO]:
-    reading, writing = os.pipe()
-    return os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
 
 
 def _run() -> None:
@@ -43,5 +27,5 @@ def _run() -> None:
 def forked_children() -> Iterator[None]:
     """Meanwhile, this process starts children this way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "_started", _ForkedChild)
+        patch.setattr(process, "_started", lambda environment: PipedFork(_run, environment=environment))
         yield

@@ -1,4 +1,4 @@
-"""Processes that begin as copies of one that has imported the server and Chroma, which takes 2.5 s of processor time.
+"""Processes that begin as copies of one that has imported the commands, which takes seconds of processor time.
 
 That one is Python's fork server, of which each process of the tests has one. It imports, and does nothing else: threads
 and connections begin in the copies. How a command starts as a program of its own: `e2e/test_process.py`.
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection, reduction
@@ -18,7 +19,14 @@ from typing import Any, BinaryIO, Protocol
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["mnemon_server.cli", "mnemon_server.commands.serving", "mnemon_server.engines.chroma.child", "chromadb.cli.cli"]
+    [
+        "mnemon_server.cli",
+        "mnemon_server.commands.serving",
+        "mnemon_server.engines.chroma.child",
+        "chromadb.cli.cli",
+        "mnemon._cli.app",
+        "mnemon._mcp.server",
+    ]
 )
 
 
@@ -99,6 +107,32 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
+class PipedFork(Fork):
+    """One copy, with pipes to its standard streams."""
+
+    def __init__(self, run: Callable[..., None], *arguments: Any, environment: Mapping[str, str]) -> None:
+        """Starts it. Close `stdin` to end its input."""
+        given, self.stdin = _pipe()
+        self.stdout, out = _pipe()
+        self.stderr, err = _pipe()
+        with given, out, err:
+            super().__init__(run, *arguments, environment=environment, given=given, out=out, err=err)
+
+
+def run_to_end(
+    begin: Callable[..., Process], *arguments: Any, timeout_s: float, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Starts a process, `begin(*arguments, **options, out=..., err=...)`, and returns what it printed."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = begin(*arguments, **options, out=out, err=err)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
+    return subprocess.CompletedProcess(arguments, code, *texts)
+
+
 def start(*words: str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO, program: bool = False) -> Process:
     """Starts `mnemon-server`: as a copy, or with `program` as anybody starts it."""
     if program:
@@ -112,6 +146,11 @@ def run_main(module: str, words: Sequence[str]) -> None:
     """Calls the `main` of a module, with these arguments of the command line."""
     sys.argv = [module, *words]
     importlib.import_module(module).main()
+
+
+def _pipe() -> tuple[BinaryIO, BinaryIO]:
+    reading, writing = os.pipe()
+    return os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
 
 
 class _Descriptor:

@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.forks import Fork, run_main
+from tests.support.forks import Fork, run_main, run_to_end
 from tests.support.server import START_S, clean_environment
 
 
@@ -16,12 +15,10 @@ def run_killed(event: str, number: int, place: Path, *arguments: str) -> None:
 
     `event` is one of Python's audit events, such as "os.rename".
     """
-    with tempfile.TemporaryFile() as output:
-        environment = clean_environment()
-        process = Fork(_run, event, number, str(place), arguments, environment=environment, out=output, err=output)
-        code = process.wait(START_S)
-        output.seek(0)
-        assert code == -signal.SIGKILL, (event, number, output.read().decode())
+    done = run_to_end(
+        Fork, _run, event, number, str(place), arguments, environment=clean_environment(), timeout_s=START_S
+    )
+    assert done.returncode == -signal.SIGKILL, (event, number, done.stdout, done.stderr)
 
 
 def _run(wanted: str, number: int, place: str, arguments: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """`mnemon mcp` in its own process, and the official SDK's client for it."""
 
+import io
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from mnemon import AsyncClient
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.server import mcp_server
 
+from tests.support.forks import Fork, PipedFork, run_main, run_to_end
 from tests.support.server import START_S, clean_environment, wait_until
 
 _URL = re.compile(r"serving on (http://\S+)")
@@ -22,14 +24,24 @@ _URL = re.compile(r"serving on (http://\S+)")
 
 def command(address: str, *options: str) -> list[str]:
     """The command line."""
-    return [sys.executable, "-m", "mnemon", "--address", address, "mcp", *options]
+    return [sys.executable, "-m", *_words(address, *options)]
+
+
+def run_command(address: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command, which gets no input, until it ends."""
+    words = _words(address, *options)
+    return run_to_end(Fork, run_main, "mnemon.__main__", words[1:], environment=clean_environment(), timeout_s=START_S)
+
+
+def _words(address: str, *options: str) -> list[str]:
+    return ["mnemon", "--address", address, "mcp", *options]
 
 
 @dataclass
 class HttpProcess:
     """The command over HTTP. Its two outputs are recorded."""
 
-    process: subprocess.Popen[str]
+    process: PipedFork
     output: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -49,22 +61,21 @@ class HttpProcess:
 @contextmanager
 def http_process(address: str, *options: str) -> Iterator[HttpProcess]:
     """The command on a free port, stopped afterwards."""
-    words = command(address, "--transport", "http", "--port", "0", *options)
-    with subprocess.Popen(
-        words, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        found = HttpProcess(process)
+    words = _words(address, "--transport", "http", "--port", "0", *options)
+    process = PipedFork(run_main, "mnemon.__main__", words[1:], environment=clean_environment())
+    found = HttpProcess(process)
+    process.stdin.close()
+    with io.TextIOWrapper(process.stdout) as stdout, io.TextIOWrapper(process.stderr) as stderr:
         readers = [
             threading.Thread(target=lambda pipe=pipe, kept=kept: kept.extend(iter(pipe.readline, "")), daemon=True)
-            for pipe, kept in ((process.stdout, found.output), (process.stderr, found.errors))
+            for pipe, kept in ((stdout, found.output), (stderr, found.errors))
         ]
         for reader in readers:
             reader.start()
         try:
             yield found
         finally:
-            if process.poll() is None:
-                process.kill()
+            process.kill()
             for reader in readers:
                 reader.join(START_S)
 

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -37,7 +36,7 @@ from mnemon.v1 import (
 from mnemon_server.config.settings import Settings
 from mnemon_server.transport.server import GrpcServer
 
-from tests.support.forks import start
+from tests.support.forks import run_to_end, start
 
 WAIT_S = 60.0
 START_S = 120.0
@@ -229,14 +228,8 @@ def clean_environment() -> dict[str, str]:
 
 def run_command(*arguments: str, program: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `mnemon-server` until it ends."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = start(*arguments, environment=clean_environment() | environment, out=out, err=err, program=program)
-        try:
-            code = process.wait(START_S)
-        finally:
-            process.kill()
-        texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
-    return subprocess.CompletedProcess(arguments, code, *texts)
+    environment = clean_environment() | environment
+    return run_to_end(start, *arguments, environment=environment, program=program, timeout_s=START_S)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
