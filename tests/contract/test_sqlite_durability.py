@@ -3,9 +3,6 @@
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
@@ -36,6 +33,7 @@ from mnemon_server.engines.vault_key import KEY_FILE
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.support.databases import content_of, open_database
 from tests.support.faulty_vfs import FaultyVFS
+from tests.support.forks import python, run_python
 
 TIMELINE_HEALTH = (ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
 """Its maintenance thread says what it meets on the disk."""
@@ -113,16 +111,11 @@ def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
     changed: set[str] = set()
     done = -1
     for _ in range(KILLS):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(tmp_path / "d"), str(done + 1)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout
-        assert process.stdout.readline() == "open\n"
-        lines = [process.stdout.readline() for _ in range(rng.randrange(1, 120))]
-        process.send_signal(signal.SIGKILL)
-        lines += process.stdout.read().splitlines()
-        process.wait()
-        process.stdout.close()
+        with python(_WRITER, tmp_path / "d", str(done + 1)) as (process, printed):
+            assert printed.readline() == "open\n"
+            lines = [printed.readline() for _ in range(rng.randrange(1, 120))]
+            process.kill()
+            lines += printed.read().splitlines()
         for line in lines:
             number, sign, name = line.split()
             done = int(number)
@@ -332,9 +325,7 @@ def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> No
         "try: open_vault(Path(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    output = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "d")], capture_output=True, text=True, check=True
-    ).stdout
+    output = run_python(script, tmp_path / "d").stdout
     assert output.startswith("FolderInUseError")
     assert "in use by another process" in output
     records.put_document(write("a")).result()
@@ -383,7 +374,7 @@ def test_a_damaged_file_is_refused_or_read_correctly_but_never_crashes(tmp_path:
         "import sys; from pathlib import Path; from tests.contract.test_sqlite_durability import read_damaged\n"
         "for name in sys.argv[1:]: print(name, read_damaged(Path(name)), flush=True)"
     )
-    done = subprocess.run([sys.executable, "-c", script, *folders], capture_output=True, text=True, check=False)
+    done = run_python(script, *folders)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == len(folders)
 

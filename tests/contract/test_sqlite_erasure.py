@@ -2,8 +2,6 @@
 
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from tests.contract.timeline_suite import SETTINGS, append, get, happening
 from tests.contract.vault_suite import DIMENSION, key, unit_vector, write
 from tests.contract.vault_transactions import statement
 from tests.support.databases import content_of, open_database
+from tests.support.forks import run_python
 from tests.support.server import wait_until
 
 DELAY_S = 0.05
@@ -155,8 +154,8 @@ def test_text_removed_before_a_kill_is_erased_after_the_start(tmp_path: Path) ->
         "vault.timeline.prune(get(vault.timeline, 'e'), PruneReason.REQUESTED).result()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "d")], timeout=60, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = run_python(script, tmp_path / "d")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert files_with(tmp_path, "amberword") and files_with(tmp_path, "cedarword")
     vault = open_vault(tmp_path / "d")
     wait_until(lambda: pending(vault) == 0)

@@ -2,9 +2,6 @@
 
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +23,7 @@ from mnemon_server.engines.vault_key import VaultKeyFile
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
 from tests.contract.vault_suite import ManualClock
 from tests.support.databases import contents_of, open_database
+from tests.support.forks import python
 from tests.support.server import wait_until
 
 DIMENSION = 16
@@ -396,12 +394,8 @@ for number in range(start, 10**6, 50):
 def test_an_index_whose_server_was_killed_continues(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     rng = random.Random(7)
     for _ in range(4):
-        command = [sys.executable, "-c", _CHILD, str(tmp_path / "vault")]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-        assert child.stdout
-        stored = [int(child.stdout.readline()) for _ in range(rng.randint(5, 30))]
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
+        with python(_CHILD, tmp_path / "vault") as (_, printed):
+            stored = [int(printed.readline()) for _ in range(rng.randint(5, 30))]
         timeline = open_timeline()
         count = timeline.status().event_count
         assert count >= stored[-1]

@@ -1,8 +1,6 @@
 """What every vector store must do: the suite behind the `VectorStore` protocol. Subclass it and name the settings."""
 
 import json
-import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,6 +15,8 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.vector_store import ConfiguredVectorStore, Neighbour, StoredText, VectorStore
+
+from tests.support.forks import python
 
 WAIT_S = 60.0
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "meadow")
@@ -42,6 +42,8 @@ import json, sys, time
 from pathlib import Path
 from mnemon_server.config.settings import Settings
 from mnemon_server.vector_store import ConfiguredVectorStore
+
+from tests.support.forks import python
 options, uses_chroma = json.loads(sys.argv[1])
 options["data_dir"] = Path(options["data_dir"])
 store = ConfiguredVectorStore(Settings(**options), uses_chroma=uses_chroma)
@@ -266,17 +268,14 @@ class VectorStoreContract(ABC):
 
     def test_acknowledged_texts_are_there_after_kill_9(self, tmp_path: Path) -> None:
         arguments = json.dumps([self.all_options(tmp_path), self.uses_chroma])
-        child = subprocess.Popen([sys.executable, "-c", _CHILD, arguments], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
         last = -1
-        while last < 40:
-            line = child.stdout.readline()
-            assert line, "the child process ended by itself"
-            last = int(line)
-        child.kill()
-        last = max([last, *map(int, child.stdout.read().split())])
-        child.stdout.close()
-        child.wait(WAIT_S)
+        with python(_CHILD, arguments) as (child, printed):
+            while last < 40:
+                line = printed.readline()
+                assert line, "the child process ended by itself"
+                last = int(line)
+            child.kill()
+            last = max([last, *map(int, printed.read().split())])
         with self.make_store(tmp_path) as store:
             found = {hit.id: hit.metadata for hit in store.search("gardens", 1000)}
             until_heartbeat(store, is_there=True)

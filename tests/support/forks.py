@@ -4,7 +4,9 @@ That one is Python's fork server, of which each process of the tests has one. It
 and connections begin in the copies. How a command starts as a program of its own: `e2e/test_process.py`.
 """
 
+import faulthandler
 import importlib
+import io
 import multiprocessing
 import os
 import signal
@@ -12,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing import connection, reduction
 from multiprocessing.process import _children  # type: ignore[attr-defined]
-from typing import Any, BinaryIO, Protocol
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TextIO, cast
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -59,7 +63,7 @@ class Fork:
         *arguments: Any,
         environment: Mapping[str, str],
         out: BinaryIO,
-        err: BinaryIO,
+        err: BinaryIO | None = None,
         given: BinaryIO | None = None,
     ) -> None:
         """Starts it.
@@ -69,7 +73,7 @@ class Fork:
             arguments: what it is called with.
             environment: all variables of the process.
             out: where its standard output goes: a file that has a descriptor.
-            err: the same for its standard error.
+            err: the same for its standard error; None: where that of the tests goes.
             given: what it reads as its standard input; None: nothing.
         """
         streams = [_Descriptor(number, file.fileno()) for number, file in enumerate((given, out, err)) if file]
@@ -119,6 +123,25 @@ class PipedFork(Fork):
             super().__init__(run, *arguments, environment=environment, given=given, out=out, err=err)
 
 
+@contextmanager
+def python(program: str, *words: str | Path) -> Iterator[tuple[Fork, TextIO]]:
+    """A Python program, as with `python -c`, and what it prints. It is killed afterwards."""
+    reading, writing = _pipe()
+    with io.TextIOWrapper(io.BufferedReader(cast(io.RawIOBase, reading))) as printed:
+        with writing:
+            process = Fork(_run_program, program, words, environment=os.environ, out=writing)
+        try:
+            yield process, printed
+        finally:
+            process.kill()
+            process.wait()
+
+
+def run_python(program: str, *words: str | Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program, as with `python -c`, until it ends."""
+    return run_to_end(Fork, _run_program, program, words, environment=os.environ, timeout_s=timeout_s)
+
+
 def run_to_end(
     begin: Callable[..., Process], *arguments: Any, timeout_s: float, **options: Any
 ) -> subprocess.CompletedProcess[str]:
@@ -148,6 +171,11 @@ def run_main(module: str, words: Sequence[str]) -> None:
     importlib.import_module(module).main()
 
 
+def _run_program(program: str, words: Sequence[str | Path]) -> None:
+    sys.argv = ["-c", *map(str, words)]
+    exec(program, {"__name__": "__main__"})  # noqa: S102 - a test's own
+
+
 def _pipe() -> tuple[BinaryIO, BinaryIO]:
     reading, writing = os.pipe()
     return os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
@@ -173,6 +201,7 @@ def _run(
     environment: Mapping[str, str],
     streams: Sequence[_Descriptor],
 ) -> None:
+    faulthandler.enable()
     os.environ.clear()
     os.environ.update(environment)
     for stream in streams:

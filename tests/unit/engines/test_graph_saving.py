@@ -3,8 +3,6 @@
 import os
 import select
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,8 +12,8 @@ import pytest
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.hnsw import LocalVectors
 
+from tests.support.forks import run_python
 from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, opened, recall
-from tests.support.repository import ROOT
 from tests.support.server import wait_until
 
 DIMENSION = 32
@@ -77,9 +75,7 @@ def save_again(folder: Path) -> None:
 
 
 def test_a_requested_snapshot_is_loaded_by_the_next_start_after_kill_9(tmp_path: Path) -> None:
-    killed = subprocess.run(
-        [sys.executable, "-c", _SAVE_AND_DIE, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=120, check=False
-    )
+    killed = run_python(_SAVE_AND_DIE, tmp_path)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert snapshots(tmp_path) == ["00000001.graph", "00000002.graph"]
     (tmp_path / "index/00000001.graph").unlink()
@@ -139,14 +135,7 @@ def test_a_request_does_not_wait_for_a_rebuild(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_reported_and_the_graph_continues(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _FULL_DISK, str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    result = run_python(_FULL_DISK, tmp_path)
     assert result.returncode == 0, result.stderr
     assert "no space is left" in result.stdout and str(tmp_path) not in result.stdout
 

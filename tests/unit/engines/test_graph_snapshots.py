@@ -4,7 +4,6 @@ import hashlib
 import json
 import random
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.hnsw import GraphSettings, SnapshotFolder, SnapshotIdentity
 from mnemon_server.engines.hnsw.snapshots import SnapshotDamagedError
 
+from tests.support.forks import python, run_python
 from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, opened, recall
-from tests.support.repository import ROOT
 from tests.support.server import wait_until
 
 DIMENSION = 8
@@ -312,18 +311,13 @@ def test_kill_9_at_many_moments_while_snapshots_are_written_loses_nothing(tmp_pa
 def _kill_while_saving(folder: Path, *, rounds: int) -> None:
     rng = random.Random(6)
     for _ in range(rounds):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _SAVING, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == b"open\n", process.stderr.read()
-        before = [path.name for path in (folder / "index").glob("*.graph")]
-        wait_until(lambda before=before: [path.name for path in (folder / "index").glob("*.graph")] != before)
-        # Any moment of the next writes: what is interrupted is random.
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(rng.uniform(0, 0.05))
-        process.kill()
-        process.communicate()
+        with python(_SAVING, folder) as (process, printed):
+            assert printed.readline() == "open\n", printed.read()
+            before = [path.name for path in (folder / "index").glob("*.graph")]
+            wait_until(lambda before=before: [path.name for path in (folder / "index").glob("*.graph")] != before)
+            # Any moment of the next writes: what is interrupted is random.
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(0, 0.05))
         check_answers(folder, saved_model())
         assert quarantined(folder) == []
 
@@ -372,12 +366,5 @@ def _snapshots(folder: Path, cipher: Cipher | None = None) -> SnapshotFolder:
 
 
 def _in_child(script: str, *arguments: str, timeout_s: float = 60) -> None:
-    result = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", script, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    result = run_python(script, *arguments, timeout_s=timeout_s)
     assert result.returncode == 0, result.stderr[-3_000:]
