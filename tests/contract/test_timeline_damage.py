@@ -77,11 +77,21 @@ def expect_lost(trial: Trial, lost: list[int]) -> None:
     assert trial.maintenance.failure() is None
 
 
-@pytest.mark.parametrize("segment_id", [1, 5, 9])
-def test_a_flipped_byte_costs_at_most_the_event_that_holds_it(segment_id: int) -> None:
+EVERYWHERE = pytest.mark.parametrize(
+    ("segment_id", "step"),
+    [
+        *((segment_id, 5) for segment_id in (1, 5, 9)),
+        *(pytest.param(segment_id, 1, marks=pytest.mark.slow) for segment_id in (1, 5, 9)),
+    ],
+)
+"""At every fifth byte of a file, and in the long form at each."""
+
+
+@EVERYWHERE
+def test_a_flipped_byte_costs_at_most_the_event_that_holds_it(segment_id: int, step: int) -> None:
     copy = Copy()
     name = copy.trial.name_of(segment_id)
-    for offset in range(0, len(copy.contents[name]), 1 if segment_id == 1 else 3):
+    for offset in range(0, len(copy.contents[name]), step):
         trial = copy.restore()
         trial.damage(segment_id, offset, bit=offset % 8)
         trial.reopen()
@@ -89,11 +99,11 @@ def test_a_flipped_byte_costs_at_most_the_event_that_holds_it(segment_id: int) -
         assert trial.quarantine.names() == [name], offset
 
 
-@pytest.mark.parametrize("segment_id", [1, 5, 9])
-def test_a_truncated_file_costs_only_the_events_after_the_cut(segment_id: int) -> None:
+@EVERYWHERE
+def test_a_truncated_file_costs_only_the_events_after_the_cut(segment_id: int, step: int) -> None:
     copy = Copy()
     name = copy.trial.name_of(segment_id)
-    for size in range(0, len(copy.contents[name]), 1 if segment_id == 1 else 3):
+    for size in range(0, len(copy.contents[name]), step):
         trial = copy.restore()
         trial.files.put(name, copy.contents[name][:size])
         trial.reopen()

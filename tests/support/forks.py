@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, reduction
 from multiprocessing.process import _children  # type: ignore[attr-defined]
 from pathlib import Path
@@ -103,8 +103,10 @@ class Fork:
 
     def send_signal(self, sig: int) -> None:
         """Sends a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, sig)
+        # The fork server may have waited for it, and not told so yet.
+        with suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, sig)
 
     def kill(self) -> None:
         """Ends it at whatever point it is."""

@@ -364,7 +364,7 @@ async def test_expired_facts_are_left_out_and_removed_ones_are_counted(tmp_path:
         assert summary is not None and (summary.changed_count, summary.removed_count) == (0, 1)
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 async def test_many_facts_are_exported_and_imported_one_message_at_a_time(tmp_path: Path, count: int) -> None:
     async with open_archive("sqlite", tmp_path / "a") as source, open_archive("sqlite", tmp_path / "b") as target:
         importing = source.store.begin_import(ImportStart(header=HEADER))
