@@ -81,8 +81,7 @@ class KnowledgeStoreContract(ABC):
         """A store without documents. It is opened once for all tests, because opening a database takes seconds."""
         yield shared_store
         while results := await shared_store.search("everything", top_k=100, filters=None):
-            for result in results:
-                await shared_store.delete(result.doc_id)
+            await asyncio.gather(*(shared_store.delete(result.doc_id) for result in results))
 
     async def test_it_implements_the_protocol(self, tmp_path: Path) -> None:
         store: KnowledgeStore = self.make_store(tmp_path)
@@ -125,7 +124,8 @@ class KnowledgeStoreContract(ABC):
         assert all(hit.score < 0.35 for hit in unrelated)
 
     async def test_top_k_limits_the_results(self, store: ConfiguredStore) -> None:
-        await fill(store, {f"d{i}": f"note number {i} about gardens" for i in range(130)})
+        texts = {f"d{i}": f"note number {i} about gardens" for i in range(130)}
+        await asyncio.gather(*(store.index_document(doc_id, text, {}) for doc_id, text in texts.items()))
         assert len(await store.search("gardens")) == 5
         assert len(await store.search("gardens", top_k=2)) == 2
         assert len(await store.search("gardens", top_k=1000)) == 100
@@ -167,8 +167,10 @@ class KnowledgeStoreContract(ABC):
             assert len(await store.search("cats dogs goldfish", filters={**filters, "topic": "pets"})) == 3, filters
 
     async def test_a_selective_filter_misses_no_match(self, store: ConfiguredStore) -> None:
-        for i in range(400):
-            await store.index_document(f"d{i}", f"note {i} about gardens and seasons", {"rare": i % 200 == 7})
+        texts = [f"note {i} about gardens and seasons" for i in range(400)]
+        await asyncio.gather(
+            *(store.index_document(f"d{i}", text, {"rare": i % 200 == 7}) for i, text in enumerate(texts))
+        )
         assert sorted(ids(await store.search("seasons", 10, {"rare": True}))) == ["d207", "d7"]
 
     async def test_a_deleted_document_is_not_found(self, store: ConfiguredStore) -> None:
