@@ -169,9 +169,9 @@ def in_words(matches: Matches, weight: float) -> dict[int, float]:
 @pytest.mark.parametrize("spread", [1, 2, 500, 10**12])
 @pytest.mark.parametrize("weight", [0.0, 0.75])
 def test_scores_are_what_the_rule_says(spread: int, weight: float) -> None:
-    """Also where there is a wide gap among the positions."""
+    """Also where the positions fill several ranges, and where there is a wide gap among them."""
     rng = np.random.default_rng(spread)
-    stored = 8_000
+    stored = 80_000
     positions = [np.flatnonzero(rng.random(stored) < share) for share in (0.3, 0.1, 0.05, 0.001, 0.0)]
     apart = [np.concatenate((low[low < stored // 2], low[low >= stored // 2] + spread)) for low in positions]
     matches = Matches(
