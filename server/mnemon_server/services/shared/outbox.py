@@ -58,7 +58,8 @@ class Outbox:
 
     def try_take(self, cost: int, holder: Holder) -> bool:
         """Takes memory; returns False if it is not free, or the holder has its share."""
-        if cost > self._budget.room(*holder):
+        # Hundreds may wait, and to compute a share takes longer.
+        if cost > self._bytes_max - self._budget.used or cost > self._budget.room(*holder):
             return False
         self._budget.take(*holder, count=cost)
         return True

@@ -19,6 +19,7 @@ from mnemon_server.transport.http.intake import Intake
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, call_of, current_call
 from mnemon_server.transport.interceptors.pipeline import Pipeline
+from mnemon_server.transport.interceptors.turns import Turns
 
 _METHODS_MAX = 1000
 """Unknown methods have a handler too, and their names are the client's."""
@@ -59,6 +60,7 @@ class HttpCalls:
         self._find = find
         self._intake = intake
         self._write_timeout_s = write_timeout_s
+        self._turns = Turns()
         self._routes: dict[str, _Route] = {}
 
     async def answer(self, request: Request, headers: Mapping[str, str]) -> None:
@@ -67,6 +69,9 @@ class HttpCalls:
         Raises:
             Refused: it is not a call.
         """
+        # Over gRPC, those of one connection begin in turns; here, each connection has one call at a time.
+        if (turn := self._turns.take("")) is not None:
+            await turn
         route = self._route(request.path)
         form = _form(request, route)
         current_call.set(call_of(request.fields))
