@@ -73,7 +73,7 @@ async def test_a_body_in_very_many_small_parts_is_refused(tmp_path: Path) -> Non
         posting(server, CREATE, JSON, "transfer-encoding: chunked") as io,
     ):
         reader, writer = io
-        writer.write(b"1\r\n \r\n" * 200)
+        writer.write(b"1\r\n \r\n" * 300)
         assert b" 400 " in (await asyncio.wait_for(reader.read(), WAIT_S)).partition(b"\r\n")[0]
         await until(lambda: not server.server.http_connections)
 

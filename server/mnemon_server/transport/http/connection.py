@@ -18,12 +18,12 @@ PIPELINED_MAX = 16
 """Requests that wait for the answer to one before them. Browsers and proxies send none."""
 HEADERS_MAX = 100
 """Lines of headers; each costs a microsecond."""
-PARTS_FREE, PART_BYTES_MIN = 100, 16
-"""A body may have this many parts of any size; with more, their average size is bounded: each costs microseconds."""
+PARTS_FREE, PART_BYTES_MIN = 250, 16
+"""A body may have this many parts of any size, half a millisecond; with more, their average size is bounded."""
 DISCARDED_BYTES_MAX = 4 << 20
 """Of a body that is refused, so many bytes are still taken, so that the client can read why."""
-DISCARD_PAUSE_S = 0.002
-"""Between two parts of such a body: without a pause, all of it would be taken in one turn of the event loop."""
+DISCARD_RUN_BYTES, DISCARD_PAUSE_S = 64 << 10, 0.002
+"""After so many, there is a pause: otherwise all of it would be taken in one turn of the event loop."""
 
 
 class Connection(HttpToolsProtocol):
@@ -41,7 +41,7 @@ class Connection(HttpToolsProtocol):
         self._closing_since: float | None = None
         self._header_bytes: int | None = 0
         """Bytes received since the headers began; None while a body is received."""
-        self._discarded = self._parts = self._body_bytes = 0
+        self._discarded = self._pause_at = self._parts = self._body_bytes = 0
         self._refusal = b"400 Bad Request"
 
     @cached_property
@@ -121,7 +121,7 @@ class Connection(HttpToolsProtocol):
             self._refusal = b"431 Request Header Fields Too Large"
             raise HttpParserError
         self._header_bytes = None
-        self._discarded = self._parts = self._body_bytes = 0
+        self._discarded = self._pause_at = self._parts = self._body_bytes = 0
         super().on_headers_complete()
         if len(self.pipeline) > PIPELINED_MAX:
             raise HttpParserError
@@ -135,7 +135,8 @@ class Connection(HttpToolsProtocol):
             self._discarded += len(body)
             if self._discarded > DISCARDED_BYTES_MAX:
                 raise HttpParserError
-            if not self.flow.read_paused:
+            if self._discarded > self._pause_at and not self.flow.read_paused:
+                self._pause_at = self._discarded + DISCARD_RUN_BYTES
                 self.flow.pause_reading()
                 self.loop.call_later(DISCARD_PAUSE_S, self._read_on)
         super().on_body(body)
