@@ -261,7 +261,10 @@ def test_a_damaged_index_is_rebuilt(open_timeline: OpenTimeline, tmp_path: Path,
     assert not (tmp_path / "vault" / "quarantine").exists()
 
 
-def test_no_flipped_byte_causes_an_error_or_a_wrong_event(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_flipped_byte_causes_an_error_or_a_wrong_event(
+    open_timeline: OpenTimeline, tmp_path: Path, rounds: int
+) -> None:
     timeline = open_timeline(embed=EMBEDDER.embed)
     append_texts(timeline, [f"door number{i}" for i in range(300)])
     assert len(found(timeline, "door")) == 300
@@ -269,7 +272,7 @@ def test_no_flipped_byte_causes_an_error_or_a_wrong_event(open_timeline: OpenTim
     path = tmp_path / "vault" / "timeline-index" / "text.db"
     data = path.read_bytes()
     rng = random.Random(5)
-    for _ in range(15):
+    for _ in range(rounds):
         flipped = bytearray(data)
         for place in rng.sample(range(len(data)), 30):
             flipped[place] ^= 1 << rng.randrange(8)
