@@ -16,7 +16,7 @@ from mnemon_server.engines.vault_key import KeyLostError, VaultKeyFile
 from tests.support.killed_at import run_killed
 from tests.support.server_command import run
 
-FLIPS = 60
+FLIPS = 24
 NAMES = (b"a robot of Ada", b"acme", b"users.ada")
 
 

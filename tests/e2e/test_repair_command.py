@@ -171,6 +171,7 @@ async def test_events_of_a_damaged_or_missing_segment_are_counted(folder: Path) 
         assert sum(each.event_count for each in (await client.timeline.status()).lost) == 9
 
 
+@pytest.mark.slow
 async def test_a_repair_that_was_killed_changed_nothing_and_the_next_one_does_it(
     sound: tuple[Path, dict[str, Any]], folder: Path
 ) -> None:
