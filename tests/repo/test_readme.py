@@ -12,6 +12,7 @@ import pytest
 from mnemon import Client
 
 from tests.support.documents import Block, blocks
+from tests.support.forks import run_python
 from tests.support.repository import ROOT
 from tests.support.server import server_process
 from tests.support.shell_lines import Shell
@@ -85,14 +86,7 @@ def python(block: Block, address: str, http: str) -> None:
     program = block.text.replace(PRINTED_ADDRESS, address)
     if not re.search(r"with Client\(|Mnemon\(", program):
         program = f'from mnemon import Client, F\nclient = Client("{address}")\n{program}'
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTED_MODEL), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    run = run_python(program, folders=[SCRIPTED_MODEL])
     assert (run.returncode, run.stderr) == (0, ""), block.text
     assert block.is_printed_by(run.stdout), f"{block.text}\nprinted\n{run.stdout}"
 

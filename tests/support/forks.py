@@ -77,7 +77,7 @@ class Fork:
             given: what it reads as its standard input; None: nothing.
         """
         streams = [_Descriptor(number, file.fileno()) for number, file in enumerate((given, out, err)) if file]
-        self._process = FORKS.Process(target=_run, args=(run, arguments, dict(environment), streams))
+        self._process = FORKS.Process(target=_run, args=(run, arguments, Path.cwd(), dict(environment), streams))
         self._asking = threading.Lock()
         self._process.start()
         # As with `subprocess.Popen`, its owner alone waits for it; the end of the tests does not.
@@ -139,9 +139,11 @@ def python(program: str, *words: str | Path) -> Iterator[tuple[Fork, TextIO]]:
             process.wait()
 
 
-def run_python(program: str, *words: str | Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    """Runs a Python program, as with `python -c`, until it ends."""
-    return run_to_end(Fork, _run_program, program, words, environment=os.environ, timeout_s=timeout_s)
+def run_python(
+    program: str, *words: str | Path, folders: Sequence[Path] = (), timeout_s: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program, as with `python -c`, until it ends. It finds modules in these folders first."""
+    return run_to_end(Fork, _run_program, program, words, folders, environment=os.environ, timeout_s=timeout_s)
 
 
 def run_to_end(
@@ -173,8 +175,9 @@ def run_main(module: str, words: Sequence[str]) -> None:
     importlib.import_module(module).main()
 
 
-def _run_program(program: str, words: Sequence[str | Path]) -> None:
+def _run_program(program: str, words: Sequence[str | Path], folders: Sequence[Path] = ()) -> None:
     sys.argv = ["-c", *map(str, words)]
+    sys.path[:0] = map(str, folders)
     exec(program, {"__name__": "__main__"})  # noqa: S102 - a test's own
 
 
@@ -200,9 +203,11 @@ class _Descriptor:
 def _run(
     run: Callable[..., None],
     arguments: Sequence[Any],
+    folder: Path,
     environment: Mapping[str, str],
     streams: Sequence[_Descriptor],
 ) -> None:
+    os.chdir(folder)
     faulthandler.enable()
     os.environ.clear()
     os.environ.update(environment)
