@@ -24,6 +24,8 @@ gc.disable()
 
 # The longest modules go first, so that no process is left alone with one of them at the end; `--durations` names them.
 LONGEST = (
+    "test_verify_isolation",
+    "test_stubs",
     "test_readme",
     "test_chroma_process",
     "test_vector_stores",
