@@ -1,7 +1,7 @@
 """Invalid requests are refused, every invalid field is named, and valid ones are read quickly."""
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.transport.convert import document_requests as requests
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
+
+from tests.support.python_calls import python_calls
 
 
 def value(**kind: Any) -> common_pb2.MetadataValue:
@@ -264,7 +266,7 @@ def test_a_limit_of_zero_means_five() -> None:
     assert requests.read_search(pb.SearchDocumentsRequest(limit=7)).top_k == 7
 
 
-def test_trap_10_reading_a_request_costs_microseconds() -> None:
+def test_trap_10_reading_a_request_takes_few_calls() -> None:
     search = pb.SearchDocumentsRequest(
         query="where does ada like to sit?",
         filters={"topic": value(string_value="travel")},
@@ -272,8 +274,5 @@ def test_trap_10_reading_a_request_costs_microseconds() -> None:
     )
     index = pb.IndexDocumentRequest(document=pb.Document(doc_id="note", content="text " * 100, metadata=search.filters))
     for read, request in ((requests.read_search, search), (requests.read_index, index)):
-        rounds = 200
-        started = time.thread_time()
-        for _ in range(rounds):
-            read(request)
-        assert (time.thread_time() - started) / rounds < 0.001
+        read(request)
+        assert python_calls(partial(read, request)) < 100

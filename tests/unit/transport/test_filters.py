@@ -1,6 +1,5 @@
 """Filters from clients: each invalid part is named by its path, and hostile filters are refused quickly."""
 
-import time
 from typing import Any
 
 import pytest
@@ -9,6 +8,8 @@ from mnemon.v1 import common_pb2 as pb
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader
+
+from tests.support.python_calls import python_calls
 
 
 def condition(field: str = "agent", operator: int = pb.COMPARATOR_EQ, *values: Any) -> pb.Filter:
@@ -123,11 +124,10 @@ def test_an_empty_filter_is_refused() -> None:
     assert wrong(pb.Filter()) == {"filter": "must be set: all_of, any_of, none_of or condition"}
 
 
-def test_a_hostile_filter_is_refused_quickly() -> None:
-    wide = pb.Filter(any_of=pb.FilterList(filters=[pb.Filter()] * 500_000))
-    started = time.thread_time()
+def test_a_hostile_filter_is_refused_before_its_parts_are_read() -> None:
+    wide = pb.Filter(any_of=pb.FilterList(filters=[pb.Filter()] * 50_000))
     assert list(wrong(wide)) == ["filter"]
-    assert time.thread_time() - started < 0.1
+    assert python_calls(lambda: wrong(wide)) < 10_000
 
 
 def value(**kind: Any) -> pb.MetadataValue:
