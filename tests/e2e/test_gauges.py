@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from mnemon.v1 import changes_pb2, changes_pb2_grpc, knowledge_store_pb2
 from mnemon.v1 import memory_pb2 as pb
+from mnemon_server.engines.chroma import process
 
+from tests.support.chroma_forks import as_program
 from tests.support.embedding_endpoint import embedding, settings_for
 from tests.support.measured import Key, Measured, key, measured
 from tests.support.server import WAIT_S, eventually, until
@@ -122,13 +124,13 @@ async def test_what_a_tenant_with_a_quota_stores_and_has_open(tmp_path: Path) ->
 @contextmanager
 def stopped(processes: set[int]) -> Iterator[None]:
     """These do nothing until the block ends."""
-    for process in processes:
-        os.kill(process, signal.SIGSTOP)
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in processes:
-            os.kill(process, signal.SIGCONT)
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
 
 
 def children() -> set[int]:
@@ -139,7 +141,8 @@ def children() -> set[int]:
 
 @pytest.mark.monitoring
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in Linux's /proc")
-async def test_changes_that_chromadb_has_not_seen(tmp_path: Path) -> None:
+async def test_changes_that_chromadb_has_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_started", as_program)
     before = children()
     async with measured(tmp_path, knowledge_store_backend="chromadb") as server:
         documents = server.connection.store
