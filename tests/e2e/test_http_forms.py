@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import json_format
+from google.rpc import error_details_pb2
 from mnemon_server.commands.isolation.calls import Answer
 
 from tests.support.http_calls import Outcome, call_grpc, call_http, forms_of, http_client
@@ -26,7 +27,17 @@ def likened(outcome: Outcome) -> Any:
     if any("chunk" in message for message in messages):
         # The files of two vaults are never the same.
         messages = tuple({"kind": kind} for kind in sorted({key for message in messages for key in message}))
-    return outcome.code, outcome.details if outcome.code != "OK" else (), Answer("", "", messages).likened({})
+    details = tuple(map(_likened_detail, outcome.details)) if outcome.code != "OK" else ()
+    return outcome.code, details, Answer("", "", messages).likened({})
+
+
+def _likened_detail(detail: tuple[str, bytes]) -> tuple[str, Any]:
+    """Entries of a map, and so what is wrong with them, come in any order."""
+    kind, data = detail
+    if kind != "google.rpc.BadRequest":
+        return detail
+    violations = error_details_pb2.BadRequest.FromString(data).field_violations
+    return kind, sorted((violation.field, violation.description, violation.reason) for violation in violations)
 
 
 def requests(seed: int) -> Sequence[tuple[Rpc, Any]]:
