@@ -1,4 +1,4 @@
-"""The file of API keys and tenants: pages are authenticated, and with a master key nobody else can read it."""
+"""The file of API keys and tenants: pages are authenticated, and encrypted with a master key if there is one."""
 
 import random
 import secrets

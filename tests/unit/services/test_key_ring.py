@@ -206,7 +206,7 @@ def check_file(folder: Path, secret: str) -> None:
 
 
 def open_access(folder: Path) -> apsw.Connection:
-    """A connection of another process, which waits for nobody."""
+    """A connection of another process, which never waits."""
     keys = VaultKeyFile(folder, name=access_file.KEY_NAME)
     return connect(folder / access_file.FILE_NAME, keys, busy_timeout_ms=0)
 
