@@ -228,7 +228,7 @@ class _Text:
         return value, at + length
 
     def _begin(self, at: int, end: str) -> tuple[int, bool]:
-        """Where the first item after an opening bracket begins; or where the list ends, and that there is none."""
+        """Where the first item after an opening bracket begins; if the list is empty, where it ends, and that it is."""
         at = self._skip(at + 1)
         return (at + 1, False) if self._text[at] == end else (at, True)
 
