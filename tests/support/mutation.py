@@ -46,6 +46,8 @@ _PRELOADED = ["pytest", "grpc.aio", "mnemon", "numpy", "jwt"]
 import its plugins, and what they import.
 """
 _SAID = {pytest.ExitCode.OK: "survived", pytest.ExitCode.TESTS_FAILED: "caught"}
+_NOT_IMPORTED = "ERROR collecting"
+"""What pytest prints if a module of tests cannot be imported. It can be without the change, so the change is caught."""
 _EXIT = 64
 """Is added to what pytest returns: a process that fails by itself ends with 1."""
 _CHECK = re.compile(r"_?(require|check|forget_idle)")
@@ -211,10 +213,10 @@ def outcome(
     process = _FORKS.Process(target=_run_pytest, args=([*words, *tests], environ, output))
     process.start()
     process.join()
-    said = _SAID.get((process.exitcode or 0) - _EXIT)
-    return (
-        said if said and (mutant or said == "survived") else f"not run: {output.read_text(errors='replace')[-2_500:]}"
-    )
+    said, printed = _SAID.get((process.exitcode or 0) - _EXIT), output.read_text(errors="replace")
+    if mutant and not said and _NOT_IMPORTED in printed:
+        said = "caught"
+    return said if said and (mutant or said == "survived") else f"not run: {printed[-2_500:]}"
 
 
 def _run_pytest(words: Sequence[str], environ: Mapping[str, str], output: Path) -> None:

@@ -6,7 +6,14 @@ from datetime import timedelta
 import pytest
 from mnemon_server.domain.access import Permission, Role, check_key, check_tenant, check_tenant_of_keys
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
-from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX, TTL_MAX, TTL_MIN, check_overlap
+from mnemon_server.domain.access.callers import (
+    NAME_BYTES_MAX,
+    OVERLAP_MAX,
+    TTL_MAX,
+    TTL_MIN,
+    Credentials,
+    check_overlap,
+)
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import (
     DISPLAY_NAME_BYTES_MAX,
@@ -101,3 +108,8 @@ def test_only_keys_may_belong_to_no_tenant() -> None:
     check_tenant_of_keys("")
     with pytest.raises(InvalidArgumentError, match="tenant"):
         check_tenant("")
+
+
+def test_what_is_printed_of_credentials_says_whether_there_is_a_secret_and_not_which() -> None:
+    assert repr(Credentials("hunter2")) == repr(Credentials("another")) != repr(Credentials())
+    assert "hunter2" not in repr(Credentials("hunter2"))
