@@ -55,6 +55,9 @@ _RACE = "the stream is cancelled twice at the same moment, or by the end of the 
 EQUIVALENT: Mapping[str, str] = {
     "domain/access/bounds.py Bounds.restricted: self.users -> True": _EMPTY,
     "engines/bound/records.py BoundRecords.get_documents: doc_ids -> True": _EMPTY,
+    "engines/bound/guard.py BoundGuard.refusals: refusal is None and writes[i].document.doc_id"
+    " -> refusal is None": "no stored document has the empty id; leaving it out is only quicker",
+    "engines/bound/guard.py BoundGuard.refusals: names -> True": _QUICKER,
     "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
