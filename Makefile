@@ -111,8 +111,8 @@ test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Ja
 	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
 
 .PHONY: test-monitoring
-test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard and the alerts with a real Prometheus; downloads Debian's if Prometheus is not installed.
-	PATH="$$PATH:$(dir $(PROMETHEUS))" $(BIN)/python -m pytest -m monitoring tests/e2e/test_monitoring.py tests/e2e/test_gauges.py $(ARGS)
+test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard, the alerts and the commands of MONITORING.md with a real Prometheus; downloads Debian's if Prometheus is not installed.
+	PATH="$$PATH:$(dir $(PROMETHEUS))" $(BIN)/python -m pytest -m monitoring tests/e2e/test_monitoring.py tests/e2e/test_monitoring_document.py tests/e2e/test_gauges.py $(ARGS)
 
 .PHONY: test-packages
 test-packages: packages ## The packages in environments of their own, also beside packages that share their dependencies.

@@ -23,11 +23,15 @@ from tests.support.tool_endpoints import tool_server
 
 CALLS = key("calls_in_progress")
 WRITES, TEXTS = key("writes_waiting"), key("embedding_waiting_texts")
-LIVE, DEAD = (key("index_vectors", collection="memory", state=state) for state in ("live", "dead"))
+LIVE, DEAD, BUILDING = (
+    key("index_vectors", collection="memory", state=state) for state in ("live", "dead", "building")
+)
 PENDING = key("index_pending_changes", collection="document")
 CONCURRENT, BYTES = (key(f"tenant_{name}", tenant="default") for name in ("concurrent_calls", "bytes_in_flight"))
 STREAMS, RECORDS, DISK = (key(f"tenant_{name}", tenant="default") for name in ("open_streams", "records", "disk_bytes"))
 IN_GRAPH = 40
+BUILT = 10_000
+"""The graph of so many takes seconds to build."""
 
 
 def creation(content: str) -> pb.CreateMemoryRequest:
@@ -104,6 +108,26 @@ async def test_vectors_that_are_removed_stay_in_a_graph_for_a_while(tmp_path: Pa
         # The graph is rebuilt when a quarter of it is dead.
         await removed(*(ids.pop() for _ in range(IN_GRAPH // 4)))
         await shown(server, {LIVE: len(ids), DEAD: 0})
+
+
+@pytest.mark.monitoring
+async def test_vectors_of_a_graph_that_is_being_built(tmp_path: Path) -> None:
+    async with measured(tmp_path, graph_vectors_min=BUILT) as server:
+        requests = [creation(f"number {number}") for number in range(BUILT)]
+        messages = [pb.BulkCreateMemoriesRequest(requests=requests[i : i + 1_000]) for i in range(0, BUILT, 1_000)]
+
+        async def store() -> int:
+            call = server.connection.memories.BulkCreateMemories(iter(messages))
+            return sum([len(answer.results) async for answer in call])
+
+        stored = asyncio.create_task(store())
+
+        async def is_building() -> bool:
+            return 0 < (await server.page())[BUILDING] <= BUILT
+
+        await eventually(is_building)
+        assert await stored == BUILT
+        await shown(server, {LIVE: BUILT, DEAD: 0, BUILDING: 0})
 
 
 async def test_what_a_tenant_with_a_quota_stores_and_has_open(tmp_path: Path) -> None:
