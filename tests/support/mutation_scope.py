@@ -61,6 +61,7 @@ EQUIVALENT: Mapping[str, str] = {
     "engines/bound/records.py BoundRecords.distinct_texts: len(found) < limit and (texts :="
     " self._records.distinct_texts(field, after=after, limit=_STEP)) -> (texts :="
     " self._records.distinct_texts(field, after=after, limit=_STEP))": "more is read than is given back",
+    "engines/bound/timeline.py BoundTimeline.window_at_once: found is None -> True": "it is read on a thread instead",
     "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
