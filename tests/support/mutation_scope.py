@@ -77,6 +77,9 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/issuers.py Issuer._bounds: role >= Role.ADMIN or not (self.users_claim or self.namespaces_claim)"
     " -> role >= Role.ADMIN": "without claims that bind, there are no bounds, either",
     "services/access/tenants.py Tenants.quotas: tenant.quotas != UNLIMITED -> True": "none of its own are none",
+    "services/access/tenants.py Tenants.delete: not marked and (await self.get(tenant)).deleted_at is None"
+    " -> (await self.get(tenant)).deleted_at is None": "what was marked is deleted",
+    "services/access/tenants.py Tenants._refresh: version != self._version -> True": _MADE_ANEW,
     "services/shared/accounts.py Bucket.spend: self._rate is not None -> True": _NO_RATE,
     "services/shared/accounts.py Account._limit: per_minute or 0 -> per_minute": _NO_RATE,
     "services/shared/accounts.py Account.begin: account._quotas is not UNLIMITED -> True": _QUICKER,
