@@ -32,6 +32,16 @@ def test_one_that_may_not_go_holds_up_its_own_and_no_others() -> None:
     assert order(line) == ["large", "small of the same"]
 
 
+def test_a_single_holder_may_be_asked_for_and_then_waits_behind_the_others() -> None:
+    line = FairLine[str]()
+    for holder in ("one", "two"):
+        line.add(f"first of {holder}", "group", holder)
+        line.add(f"second of {holder}", "group", holder)
+    assert line.pop(holder=("group", "one")) == "first of one"
+    assert line.pop(holder=("group", "three")) is None
+    assert order(line) == ["first of two", "second of one", "second of two"]
+
+
 def test_what_no_longer_waits_is_left_out() -> None:
     line = FairLine[str]()
     line.add("first", "one", "a")

@@ -1,13 +1,18 @@
 """The memory of messages that were sent and not read: who gets how much, and who waits."""
 
 import asyncio
+from asyncio import CancelledError
+from contextlib import suppress
 from time import monotonic
+from typing import Any
 
 import pytest
 from mnemon_server.domain.access.quotas import UNLIMITED
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.outbox import FREE_BYTES, Outbox, Sending, SlowReaderError
+
+from tests.support.python_calls import python_calls
 
 BYTES_MAX = 1 << 20
 MESSAGE = BYTES_MAX // 8
@@ -111,3 +116,27 @@ def test_what_is_unread_counts_in_the_account_of_the_caller() -> None:
     assert account.usage.bytes_in_flight == MESSAGE
     call.clear()
     assert account.usage.bytes_in_flight == 0
+
+
+def _cancelled(one: Any) -> None:
+    with suppress(CancelledError):
+        one.throw(CancelledError())
+
+
+async def test_who_begins_or_ends_to_wait_costs_the_same_however_many_wait() -> None:
+    box = outbox()
+    fill(box, "greedy")
+    fill(box, "second")
+    costs = []
+    for count in (10, 100):
+        waiting = [asyncio.create_task(sending(box, f"{count}-{n}").wait(MESSAGE)) for n in range(count)]
+        await asyncio.sleep(0)
+        one, futures = sending(box, "one").wait(MESSAGE), list[Any]()
+        begins = python_calls(lambda: futures.append(one.send(None)))  # noqa: B023 - it is called at once
+        futures[0].cancel()
+        ends = python_calls(lambda: _cancelled(one))  # noqa: B023
+        costs.append((begins, ends))
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+    assert costs[0] == costs[1]

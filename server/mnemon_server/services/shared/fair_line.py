@@ -1,7 +1,7 @@
 """A line in which callers wait in turns, rather than in the order in which they came."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -41,15 +41,20 @@ class FairLine(Generic[T]):
             if not member:
                 del self._members[holder[0]]
 
-    def pop(self, may: Callable[[T], bool] = lambda _: True) -> T | None:
+    def pop(self, may: Callable[[T], bool] = lambda _: True, holder: Sequence[Hashable] = ()) -> T | None:
         """Removes and returns the next item that may go; None if there is no such item.
 
         Of each member only the first item is asked for: a later one does not overtake it.
+
+        Args:
+            may: whether an item may go.
+            holder: whose items are asked for, named as for `add`; by default everybody's.
         """
         if self._own:
             return self._own.popleft() if may(self._own[0]) else None
-        for key, member in self._members.items():
-            if (item := member.pop(may)) is not None:
+        for key in holder[:1] or self._members:
+            member = self._members.get(key)
+            if member is not None and (item := member.pop(may, holder[1:])) is not None:
                 if member:
                     self._members.move_to_end(key)
                 else:

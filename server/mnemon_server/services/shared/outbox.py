@@ -69,14 +69,14 @@ class Outbox:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(cost, holder, granted)
         self._line.add(waiting, *holder)
-        self._grant()
+        self._grant(holder)
         try:
             async with asyncio.timeout(self._wait_s):
                 await granted
         except BaseException as error:
             if granted.cancelled():
                 self._line.discard(waiting, *holder)
-                self._grant()
+                self._grant(holder)
             else:
                 self.give(cost, holder)
             if isinstance(error, TimeoutError):
@@ -90,8 +90,9 @@ class Outbox:
         self._budget.give_back(*holder, count=cost)
         self._grant()
 
-    def _grant(self) -> None:
-        while (next_ := self._line.pop(self._may_go)) is not None:
+    def _grant(self, holder: Holder = ()) -> None:
+        """Lets those go on that may. While no memory is given back, only the `holder` whose line has changed may."""
+        while (next_ := self._line.pop(self._may_go, holder)) is not None:
             if not next_.granted.cancelled():
                 next_.granted.set_result(None)
 
