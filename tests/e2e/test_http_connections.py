@@ -1,6 +1,7 @@
 """Connections over HTTP: slow, hostile and many ones, which websites may call, TLS and Unix sockets."""
 
 import asyncio
+import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
@@ -130,6 +131,19 @@ async def test_calls_of_many_connections_begin_a_few_at_a_time(tmp_path: Path) -
             before, begun = begun, server.server.open_streams
             most = max(most, begun - before)
         assert most <= 2 * PER_TURN
+
+
+async def test_new_connections_are_taken_one_in_a_turn_of_the_event_loop() -> None:
+    async with bare_server(**HTTP) as server, AsyncExitStack() as stack:
+        address = server.server.http_address
+        for _ in range(40):
+            stack.enter_context(socket.create_connection((address.host, address.port)))
+        taken, most = 0, 0
+        while taken < 40:
+            await asyncio.sleep(0)
+            before, taken = taken, server.server.http_connections
+            most = max(most, taken - before)
+        assert most == 1
 
 
 async def test_more_connections_than_allowed_are_closed_and_those_before_them_stay() -> None:

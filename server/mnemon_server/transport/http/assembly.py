@@ -39,7 +39,7 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
         CrossOrigin(settings.http_origins),
         local_hosts_only=address.is_local and not address.socket_path and not settings.authentication,
     )
-    return HttpServer(settings, address, application)
+    return HttpServer(settings, address, application, pipeline.another_line)
 
 
 def _is_described(settings: Settings, address: Address) -> bool:

@@ -10,6 +10,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from mnemon_server.transport.http.flow import Flow
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.options import METADATA_BYTES_MAX
 
 KEEP_ALIVE_S = 75
@@ -22,26 +24,25 @@ PARTS_FREE, PART_BYTES_MIN = 250, 16
 """A body may have this many parts of any size, half a millisecond; with more, their average size is bounded."""
 DISCARDED_BYTES_MAX = 4 << 20
 """Of a body that is refused, so many bytes are still taken, so that the client can read why."""
-DISCARD_RUN_BYTES, DISCARD_PAUSE_S = 64 << 10, 0.002
-"""After so many, there is a pause: otherwise all of it would be taken in one turn of the event loop."""
 
 
 class Connection(HttpToolsProtocol):
     """One connection, which requests reach as `scope["state"]["connection"]`."""
 
-    def __init__(self, config: Config, state: ServerState, *, connections_max: int) -> None:
+    def __init__(self, config: Config, state: ServerState, *, connections_max: int, reading: LowPriority) -> None:
         super().__init__(config, state, {})
         self.on_lost: Callable[[], None] | None = None
         """Called if the client leaves while its request is being answered."""
         self.lost = asyncio.Event()
         """Set once it has ended."""
         self._connections_max = connections_max
+        self._line = reading
         self._owes_since: float | None = None
         """Since when a request is incomplete, or has not begun on a new connection."""
         self._closing_since: float | None = None
         self._header_bytes: int | None = 0
         """Bytes received since the headers began; None while a body is received."""
-        self._discarded = self._pause_at = self._parts = self._body_bytes = 0
+        self._discarded = self._parts = self._body_bytes = 0
         self._refusal = b"400 Bad Request"
 
     @cached_property
@@ -77,6 +78,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn says
         """Takes the connection, unless there are too many."""
         super().connection_made(transport)
+        self.flow: Flow = Flow(transport, self._line)
         self._owes_since = self.loop.time()
         if len(self.connections) > self._connections_max:
             transport.abort()
@@ -91,6 +93,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses what arrives, and counts the bytes of headers."""
+        size = len(data)
         while data and not self.transport.is_closing():
             part, received = data, self._header_bytes
             if received is not None:
@@ -101,6 +104,8 @@ class Connection(HttpToolsProtocol):
             super().data_received(part)
             if (self._header_bytes or 0) > METADATA_BYTES_MAX:
                 self._refuse(b"431 Request Header Fields Too Large")
+        if not self.transport.is_closing():
+            self.flow.count(size)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -121,7 +126,7 @@ class Connection(HttpToolsProtocol):
             self._refusal = b"431 Request Header Fields Too Large"
             raise HttpParserError
         self._header_bytes = None
-        self._discarded = self._pause_at = self._parts = self._body_bytes = 0
+        self._discarded = self._parts = self._body_bytes = 0
         super().on_headers_complete()
         if len(self.pipeline) > PIPELINED_MAX:
             raise HttpParserError
@@ -135,15 +140,7 @@ class Connection(HttpToolsProtocol):
             self._discarded += len(body)
             if self._discarded > DISCARDED_BYTES_MAX:
                 raise HttpParserError
-            if self._discarded > self._pause_at and not self.flow.read_paused:
-                self._pause_at = self._discarded + DISCARD_RUN_BYTES
-                self.flow.pause_reading()
-                self.loop.call_later(DISCARD_PAUSE_S, self._read_on)
         super().on_body(body)
-
-    def _read_on(self) -> None:
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
         """All of it has arrived."""

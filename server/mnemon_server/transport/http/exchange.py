@@ -18,6 +18,9 @@ from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Tr
 from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.status import Failure
 
+PIECE_BYTES = 64 << 10
+"""Of an answer, so much is written at once."""
+
 
 class Kinds(NamedTuple):
     """The messages of a method; None if no descriptor says them."""
@@ -111,8 +114,7 @@ class HttpExchange:
         """Writes one of several answers, and waits until the client has taken most of it."""
         part = await self._rendered(message)
         await self._start(200, self._form)
-        await self._send(part, more=True)
-        await self._request.connection.flow.drain()
+        await self._write(part)
 
     def set_trailing_metadata(self, trailing_metadata: Any, /) -> None:
         """Sets what follows the answer, or precedes it."""
@@ -164,7 +166,7 @@ class HttpExchange:
         status = Status(self._status.code, self._status.message, self._trailers)
         if self._started or status.is_ok or self._form.always_ok:
             await self._start(200, self._form)
-            await self._drain()
+            await self._write_in_time(b"")
             await self._send(self._form.end(status), more=False)
             return
         self._headers += status.headers()
@@ -183,20 +185,24 @@ class HttpExchange:
     async def _respond(self, code: int, form: Form, body: bytes) -> None:
         """Writes a whole answer, and waits until the client has taken most of it."""
         await self._start(code, form, length=len(body))
-        await self._send(body, more=True)
-        await self._drain()
+        await self._write_in_time(body)
         await self._send(b"", more=False)
 
-    async def _drain(self) -> None:
-        """Waits until the client has taken most of what was written; cuts off one that does not read."""
+    async def _write_in_time(self, body: bytes) -> None:
+        """Writes, and waits until the client has taken most of it; cuts off one that does not read."""
         connection = self._request.connection
-        if connection.flow.write_paused:
-            try:
-                async with asyncio.timeout(self._write_timeout_s):
-                    await connection.flow.drain()
-            except TimeoutError:
-                connection.transport.abort()
-                await connection.lost.wait()
+        try:
+            async with asyncio.timeout(self._write_timeout_s):
+                await self._write(body)
+        except TimeoutError:
+            connection.transport.abort()
+            await connection.lost.wait()
+
+    async def _write(self, body: bytes) -> None:
+        """Writes in pieces; uvicorn waits after each. Of an answer that is not read, only the first are copied."""
+        for start in range(0, len(body), PIECE_BYTES):
+            await self._send(body[start : start + PIECE_BYTES], more=True)
+        await self._request.connection.flow.drain()
 
     async def _start(self, code: int, form: Form, *, length: int | None = None) -> None:
         if self._started:

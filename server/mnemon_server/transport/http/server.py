@@ -13,8 +13,10 @@ from uvicorn.server import ServerState
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
+from mnemon_server.transport.http.acceptor import Acceptor, bound
 from mnemon_server.transport.http.connection import KEEP_ALIVE_S, Connection
-from mnemon_server.transport.listening import cannot_listen, private_files, require_free
+from mnemon_server.transport.interceptors.low_priority import LowPriority
+from mnemon_server.transport.listening import cannot_listen, require_free
 from mnemon_server.transport.options import HANDSHAKE_TIMEOUT_MS
 from mnemon_server.transport.tls import server_context
 
@@ -29,8 +31,21 @@ class HttpServer:
     uvicorn's own server would install handlers of signals, and has no limit for headers and for handshakes.
     """
 
-    def __init__(self, settings: Settings, address: Address, application: Callable[..., Any]) -> None:
-        """Binds nothing yet."""
+    def __init__(
+        self,
+        settings: Settings,
+        address: Address,
+        application: Callable[..., Any],
+        new_line: Callable[[], LowPriority],
+    ) -> None:
+        """Binds nothing yet.
+
+        Args:
+            settings: the limits, and the files of TLS.
+            address: where to listen.
+            application: answers the requests.
+            new_line: makes a line of work that gives way to calls.
+        """
         self._settings = settings
         self._address = address
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
@@ -46,8 +61,11 @@ class HttpServer:
         )
         config.load()
         self._state = ServerState()
-        self._protocol = partial(Connection, config, self._state, connections_max=settings.connections_max)
-        self._server: asyncio.AbstractServer | None = None
+        self._protocol = partial(
+            Connection, config, self._state, connections_max=settings.connections_max, reading=new_line()
+        )
+        self._accepting = new_line()
+        self._acceptor: Acceptor | None = None
         self._sweep: asyncio.Task[None] | None = None
 
     @property
@@ -66,29 +84,23 @@ class HttpServer:
         Raises:
             ConfigurationError: the address is taken, or a TLS file cannot be read.
         """
-        loop, address, context = asyncio.get_running_loop(), self._address, server_context(self._settings)
-        handshake_s = HANDSHAKE_TIMEOUT_MS / 1000 if context else None
+        address, context = self._address, server_context(self._settings)
         require_free(address)
         try:
-            if address.socket_path:
-                with private_files():
-                    self._server = await loop.create_unix_server(
-                        self._protocol, address.socket_path, ssl=context, ssl_handshake_timeout=handshake_s
-                    )
-            else:
-                self._server = await loop.create_server(
-                    self._protocol, address.host, address.port, ssl=context, ssl_handshake_timeout=handshake_s
-                )
-                self._address = address.at_port(self._server.sockets[0].getsockname()[1])
+            sockets = await bound(address)
         except OSError as error:
             raise cannot_listen(address, error) from error
+        if not address.socket_path:
+            self._address = address.at_port(sockets[0].getsockname()[1])
+        handshake_s = HANDSHAKE_TIMEOUT_MS / 1000
+        self._acceptor = Acceptor(sockets, self._protocol, self._accepting, context=context, handshake_s=handshake_s)
         self._sweep = asyncio.create_task(self._keep_within_limits())
 
     async def stop(self, grace_s: float) -> None:
         """Takes no further connection or request, and ends calls that are not answered within the time."""
-        if self._server is None:
+        if self._acceptor is None:
             return
-        self._server.close()
+        self._acceptor.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if tasks := set(self._state.tasks):
@@ -102,7 +114,7 @@ class HttpServer:
             self._sweep.cancel()
             with suppress(asyncio.CancelledError):
                 await self._sweep
-        self._server = None
+        self._acceptor = None
 
     async def _flush(self) -> None:
         """Gives the last answers time to leave."""

@@ -52,13 +52,13 @@ class LowPriority:
                 return result
             await self.turn()
 
-    async def turn(self) -> None:
-        """Waits for the turn of the next step."""
-        turn = asyncio.get_running_loop().create_future()
+    def turn(self) -> "asyncio.Future[None]":
+        """Ends once it is the turn of this step; whoever cancels it leaves the line."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append(turn)
         if self._next_step is None:
             self._schedule()
-        await turn
+        return turn
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
