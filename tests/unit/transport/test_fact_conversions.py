@@ -46,6 +46,7 @@ from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.wire import AnswerBytes
 from mnemon_server.transport.status import Failure
 
 from tests.support.memory_messages import all_of, compare
@@ -319,6 +320,27 @@ async def test_other_calls_are_served_while_a_large_fact_is_written(fact: Fact) 
             message = await write()
         assert len(message) > 20_000
         assert turns.count > 3
+
+
+async def test_other_calls_are_served_while_many_names_are_read() -> None:
+    request = pb.BatchGetFactsRequest(names=[pb.FactName(namespace=ADA, key=str(number)) for number in range(1_000)])
+    async with Turns() as turns:
+        names = await requests.read_names(request)
+    assert [key for _, key in names] == [str(number) for number in range(1_000)]
+    assert turns.count > 1
+
+
+async def test_other_calls_are_served_while_a_large_answer_is_put_together() -> None:
+    answer = AnswerBytes()
+    for _ in range(3):
+        assert answer.add(
+            pb.BatchGetFactsResponse.FACTS_FIELD_NUMBER, [pb.Fact(key="k" * 1_000_000).SerializeToString()]
+        )
+    async with Turns() as turns:
+        message = await answer.finish(pb.BatchGetFactsResponse(truncated=True))
+    read = pb.BatchGetFactsResponse.FromString(message)
+    assert [len(fact.key) for fact in read.facts] == [1_000_000] * 3 and read.truncated
+    assert turns.count > 1
 
 
 async def test_a_small_message_is_read_on_the_event_loop_and_errors_are_raised_either_way() -> None:

@@ -29,7 +29,7 @@ def read(kind: Any, data: bytes, slice_bytes: int = SLICE_BYTES) -> Any:
 def encoded(message: Message) -> bytes:
     """As bytes, after lists and maps that are too long were cut, as they always are."""
     if message.DESCRIPTOR.full_name.startswith("mnemon"):
-        cut(message)
+        list(cut(message))
     return message.SerializeToString(deterministic=True)
 
 

@@ -10,6 +10,7 @@ from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.facts import (
     FILTER_FIELDS,
+    KEY_BYTES_MAX,
     KEY_PREFIXES,
     FactFilter,
     FactIndex,
@@ -21,6 +22,7 @@ from mnemon_server.domain.facts import (
 from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.namespaces import Namespace, namespace_violations
 from mnemon_server.domain.validation import (
+    is_text,
     metadata_violations,
     request_id_violations,
     revision_violations,
@@ -58,7 +60,9 @@ def names_violations(names: Sequence[tuple[Namespace, str]]) -> Iterable[FieldVi
         yield FieldViolation("names", f"must be 1 to {NAMES_MAX:,}")
         return
     for number, (_, key) in enumerate(names):
-        yield from key_violations(key, f"names[{number}].key")
+        # Nearly all are valid, and there may be a thousand.
+        if not key or not is_text(key, KEY_BYTES_MAX):
+            yield from key_violations(key, f"names[{number}].key")
 
 
 def filter_violations(where: FactFilter) -> Iterable[FieldViolation]:

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import FactNotFoundError
 from mnemon_server.domain.facts import FactRenewal, RenewalReceipt
-from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.facts.names import Name
 from mnemon_server.services.facts.writes import renew
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.writes import request_key
-
-Name = tuple[Namespace, str]
 
 
 async def renew_facts(vault: Vault, names: Sequence[Name], *, request_id: str) -> RenewalReceipt:

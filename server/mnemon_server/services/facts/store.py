@@ -43,6 +43,7 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.facts.checks import filter_violations, names_violations, pattern_violations
 from mnemon_server.services.facts.deletion import FactDeletion
 from mnemon_server.services.facts.filters import expired, living
+from mnemon_server.services.facts.names import by_record_id
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
 from mnemon_server.services.facts.renewal import renew_facts
@@ -127,7 +128,7 @@ class FactStore:
     async def get_many(self, names: Sequence[tuple[Namespace, str]], *, room: Room | None = None) -> FactBatch:
         """The facts of these names, 1 to 1,000, each once, in their order; see FactBatch."""
         refuse(names_violations(names))
-        name_of = {record_id(*name): name for name in names}
+        name_of = await by_record_id(names)
         found = await read_within(room, self._offload, self._read, [*name_of])
         named = zip(found, name_of.values(), strict=True)
         facts = tuple(fact for fact, name in named if fact and (fact.namespace, fact.key) == name)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 # Other calls would notice a longer stretch.
-_SLICE_S = 0.002
+_SLICE_S = 0.0005
 LARGE_BYTES = 1 << 16
 """From this size on, a message with JSON is read on a thread: if it holds nothing but numbers, it takes 10 ms."""
 

@@ -23,6 +23,7 @@ from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool
 from mnemon_server.services.protocols.statistics import ProtocolCounters
 from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import ALL_ACTIONS
 from mnemon_server.services.tools.memory_tools import MemoryTools
@@ -130,7 +131,11 @@ class ToolRunner:
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         parsed = await self.parse(request.text, request.options)
         planned = await self._offload(self._planned, parsed, request.context)
-        results = [await self._result(number, call, request, room) for number, call in enumerate(planned[:CALLS_MAX])]
+        results, pause = [], Pause()
+        for number, call in enumerate(planned[:CALLS_MAX]):
+            results.append(await self._result(number, call, request, room))
+            # A call that fails at once does not await anything.
+            await pause.where_due()
         if len(planned) > CALLS_MAX:
             results += await self._offload(_not_run, planned[CALLS_MAX:])
         return ExecutedText(parsed, tuple(results))

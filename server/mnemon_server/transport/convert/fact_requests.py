@@ -31,6 +31,7 @@ from mnemon_server.services.facts.checks import (
     put_violations,
     query_violations,
 )
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
@@ -90,18 +91,18 @@ def read_name(request: pb.GetFactRequest) -> Namespace:
     return namespace
 
 
-def read_names(request: pb.BatchGetFactsRequest) -> Names:
-    """The namespace and key of each requested fact."""
+async def read_names(request: pb.BatchGetFactsRequest) -> Names:
+    """The namespace and key of each requested fact; yields to other calls."""
     reader = Reader()
-    names = _names(reader, request)
+    names = await _names(reader, request)
     reader.finish(names_violations(names))
     return names
 
 
-def read_renewal(request: pb.RenewFactsRequest) -> Names:
-    """The namespace and key of each fact whose ttl is to restart."""
+async def read_renewal(request: pb.RenewFactsRequest) -> Names:
+    """The namespace and key of each fact whose ttl is to restart; yields to other calls."""
     reader = Reader()
-    names = _names(reader, request)
+    names = await _names(reader, request)
     reader.finish(chain(names_violations(names), request_id_violations(request.request_id)))
     return names
 
@@ -157,13 +158,14 @@ def read_deletions(request: pb.DeleteFactsRequest) -> FactFilter:
     return where
 
 
-def _names(reader: Reader, request: pb.BatchGetFactsRequest | pb.RenewFactsRequest) -> Names:
+async def _names(reader: Reader, request: pb.BatchGetFactsRequest | pb.RenewFactsRequest) -> Names:
     if not 1 <= len(request.names) <= NAMES_MAX:
         raise InvalidArgumentError.of("names", f"must be 1 to {NAMES_MAX:,}; send several requests")
-    return [
-        (read_namespace(reader, f"names[{place}].namespace", name.namespace), name.key)
-        for place, name in enumerate(request.names)
-    ]
+    names, pause = [], Pause()
+    for place, name in enumerate(request.names):
+        names.append((read_namespace(reader, f"names[{place}].namespace", name.namespace), name.key))
+        await pause.where_due()
+    return names
 
 
 def _filter(reader: Reader, request: Filtered) -> FactFilter:

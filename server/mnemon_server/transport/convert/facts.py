@@ -24,7 +24,7 @@ from mnemon_server.domain.records import BulkDeleteReceipt, View, WriteReceipt
 from mnemon_server.services.shared.pause import Pause, converted
 from mnemon_server.transport.convert.shared.json_values import fill_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
-from mnemon_server.transport.convert.shared.wire import AnswerBytes, joined
+from mnemon_server.transport.convert.shared.wire import AnswerBytes, Pieces, in_field, joined
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     diagnostics_to_pb,
@@ -66,35 +66,35 @@ def _fill_all_but_values(target: pb.Fact, fact: Fact) -> None:
         target.embeddings.add(values=embedding)
 
 
-async def match_to_bytes(match: FactMatch, view: View = View.STANDARD) -> bytes:
+async def match_in_pieces(match: FactMatch, view: View = View.STANDARD) -> Pieces:
     """A FactMatch; yields to other calls."""
     message = pb.FactMatch()
     if match.score is not None:
         fill_score(message.score, match.score, vector=match.similarity, keyword=match.keyword_score)
-    fact = _ids_bytes(match.fact) if view is View.IDS else await fact_to_bytes(match.fact)
-    return joined([(pb.FactMatch.FACT_FIELD_NUMBER, fact)]) + message.SerializeToString()
+    fact = [_ids_bytes(match.fact)] if view is View.IDS else await fact_in_pieces(match.fact)
+    return [*in_field(pb.FactMatch.FACT_FIELD_NUMBER, fact), message.SerializeToString()]
 
 
-async def fact_to_bytes(fact: Fact) -> bytes:
+async def fact_in_pieces(fact: Fact) -> Pieces:
     """A Fact; made on a thread if it is large."""
     texts = [_text_of(fact.value), *(_text_of(version.value) for version in fact.versions)]
-    return await converted(_fact_bytes, fact, sum(map(len, texts)))
+    return await converted(_fact_in_pieces, fact, sum(map(len, texts)))
 
 
 def _ids_bytes(fact: Fact) -> bytes:
     return pb.Fact(namespace=fact.namespace, key=fact.key, revision=fact.revision).SerializeToString()
 
 
-def _fact_bytes(fact: Fact) -> bytes:
+def _fact_in_pieces(fact: Fact) -> list[bytes]:
     message = pb.Fact()
     _fill_all_but_values(message, fact)
-    pieces = [(pb.Fact.VALUE_FIELD_NUMBER, _value_bytes(fact.value))]
+    pieces = [message.SerializeToString(), *in_field(pb.Fact.VALUE_FIELD_NUMBER, [_value_bytes(fact.value)])]
     for version in fact.versions:
         earlier = pb.FactVersion(revision=version.revision)
         fill_time(earlier.update_time, version.updated_at)
-        value = joined([(pb.FactVersion.VALUE_FIELD_NUMBER, _value_bytes(version.value))])
-        pieces.append((pb.Fact.VERSIONS_FIELD_NUMBER, value + earlier.SerializeToString()))
-    return message.SerializeToString() + joined(pieces)
+        value = in_field(pb.FactVersion.VALUE_FIELD_NUMBER, [_value_bytes(version.value)])
+        pieces += in_field(pb.Fact.VERSIONS_FIELD_NUMBER, [*value, earlier.SerializeToString()])
+    return pieces
 
 
 def _value_bytes(value: FactValue) -> bytes:
@@ -127,7 +127,7 @@ def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkPutF
 
 async def got_to_bytes(fact: Fact) -> bytes:
     """A GetFactResponse."""
-    return joined([(pb.GetFactResponse.FACT_FIELD_NUMBER, await fact_to_bytes(fact))])
+    return await joined(in_field(pb.GetFactResponse.FACT_FIELD_NUMBER, await fact_in_pieces(fact)))
 
 
 async def batch_to_bytes(batch: FactBatch) -> bytes:
@@ -136,14 +136,14 @@ async def batch_to_bytes(batch: FactBatch) -> bytes:
     left = list(batch.left)
     pause = Pause()
     for place, fact in enumerate(batch.facts):
-        if not answer.add(pb.BatchGetFactsResponse.FACTS_FIELD_NUMBER, await fact_to_bytes(fact)):
+        if not answer.add(pb.BatchGetFactsResponse.FACTS_FIELD_NUMBER, await fact_in_pieces(fact)):
             left = [(one.namespace, one.key) for one in batch.facts[place:]] + left
             break
         await pause.where_due()
     rest = pb.BatchGetFactsResponse(truncated=bool(left))
     for namespace, key in left:
         rest.remaining.add(namespace=namespace, key=key)
-    return answer.finish(rest)
+    return await answer.finish(rest)
 
 
 async def page_to_bytes(page: FactPage, token_after: Callable[[int | None], str]) -> bytes:
@@ -151,11 +151,11 @@ async def page_to_bytes(page: FactPage, token_after: Callable[[int | None], str]
     answer = AnswerBytes()
     pause = Pause()
     for place, fact in enumerate(page.facts):
-        if not answer.add(pb.ListFactsResponse.FACTS_FIELD_NUMBER, await fact_to_bytes(fact)):
+        if not answer.add(pb.ListFactsResponse.FACTS_FIELD_NUMBER, await fact_in_pieces(fact)):
             page = replace(page, position=page.positions[place - 1])
             break
         await pause.where_due()
-    return answer.finish(pb.ListFactsResponse(next_page_token=token_after(page.position)))
+    return await answer.finish(pb.ListFactsResponse(next_page_token=token_after(page.position)))
 
 
 async def answer_to_bytes(found: FactSearchAnswer, view: View = View.STANDARD, *, truncated: bool) -> bytes:
@@ -164,11 +164,11 @@ async def answer_to_bytes(found: FactSearchAnswer, view: View = View.STANDARD, *
     pause = Pause()
     diagnostics = diagnostics_to_pb(found.diagnostics)
     for match in found.matches:
-        if not answer.add(pb.SearchFactsResponse.RESULTS_FIELD_NUMBER, await match_to_bytes(match, view)):
+        if not answer.add(pb.SearchFactsResponse.RESULTS_FIELD_NUMBER, await match_in_pieces(match, view)):
             break
         diagnostics.returned += 1
         await pause.where_due()
-    return answer.finish(pb.SearchFactsResponse(diagnostics=diagnostics, truncated=truncated or answer.is_full))
+    return await answer.finish(pb.SearchFactsResponse(diagnostics=diagnostics, truncated=truncated or answer.is_full))
 
 
 def namespaces_to_pb(page: NamespacePage, next_page_token: str) -> pb.ListNamespacesResponse:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from mnemon.v1 import tools_pb2 as pb
 
@@ -23,11 +24,11 @@ from mnemon_server.domain.tools import (
     ToolOutput,
     UnofferedTool,
 )
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.shared.pause import Pause, converted
 from mnemon_server.services.tools.definitions import MemoryAction
-from mnemon_server.transport.convert.facts import match_to_bytes
+from mnemon_server.transport.convert.facts import match_in_pieces
 from mnemon_server.transport.convert.shared.json_values import fill_object
-from mnemon_server.transport.convert.shared.wire import field_start, joined
+from mnemon_server.transport.convert.shared.wire import Pieces, in_field, joined, size_of
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
 
@@ -61,20 +62,23 @@ def tools_to_pb(tools: Iterable[ListedTool], unoffered: Iterable[UnofferedTool] 
     return message
 
 
-async def output_to_bytes(output: ToolOutput) -> bytes:
+async def output_in_pieces(output: ToolOutput) -> Pieces:
     """A ToolOutput; yields to other calls."""
-    message = pb.ToolOutput(content=output.content, truncated=output.truncated)
-    pieces = [message.SerializeToString()]
+    pieces = [await converted(_without_artifact, output, len(output.content))]
     pause = Pause()
     for match in output.artifact:
-        pieces.append(joined([(pb.ToolOutput.ARTIFACT_FIELD_NUMBER, await match_to_bytes(match))]))
+        pieces += in_field(pb.ToolOutput.ARTIFACT_FIELD_NUMBER, await match_in_pieces(match))
         await pause.where_due()
-    return b"".join(pieces)
+    return pieces
+
+
+def _without_artifact(output: ToolOutput) -> bytes:
+    return pb.ToolOutput(content=output.content, truncated=output.truncated).SerializeToString()
 
 
 async def called_to_bytes(output: ToolOutput) -> bytes:
     """A CallToolResponse."""
-    return joined([(pb.CallToolResponse.OUTPUT_FIELD_NUMBER, await output_to_bytes(output))])
+    return await joined(in_field(pb.CallToolResponse.OUTPUT_FIELD_NUMBER, await output_in_pieces(output)))
 
 
 async def parsed_to_pb(parsed: ParseResult) -> pb.ParseToolCallsResponse:
@@ -94,25 +98,26 @@ async def executed_to_bytes(executed: ExecutedText, *, bytes_max: int) -> bytes:
     await fill_parsed(message.parsed, executed.parsed)
     parsed = message.SerializeToString()
     outputs = {
-        place: await output_to_bytes(result.outcome)
+        place: await output_in_pieces(result.outcome)
         for place, result in enumerate(executed.results)
         if isinstance(result.outcome, ToolOutput)
     }
     results = []
     pause = Pause()
     for place, result in enumerate(executed.results):
-        results.append(_result_to_bytes(result, outputs.get(place)))
+        results.append(_result_in_pieces(result, outputs.get(place, ())))
         await pause.where_due()
-    excess = len(parsed) + sum(map(_size_in_answer, results)) - bytes_max
-    for place in sorted(outputs, key=lambda place: len(outputs[place]), reverse=True):
+    sizes = {place: size_of(output) for place, output in outputs.items()}
+    excess = len(parsed) + sum(map(size_of, results)) - bytes_max
+    for place in sorted(sizes, key=sizes.__getitem__, reverse=True):
         if excess <= 0:
             break
-        what = f"what the tool returned has {len(outputs[place]):,} bytes, too many beside the other answers"
+        what = f"what the tool returned has {sizes[place]:,} bytes, too many beside the other answers"
         error = MessageTooLargeError(f"{what}; ask it for less, or call it by itself")
-        shorter = _result_to_bytes(replace(executed.results[place], outcome=error), None)
-        excess -= _size_in_answer(results[place]) - _size_in_answer(shorter)
+        shorter = _result_in_pieces(replace(executed.results[place], outcome=error))
+        excess -= size_of(results[place]) - size_of(shorter)
         results[place] = shorter
-    return parsed + joined((pb.ExecuteTextResponse.RESULTS_FIELD_NUMBER, result) for result in results)
+    return await joined([parsed, *chain.from_iterable(results)])
 
 
 async def fill_parsed(target: pb.ParsedText, parsed: ParseResult) -> None:
@@ -169,14 +174,12 @@ def _fill_problem(target: pb.BlockProblem, problem: BlockProblem) -> None:
     target.line = problem.line
 
 
-def _result_to_bytes(result: ToolCallResult, output: bytes | None) -> bytes:
+def _result_in_pieces(result: ToolCallResult, output: Pieces = ()) -> Pieces:
+    """A result in its field of the answer. `output` is empty if the call failed."""
     message = pb.ToolCallResult(call_id=result.call_id, command_number=result.command_number, tool=result.tool)
     if isinstance(result.outcome, Exception):
         message.error.CopyFrom(report(result.outcome).to_item_error())
-    if output is None:
-        return message.SerializeToString()
-    return message.SerializeToString() + joined([(pb.ToolCallResult.OUTPUT_FIELD_NUMBER, output)])
-
-
-def _size_in_answer(result: bytes) -> int:
-    return len(field_start(pb.ExecuteTextResponse.RESULTS_FIELD_NUMBER, len(result))) + len(result)
+    pieces = [message.SerializeToString()]
+    if output:
+        pieces += in_field(pb.ToolCallResult.OUTPUT_FIELD_NUMBER, output)
+    return in_field(pb.ExecuteTextResponse.RESULTS_FIELD_NUMBER, pieces)

@@ -94,7 +94,7 @@ class Codec:
             return parse(data)
         with self._low_priority.reading(single=single):
             await self._low_priority.run(merge(message, data))
-        cut(message)
+            await self._low_priority.run(cut(message))
         return message
 
     def _writer(self, method: Method) -> Callable[[Any], bytes]:

@@ -52,7 +52,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return await convert.got_to_bytes(fact)
 
     async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:  # noqa: N802
-        names = requests.read_names(request)
+        names = await requests.read_names(request)
         async with self.vault(context) as vault:
             batch = await vault.facts.get_many(names, room=self.room(context))
         return await convert.batch_to_bytes(batch)
@@ -65,7 +65,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return await convert.answer_to_bytes(answer, query.view, truncated=room.is_full)
 
     async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:  # noqa: N802
-        names = requests.read_renewal(request)
+        names = await requests.read_renewal(request)
         async with self.vault(context) as vault:
             receipt = await vault.facts.renew(names, request_id=request.request_id)
         return convert.renewals_to_pb(receipt)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import (
+    AnswerFullError,
     ConfigurationError,
     FactNotFoundError,
     InvalidArgumentError,
@@ -29,10 +30,12 @@ from mnemon_server.domain.tools import (
     ToolKind,
     ToolOutput,
 )
+from mnemon_server.services.shared.answers import AnswerMemory, Room
 
 from tests.support.tool_call_fuzzing import written, written_in_vcp
 from tests.support.tool_endpoints import ToolServer, saying, tool_server
 from tests.support.tool_runners import ADA, OpenedTools, open_tools
+from tests.support.turns import Turns
 
 HERS = Namespace(("user", "ada"))
 FORECAST = {
@@ -394,6 +397,26 @@ async def test_the_event_loop_continues_while_a_text_is_parsed(tools: OpenedTool
         turns += 1
     await reading
     assert turns > 20
+
+
+async def test_other_calls_are_served_while_calls_without_room_fail(tools: OpenedTools) -> None:
+    room = Room(AnswerMemory(1 << 20), bytes_max=1)
+    assert [room.fits(record, 2) for record in "ab"] == [True, False]
+    seen = []
+
+    class Config(dict[str, Any]):
+        """Notes in which turn of the loop each call reads it."""
+
+        def items(self) -> Any:
+            seen.append(turns.count)
+            return super().items()
+
+    text = written(("search_memory", "", {"query": "tea"})) * CALLS_MAX
+    request = ExecuteText(text=text, context=ToolContext(config=Config(user_id="ada")))
+    async with Turns() as turns:
+        done = await tools.runner.execute(request, room=room)
+    assert outcomes(done) == [AnswerFullError] * CALLS_MAX
+    assert len(set(seen)) > 2
 
 
 async def test_no_more_texts_are_parsed_at_once_than_there_are_threads(tools: OpenedTools) -> None:

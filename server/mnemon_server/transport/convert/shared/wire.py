@@ -1,10 +1,17 @@
-"""Answers written as bytes, record by record: as one message, they would be in memory several times."""
+"""Answers written as bytes, record by record: as one message, they would be in memory several times.
 
-from collections.abc import Iterable
+A message is written in pieces, which are joined once, at the end: copying a megabyte takes up to a millisecond.
+"""
+
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
+from mnemon_server.services.shared.pause import converted
+
+Pieces = Sequence[bytes]
+"""The bytes of a message, in their order."""
 
 _LENGTH_DELIMITED, _SEVEN_BITS, _MORE = 2, 0x7F, 0x80
 """Of the wire format: the type of a field, and the two parts of each byte of a varint."""
@@ -23,6 +30,21 @@ def field_start(field: int, size: int) -> bytes:
     return bytes(start)
 
 
+def size_of(pieces: Pieces) -> int:
+    """The number of bytes in all of them."""
+    return sum(map(len, pieces))
+
+
+def in_field(field: int, pieces: Pieces) -> list[bytes]:
+    """A message in a field of another one."""
+    return [field_start(field, size_of(pieces)), *pieces]
+
+
+async def joined(pieces: Pieces) -> bytes:
+    """The message; joined on a thread if it is large, since copying it would hold up other calls."""
+    return await converted(b"".join, pieces, size_of(pieces))
+
+
 class AnswerBytes:
     """Builds a message from records in its repeated fields, and the rest: messages that are joined are merged.
 
@@ -36,23 +58,17 @@ class AnswerBytes:
         self.is_full = False
         """Whether a record was left out."""
 
-    def add(self, field: int, *record: bytes) -> bool:
-        """Adds a record, given in pieces; False if it is left out, as all after it are."""
-        size = sum(map(len, record))
-        start = field_start(field, size)
-        total = self._size + len(start) + size
+    def add(self, field: int, record: Pieces) -> bool:
+        """Adds a record; False if it is left out, as all after it are."""
+        pieces = in_field(field, record)
+        total = self._size + size_of(pieces)
         if self.is_full or (self._pieces and total > self._bytes_max):
             self.is_full = True
             return False
-        self._pieces += (start, *record)
+        self._pieces += pieces
         self._size = total
         return True
 
-    def finish(self, rest: Any = None) -> bytes:
+    async def finish(self, rest: Any) -> bytes:
         """The message; `rest` is one of its type with the fields that are not repeated."""
-        return b"".join(self._pieces if rest is None else [*self._pieces, rest.SerializeToString()])
-
-
-def joined(pieces: Iterable[tuple[int, bytes]]) -> bytes:
-    """A message of these fields."""
-    return b"".join(piece for field, body in pieces for piece in (field_start(field, len(body)), body))
+        return await joined([*self._pieces, rest.SerializeToString()])
