@@ -129,7 +129,11 @@ def content_violations(content: str, field: str) -> Iterable[FieldViolation]:
 
 def _unpaired(text: str) -> bool:
     """Whether the text contains an unpaired surrogate, which UTF-8 cannot encode."""
-    return not text.isascii() and any(0xD800 <= ord(character) <= 0xDFFF for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _normalised(value: Any) -> MetadataValue:
