@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mnemon.v1 import backup_pb2, memory_pb2
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.transport.convert.shared.counts import entries_read_max
+from mnemon_server.transport.http import json_text
 from mnemon_server.transport.http.json_text import SMALL_BYTES, SPACES_MAX
 
 from tests.support.rpcs import rpcs
@@ -196,3 +197,17 @@ def test_what_protobuf_takes_by_accident_is_refused(kind: Any, value: Any) -> No
     text = json.dumps(value)
     assert read(kind, text) is None
     assert read_by_protobuf(kind, text) is not None
+
+
+def test_each_copy_of_a_large_text_ends_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    # So even where the processor copies all of it in the time of one.
+    monkeypatch.setattr(json_text, "STEP_S", 60.0)
+
+    def steps(size: int) -> int:
+        pauses: list[None] = []
+        text = json.dumps({"memory": {"content": "x" * size}}).encode()
+        message_of(memory_pb2.CreateMemoryRequest, text, lambda: pauses.append(None))
+        return len(pauses)
+
+    assert steps(100_000) == 0
+    assert steps(2_000_000) == 5

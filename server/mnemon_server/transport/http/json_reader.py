@@ -25,7 +25,7 @@ from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.http.json_reading import Path, Reading, object_problem, utf8
 from mnemon_server.transport.http.json_scalars import UNFIT, conversion, expected, key_conversion
 from mnemon_server.transport.http.json_struct import read_list, read_struct, read_value
-from mnemon_server.transport.http.json_text import RUN_CHARS, Step, Steps
+from mnemon_server.transport.http.json_text import COPIED_MAX, RUN_CHARS, Step, Steps
 
 LEVELS_MAX = 99
 """How deep messages may be inside of each other, so that protobuf reads them."""
@@ -42,7 +42,7 @@ _IN_A_TEXT = {
 """Those that are texts: how many characters are read, and what is expected."""
 Read = Callable[[Reading, Any, Path, int], Steps[bytes]]
 """Reads a value as a message that has so many levels below it."""
-ReadField = Callable[[Reading, Any, Any, Path, int], Steps[bytes]]
+ReadField = Callable[[Reading, Any, Any, Path, int], Steps[list[bytes]]]
 """Reads a value as a field: into the message that is given, or as bytes that follow it."""
 
 _ANY_JSON: Mapping[str, Read] = {
@@ -113,14 +113,17 @@ class _Object:
             elif (other := given.setdefault(field.oneof, name)) != name:
                 reading.note((path, f".{field.name}"), f"must not be given together with {other}")
             elif field.read is not None:
-                pieces.append((yield from field.read(reading, own, item, (path, f".{field.name}"), levels)))
+                pieces += yield from field.read(reading, own, item, (path, f".{field.name}"), levels)
             elif field.is_text and type(item) is str and len(item) > RUN_CHARS:
                 text = yield from utf8(reading, item, (path, f".{field.name}"))
                 pieces += (field_start(field.number, len(text)), text)
             else:
                 _put(reading, field, own, item, path)
         pieces[0] = own.SerializeToString()
-        return b"".join(pieces)
+        content = b"".join(pieces)
+        if len(content) > COPIED_MAX:
+            yield
+        return content
 
 
 def _put(reading: Reading, field: _Field, own: Any, item: Any, path: Path) -> None:
@@ -171,10 +174,10 @@ class _Message:
     def _read(self) -> Read:
         return _of_type(self._kind)
 
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[bytes]:
-        """Its bytes."""
+    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
+        """Its bytes, in pieces: of a megabyte, each copy takes as long as a step."""
         content = yield from self._read(reading, item, path, levels - 1)
-        return field_start(self._number, len(content)) + content
+        return [field_start(self._number, len(content)), content]
 
 
 class _Messages(_Message):
@@ -184,17 +187,17 @@ class _Messages(_Message):
         super().__init__(field)
         self._entries_max = entries_read_max(field)
 
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[bytes]:
+    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
         """The bytes of all."""
         if not isinstance(item, list):
             reading.note(path, "must be a list")
-            return b""
-        pieces = []
+            return []
+        pieces: list[bytes] = []
         for index, one in enumerate(item[: self._entries_max]):
-            pieces.append((yield from super().read(reading, own, one, (path, f"[{index}]"), levels)))
+            pieces += yield from super().read(reading, own, one, (path, f"[{index}]"), levels)
             if reading.step.is_over():
                 yield
-        return b"".join(pieces)
+        return pieces
 
 
 class _List:
@@ -204,11 +207,11 @@ class _List:
         self._name, self._expected = field.name, expected(field)
         self._convert, self._entries_max = conversion(field), entries_read_max(field)
 
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[bytes]:
+    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
         """Puts them into the message."""
         if not isinstance(item, list):
             reading.note(path, "must be a list")
-            return b""
+            return []
         convert, target, item = self._convert, getattr(own, self._name), item[: self._entries_max]
         for start in range(0, len(item), _CHUNK):
             chunk = item[start : start + _CHUNK]
@@ -218,7 +221,7 @@ class _List:
                 self._note(reading, type(own)(), chunk, path, start)
             if reading.step.is_over():
                 yield
-        return b""
+        return []
 
     def _note(self, reading: Reading, scratch: Any, chunk: list[Any], path: Path, start: int) -> None:
         target = getattr(scratch, self._name)
@@ -238,11 +241,11 @@ class _Map:
         self._name, self._expected, self._convert = field.name, expected(value), conversion(value)
         self._convert_key, self._entries_max = key_conversion(kind.fields_by_name["key"]), entries_read_max(field)
 
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[bytes]:
+    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
         """Puts them into the message."""
         if not isinstance(item, dict):
             reading.note(path, "must be an object")
-            return b""
+            return []
         target = getattr(own, self._name)
         for name, one in islice(item.items(), self._entries_max):
             try:
@@ -251,7 +254,7 @@ class _Map:
                 reading.note((path, f".{name}"), f"must be {self._expected}")
             if reading.step.is_over():
                 yield
-        return b""
+        return []
 
 
 class _MapOfMessages:
@@ -263,11 +266,11 @@ class _MapOfMessages:
         self._value = _Message(kind.fields_by_name["value"])
         self._convert_key, self._entries_max = key_conversion(kind.fields_by_name["key"]), entries_read_max(field)
 
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[bytes]:
+    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
         """The bytes of all entries."""
         if not isinstance(item, dict):
             reading.note(path, "must be an object")
-            return b""
+            return []
         pieces: list[bytes] = []
         for name, one in islice(item.items(), self._entries_max):
             at = path, f".{name}"
@@ -276,11 +279,11 @@ class _MapOfMessages:
             except UNFIT:
                 reading.note(at, "must have another name")
                 continue
-            content = key + (yield from self._value.read(reading, own, one, at, levels - 1))
-            pieces += (field_start(self._number, len(content)), content)
+            content = [key, *(yield from self._value.read(reading, own, one, at, levels - 1))]
+            pieces += (field_start(self._number, sum(map(len, content))), *content)
             if reading.step.is_over():
                 yield
-        return b"".join(pieces)
+        return pieces
 
 
 def _other(kind: Descriptor, reading: Reading, value: Any, path: Path, levels: int) -> Steps[bytes]:

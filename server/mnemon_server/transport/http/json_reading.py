@@ -3,7 +3,7 @@
 from typing import Any
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
-from mnemon_server.transport.http.json_text import RUN_CHARS, Step, Steps
+from mnemon_server.transport.http.json_text import COPIED_MAX, RUN_CHARS, Step, Steps
 
 VIOLATIONS_MAX = 100
 """So many faults are named."""
@@ -40,7 +40,10 @@ def utf8(reading: Reading, text: str, path: Path) -> Steps[bytes]:
             pieces.append(text[start : start + RUN_CHARS].encode())
             if reading.step.is_over():
                 yield
-        return b"".join(pieces)
+        data = b"".join(pieces)
+        if len(data) > COPIED_MAX:
+            yield
+        return data
     except UnicodeEncodeError:
         reading.note(path, "must be a text without halves of surrogate pairs")
         return b""

@@ -24,6 +24,8 @@ LEVELS_MAX = 100
 """How deep lists and objects may be inside of each other."""
 SPACES_MAX, NUMBER_CHARS_MAX = 4_096, 400
 """Of white space in a row, and of a number: both are read in one step."""
+COPIED_MAX = 256 << 10
+"""A copy of more ends its step: in new memory, two megabytes take as long as three steps."""
 RUN_CHARS = 64 << 10
 """Of a long text, so much is read at once: in a tenth of a millisecond."""
 SMALL_BYTES = 4 << 10
@@ -101,7 +103,10 @@ def _decoded(text: bytes, step: Step) -> Steps[str]:
             pieces.append(decoder.decode(text[start:end], final=end >= len(text)))
             if step.is_over():
                 yield
-        return "".join(pieces)
+        decoded = "".join(pieces)
+        if len(decoded) > COPIED_MAX:
+            yield
+        return decoded
     except UnicodeDecodeError:
         raise MalformedMessageError("the body is not UTF-8") from None
 
@@ -194,7 +199,7 @@ class _Text:
 
     def _string(self, at: int) -> Steps[tuple[str, int]]:
         """A text, from after the opening quote to after the closing one."""
-        text, pieces, quote = self._text, [], -1
+        text, pieces, quote, begin = self._text, [], -1, at
         while True:
             if quote < at and (quote := text.find('"', at)) < 0:
                 raise IndexError
@@ -208,6 +213,8 @@ class _Text:
                 at = escapes.end()
                 pieces.append(self._unescaped(escape, at))
             elif stop == quote:
+                if quote - begin > COPIED_MAX:
+                    yield
                 return "".join(pieces), quote + 1
             if self._step.is_over():
                 yield
