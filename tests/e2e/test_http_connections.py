@@ -212,12 +212,13 @@ async def test_http_can_be_served_on_a_socket_that_only_its_owner_may_open(tmp_p
     where = tmp_path / "sockets"
     where.mkdir(mode=0o700)
     settings = {"listen": f"unix:{where}/grpc", "http_listen": f"unix:{where}/http", "authentication": ("unix",)}
-    async with whole_server(tmp_path / "data", **settings):
-        assert stat.S_IMODE((where / "http").stat().st_mode) & 0o077 == 0
-        transport = httpx.AsyncHTTPTransport(uds=str(where / "http"))
-        async with httpx.AsyncClient(transport=transport, base_url="http://anything") as client:
-            who = (await client.post(WHO, json={})).json()
-            assert who["tenant"] == "default"
+    for _ in range(2):  # The second one finds the path of the first.
+        async with whole_server(tmp_path / "data", **settings):
+            assert stat.S_IMODE((where / "http").stat().st_mode) & 0o077 == 0
+            transport = httpx.AsyncHTTPTransport(uds=str(where / "http"))
+            async with httpx.AsyncClient(transport=transport, base_url="http://anything") as client:
+                who = (await client.post(WHO, json={})).json()
+                assert who["tenant"] == "default"
     where.chmod(0o755)
     with pytest.raises(ConfigurationError, match="must belong to you"):
         async with whole_server(tmp_path / "data", **settings):

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mnemon_server.config.address import Address
@@ -49,10 +50,11 @@ class Acceptor:
         self._beginning: set[asyncio.Task[object]] = set()
         self._tasks = [asyncio.create_task(self._accept(each)) for each in sockets]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Takes no further connection, and resets those that wait."""
         for task in self._tasks:
             task.cancel()
+        await asyncio.wait(self._tasks)
         for each in self._sockets:
             each.close()
 
@@ -75,18 +77,30 @@ class Acceptor:
             task.exception()  # A failed handshake has closed its connection, and is not news.
 
 
-async def bound(address: Address) -> list[socket.socket]:
+def bound(address: Address) -> list[socket.socket]:
     """Sockets that listen at an address. Raises OSError if it is taken, or is not of this machine."""
-    loop, protocol = asyncio.get_running_loop(), asyncio.Protocol
-    if address.socket_path:
-        with private_files():
-            server = await loop.create_unix_server(protocol, address.socket_path, start_serving=False)
-    else:
-        server = await loop.create_server(protocol, address.host, address.port, start_serving=False)
-    sockets = [each.dup() for each in server.sockets]
-    server.close()
-    for each in sockets:
-        if each.family != socket.AF_UNIX and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)  # Connections inherit it.
-        each.listen(BACKLOG)
+    sockets: list[socket.socket] = []
+    try:
+        for family, where in _places(address):
+            with private_files():
+                sockets.append(socket.create_server(where, family=family, backlog=BACKLOG))
+            sockets[-1].setblocking(False)
+            if family != socket.AF_UNIX and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                # Connections inherit it.
+                sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
     return sockets
+
+
+def _places(address: Address) -> list[tuple[int, Any]]:
+    """The families and addresses to bind: a host may have several."""
+    if address.socket_path:
+        path = Path(address.socket_path)
+        if path.is_socket():
+            path.unlink()  # A server that ends leaves it.
+        return [(socket.AF_UNIX, address.socket_path)]
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, where) for family, _, _, _, where in found))

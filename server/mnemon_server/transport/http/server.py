@@ -87,7 +87,7 @@ class HttpServer:
         address, context = self._address, server_context(self._settings)
         require_free(address)
         try:
-            sockets = await bound(address)
+            sockets = bound(address)
         except OSError as error:
             raise cannot_listen(address, error) from error
         if not address.socket_path:
@@ -100,7 +100,7 @@ class HttpServer:
         """Takes no further connection or request, and ends calls that are not answered within the time."""
         if self._acceptor is None:
             return
-        self._acceptor.close()
+        await self._acceptor.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if tasks := set(self._state.tasks):
