@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from mnemon.v1 import knowledge_store_pb2
+from mnemon.v1 import facts_pb2, knowledge_store_pb2
 
 from tests.support.http_calls import JSON, http_client
 from tests.support.server import WAIT_S, Connection, eventually, until, whole_server
@@ -129,6 +129,26 @@ async def test_an_event_that_is_not_read_ends_its_stream_though_the_kernel_could
         await until(lambda: not server.server.accounts.usage_of("default").bytes_in_flight)
         assert (await client.post(CREATE, json=SENT)).status_code == 200
         writer.transport.abort()
+
+
+async def test_an_answer_that_is_not_read_is_cut_off_at_the_deadline_of_its_client(tmp_path: Path) -> None:
+    async with serving(tmp_path, stream_write_timeout_s=300.0) as (server, client):
+        for key in "abc":
+            fact = {"namespace": ["a"], "key": key, "value": {"text": key * 900_000}}
+            assert (await client.post(PUT, json={"fact": fact})).status_code == 200
+        names = [facts_pb2.FactName(namespace=["a"], key=key) for key in "abc"]
+        message = facts_pb2.BatchGetFactsRequest(names=names).SerializeToString()
+        request = struct.pack(">BI", 0, len(message)) + message
+        kind, path = "application/grpc-web+proto", "/mnemon.v1.FactService/BatchGetFacts"
+        whole = await client.post(path, content=request, headers={"content-type": kind})
+        limits = "connect-timeout-ms: 500", f"content-length: {len(request)}"
+        async with posting(server, path, kind, *limits) as (reader, writer):
+            writer.write(request)
+            await until(lambda: server.server.accounts.usage_of("default").bytes_in_flight)
+            await until(lambda: not server.server.accounts.usage_of("default").bytes_in_flight)
+            _, _, body = (await asyncio.wait_for(reader.read(), WAIT_S)).partition(b"\r\n\r\n")
+        assert body and len(body) < len(whole.content)
+        assert whole.content.startswith(body)
 
 
 UNFINISHED_BYTES = 2_090_000

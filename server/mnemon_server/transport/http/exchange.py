@@ -185,6 +185,8 @@ class HttpExchange:
     async def _respond(self, code: int, form: Form, body: bytes) -> None:
         """Writes a whole answer, and waits until the client has taken most of it."""
         await self._start(code, form, length=len(body))
+        # The status has left. What fails from now on cuts the body off, and must not write into it.
+        self._ended = True
         await self._write_in_time(body)
         await self._send(b"", more=False)
 
