@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +13,9 @@ import httpx
 
 from mnemon_server.domain.errors import ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
+
+# httpx imports it in its first call, on the event loop, which takes a tenth of a second if nothing is compiled.
+import_module("anyio._backends._asyncio")
 
 REQUEST_ID_HEADER, NAMESPACE_HEADER = "Idempotency-Key", "Mnemon-Namespace"
 

@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -230,3 +232,21 @@ async def test_a_cancelled_call_leaves_the_endpoint_usable() -> None:
                 await call
             server.answer = saying("again")
             assert await opened.call("weather", {}, (), "") == "again"
+
+
+def test_the_first_call_loads_no_library_while_others_wait() -> None:
+    with tool_server(saying("sunny")) as server:
+        program = f"""
+import asyncio, sys
+from mnemon_server.domain.tools import OperatorTool
+from mnemon_server.services.tools.http_endpoint import HttpEndpoint
+
+async def main():
+    endpoint = HttpEndpoint(OperatorTool(name="weather", description="", parameters={{}}, http={server.url!r}))
+    loaded = set(sys.modules)
+    print(await endpoint.call("weather", {{}}, (), ""), [name for name in sys.modules if name not in loaded])
+
+asyncio.run(main())
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "sunny []\n"
