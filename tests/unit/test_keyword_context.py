@@ -217,3 +217,8 @@ def test_the_best_are_the_best_of_all(spread: int, related: float) -> None:
             bound = np.sort(capped)[-min(count, len(sums))]
             assert np.isin(positions[capped >= bound], found).all()
             assert of_found.tolist() == sums[np.isin(positions, found)].tolist()
+            for least in (bound, float(np.median(capped)), float(capped.max())):
+                found, of_found = given.best(count, sufficient, least)
+                assert np.isin(positions[capped >= max(bound, least)], found).all()
+                assert of_found.tolist() == sums[np.isin(positions, found)].tolist()
+            assert not len(given.best(count, sufficient, 100.0)[0])

@@ -98,6 +98,15 @@ class Fusion:
         by_meaning = self._scaled(np.array([vector_max]), vector)
         return weight * by_meaning + (1.0 - weight) * self._scaled(keyword_scores, keyword)
 
+    def keyword_score_needed(self, query: str, score: float, vector_max: float) -> float:
+        """The keyword score that a candidate needs for this score, if its cosine is at most `vector_max`; 0 if that
+        depends on the other candidates.
+        """
+        weight = self.weight(query)
+        if not self.is_absolute or weight >= 1.0:
+            return 0.0
+        return max((score - weight * vector_max) / (1.0 - weight), 0.0)
+
     def _scaled(self, values: Floats, among: Floats) -> Floats:
         """Transforms the values of a part as the method requires. Keeps their order."""
         match self.method:

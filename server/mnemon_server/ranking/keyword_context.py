@@ -13,8 +13,7 @@ length.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +31,13 @@ FULL_LENGTH = 64
 
 _DENSE = 16
 """Up to this many positions per occurrence, scores are added up in an array with a cell for every position."""
+_LOOK_UP = 64
+"""Looking up what a word contributes around one passage takes as long as writing its gains of so many passages."""
 _TOLERANCE = 1e-9
 """Sums that differ by this share may have equal scores."""
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,6 @@ def weight_at(mean_length: float, context_weight: float = CONTEXT_WEIGHT) -> flo
     return context_weight * min(1.0, FULL_LENGTH / mean_length)
 
 
-class _Pairs(NamedTuple):
-    """Passages that are neighbours, by their rows: the words of each `giver` count for its `taker` with this share."""
-
-    givers: Rows
-    takers: Rows
-    shares: Floats
-
-
 class SummedGains:
     """The passages that contain any of the words, with their summed gains. What neighbours add is computed only for
     passages that are asked for, or that may be among the best.
@@ -74,79 +66,69 @@ class SummedGains:
 
     def __init__(self, matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> None:
         """A weight of 0 ignores neighbours."""
-        self._matches = matches
-        self._cells = _cells(matches.positions)
+        self._matches, self._cells = matches, _cells(matches.positions)
         self._weight = context_weight and context_weight * _evidence(matches)
+        self._shares = self._weight * (REACH + 1 - np.arange(1, REACH + 1)) / REACH
+        """How much words of a neighbour count, by its distance."""
         # One pass over all words takes half as long as adding word by word.
         places, gains = np.concatenate(self._cells.places), np.concatenate(matches.gains)
-        alone = np.bincount(places, gains, self._cells.count).astype(np.float64, copy=False)
-        self._held = np.flatnonzero(alone > 0)
-        """The cells of the passages, ascending. A passage's row is its place in this array."""
-        self._alone = alone[self._held]
-        """The summed gains without neighbours."""
+        self._alone = np.bincount(places, gains, self._cells.count).astype(np.float64, copy=False)
+        """The summed gains of each cell without neighbours; 0 if it has none of the words."""
+        self._held = self._alone > 0
 
     def all(self) -> tuple[Positions, Floats]:
         """Every such passage, by ascending position."""
-        return self._those(np.arange(len(self._held)))
+        return self._those(np.flatnonzero(self._held))
 
-    def best(self, count: int, sufficient: float) -> tuple[Positions, Floats]:
+    def best(self, count: int, sufficient: float, least: float = 0.0) -> tuple[Positions, Floats]:
         """Those with the `count` highest sums, with all that equal the last one, and some others, by ascending
-        position. Sums from `sufficient` on count as equal.
+        position; as far as they have sums of at least `least`. Sums from `sufficient` on count as equal.
         """
-        alone = self._alone
-        if count >= len(alone):
-            return self.all()
-        bound = min(np.partition(alone, len(alone) - count)[len(alone) - count], sufficient)
-        return self._those(np.flatnonzero(self._sums_max() >= bound * (1 - _TOLERANCE)))
+        cells = np.flatnonzero(self._held & (self._sums_max >= least * (1 - _TOLERANCE)))
+        if count < len(cells):
+            bound = min(np.partition(self._alone[cells], len(cells) - count)[len(cells) - count], sufficient)
+            cells = cells[self._sums_max[cells] >= bound * (1 - _TOLERANCE)]
+        return self._those(cells)
 
     def of(self, positions: Positions) -> tuple[Positions, Floats]:
         """Those of the given ascending positions that contain any of the words."""
-        return self._those(common(self._held, self._cells.of(positions))[0])
+        cells = self._cells.of(positions)
+        return self._those(cells[self._held[cells]])
 
-    def _those(self, rows: Rows) -> tuple[Positions, Floats]:
-        return self._cells.positions(self._held[rows]), self._sums_of(rows)
+    def _those(self, cells: NDArray[np.int64]) -> tuple[Positions, Floats]:
+        return self._cells.positions(cells), self._sums_of(cells)
 
+    @cached_property
     def _sums_max(self) -> Floats:
-        """An upper bound of each passage's sum, as if each word of a neighbour counted separately."""
-        givers, takers, shares = self._pairs
-        added = np.bincount(takers, shares * self._alone[givers], len(self._held))
-        return self._alone + added.astype(np.float64, copy=False)
-
-    def _sums_of(self, rows: Rows) -> Floats:
-        """The summed gains of passages. A word counts by the highest of its own gain and the shares of neighbours'."""
+        """An upper bound of each cell's sum, as if each word of a neighbour counted separately."""
         if not self._weight:
-            return self._alone[rows]
-        places = np.full(len(self._held), -1)
-        places[rows] = np.arange(len(rows))
-        takers = places[self._pairs.takers]
-        kept = np.flatnonzero(takers >= 0)
-        takers, givers, shares = takers[kept], self._pairs.givers[kept], self._pairs.shares[kept]
-        summed = np.zeros(len(rows))
-        for of_word, gains in zip(self._rows_of_words, self._matches.gains, strict=True):
-            gains_of_rows = np.zeros(len(self._held))
-            gains_of_rows[of_word] = gains
-            best = gains_of_rows[rows]
-            np.maximum.at(best, takers, shares * gains_of_rows[givers])
+            return self._alone
+        return np.convolve(self._alone, np.concatenate((self._shares[::-1], [1.0], self._shares)), "same")
+
+    def _sums_of(self, cells: NDArray[np.int64]) -> Floats:
+        """The summed gains of cells. A word counts by the highest of its own gain and the shares of neighbours'."""
+        if not self._weight:
+            return self._alone[cells]
+        summed, of_cells = np.zeros(len(cells)), np.zeros(self._cells.count)
+        for places, gains in zip(self._cells.places, self._matches.gains, strict=True):
+            are_few = _LOOK_UP * len(cells) < len(places)
+            if not are_few:
+                of_cells[places] = gains
+            gains_at = partial(_looked_up, places, gains) if are_few else of_cells.take
+            best = gains_at(cells)
+            for distance, share in enumerate(self._shares, 1):
+                np.maximum(best, share * gains_at(cells - distance), out=best)
+                np.maximum(best, share * gains_at(cells + distance), out=best)
             summed += best
+            if not are_few:
+                of_cells[places] = 0.0
         return summed
 
-    @cached_property
-    def _rows_of_words(self) -> list[Rows]:
-        """The rows of each word's passages."""
-        rows = np.empty(self._cells.count, np.intp)
-        rows[self._held] = np.arange(len(self._held))
-        return [rows[cells] for cells in self._cells.places]
 
-    @cached_property
-    def _pairs(self) -> _Pairs:
-        """All neighbours. They are at most REACH rows apart."""
-        pairs = [_Pairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))]
-        for apart in range(1, REACH + 1) if self._weight else ():
-            distances = self._held[apart:] - self._held[:-apart]
-            first = np.flatnonzero(distances <= REACH)
-            shares = self._weight * (REACH + 1 - distances[first]) / REACH
-            pairs += [_Pairs(first, first + apart, shares), _Pairs(first + apart, first, shares)]
-        return _Pairs(*map(np.concatenate, zip(*pairs, strict=True)))
+def _looked_up(places: NDArray[np.int64], gains: Floats, cells: NDArray[np.int64]) -> Floats:
+    """The gains of cells, 0 where the word is not in them. `places` ascend."""
+    rows = np.minimum(np.searchsorted(places, cells), len(places) - 1)
+    return np.where(places[rows] == cells, gains[rows], 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +164,7 @@ class _Cells:
 def _cells(positions: Sequence[Positions]) -> _Cells:
     held = [each for each in positions if len(each)]
     if not held:
-        return _Cells(0, positions, 0)
+        return _Cells(2 * REACH + 1, positions, 0)
     first = int(min(each[0] for each in held)) - REACH
     count = int(max(each[-1] for each in held)) - first + REACH + 1
     if count <= _DENSE * sum(map(len, held)):

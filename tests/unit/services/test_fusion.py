@@ -131,3 +131,18 @@ def test_omitted_passages_score_no_higher_than_the_stated_bound(method: FusionMe
             assert np.all(told.scores[no_nearer] <= bound + 1e-9)
             below += bound < told.scores.max()
     assert below > 30
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
+def test_the_needed_keyword_score_is_the_least_that_reaches_a_score(weight: float) -> None:
+    fusion = Fusion(vector_weight=weight)
+    for score, cosine in ((0.6, 0.5), (0.9, 0.9), (0.2, 0.9), (1.0, 0.0)):
+        needed = fusion.keyword_score_needed("two words", score, cosine)
+        reached = fusion.fuse("two words", np.array([cosine]), np.array([needed])).scores[0]
+        assert reached >= score - 1e-9 or weight == 1.0
+        assert reached <= score + 1e-9 or needed == 0.0
+
+
+@pytest.mark.parametrize("method", [FusionMethod.WEIGHTED, FusionMethod.RRF])
+def test_no_keyword_score_is_needed_where_scores_depend_on_the_others(method: FusionMethod) -> None:
+    assert Fusion(method).keyword_score_needed("two words", 0.9, 0.1) == 0.0

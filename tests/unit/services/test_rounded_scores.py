@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
@@ -51,15 +52,44 @@ def test_every_form_shows_the_same_results_with_the_same_scores(
     assert list(shown[1].values()) == pytest.approx(list(shown[0].values()), abs=1e-6)
 
 
+def test_the_nearest_passages_may_all_be_of_one_document(tmp_path: Path) -> None:
+    """They say nothing about how good the other results are: those with the best words are far from the query."""
+    rng = np.random.default_rng(3)
+
+    def toward_query(cosine: float) -> Vector:
+        rest = rng.normal(size=DIMENSION - 1)
+        return np.append(cosine, np.sqrt(1 - cosine**2) * rest / np.linalg.norm(rest)).astype(np.float32)
+
+    query = PassageQuery(
+        text="apple stone", vector=toward_query(1.0), where=RecordFilter(), mode=SearchMode.HYBRID, limit=10
+    )
+    writes = [_write("long", "an essay", [toward_query(0.99) for _ in range(100)])]
+    for number in range(600):
+        writes.append(_write(f"near {number}", "an aside", [toward_query(0.3)]))
+        if number % 6 == 0:
+            writes.append(_write(f"far {number}", f"{WORDS[number % 4 // 2 * 3]} {number}", [toward_query(0.0)]))
+    with closing(_opened(tmp_path / "vault", "bytes and signs")) as vault:
+        vault.collection(DOCUMENTS).put_documents(writes).result()
+        shown, compared = _shown(vault, query, 10), _shown(vault, query, 10 * COUNT)
+    assert list(shown) == list(compared)
+    assert [doc_id.split()[0] for doc_id in shown] == ["long", *["far"] * 9]
+
+
+def _write(doc_id: str, text: str, vectors: list[Vector]) -> DocumentWrite:
+    passages = [PassageInput(0, len(text), vector) for vector in vectors]
+    return DocumentWrite(document=Document(doc_id, text), passages=passages)
+
+
+def _opened(folder: Path, form: str) -> SQLiteVault:
+    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=VaultSettings(FORMS[form]))
+
+
 def _filled(folder: Path, form: str) -> SQLiteVault:
-    settings = VaultSettings(FORMS[form])
-    vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings)
+    vault = _opened(folder, form)
     writes = []
     for number, vector in enumerate(clustered_vectors(COUNT, DIMENSION, 1)):
         text = f"{WORDS[number % 5]} {WORDS[number % 3]} {number}"
-        writes.append(
-            DocumentWrite(document=Document(f"d{number}", text), passages=[PassageInput(0, len(text), vector)])
-        )
+        writes.append(_write(f"d{number}", text, [vector]))
     vault.collection(DOCUMENTS).put_documents(writes).result()
     return vault
 

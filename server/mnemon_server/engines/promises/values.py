@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -139,10 +140,11 @@ class Scores:
     rounded: bool = False
     """Whether some of the scores may be rounded."""
 
-    def best(self, count: int) -> "Scores":
-        """The `count` best scores, best first; of equal ones, older passages first."""
-        rows = best_rows(self.scores, self.passage_ids, count)
-        return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
+    def best(self, count: int, least: float = -inf) -> "Scores":
+        """The `count` best scores of at least `least`, best first; of equal ones, older passages first."""
+        found = self if least == -inf else self.those(self.scores >= least)
+        rows = best_rows(found.scores, found.passage_ids, count)
+        return Scores(found.passage_ids[rows], found.scores[rows], self.rounded)
 
     def of(self, passage_ids: PassageIds) -> "Scores":
         """The scores of these passages, as far as they have one, by ascending id. The ids of all scores ascend."""
@@ -151,6 +153,10 @@ class Scores:
         wanted = np.sort(passage_ids)
         rows = np.minimum(np.searchsorted(self.passage_ids, wanted), len(self.passage_ids) - 1)
         rows = rows[self.passage_ids[rows] == wanted]
+        return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
+
+    def those(self, rows: NDArray[np.bool_]) -> "Scores":
+        """Some of the scores, in their order."""
         return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
 
     def replaced(self, others: "Scores") -> "Scores":
@@ -177,7 +183,7 @@ class KeywordScores(Protocol):
     def scores(self) -> NDArray[np.float64]:
         """Their scores."""
 
-    def best(self, count: int) -> Scores:
+    def best(self, count: int, least: float = 0.0) -> Scores:
         """See Scores."""
 
     def of(self, passage_ids: PassageIds) -> Scores:

@@ -151,6 +151,8 @@ class QuantizedVectors:
         wanted = None if among is None else distinct(among)
         rows = [np.flatnonzero(view.alive) if wanted is None else view.rows_of(wanted) for view in views]
         ids, scores = _ids(views, rows), self._similarities(views, rows, query)
+        if not exact:
+            return Scores(ids, scores, rounded=bool(len(ids)))
         best = _best_rows(scores, exact + SPARE)
         known = self._score(query, ids[best])
         others = np.ones(len(ids), np.bool_)

@@ -40,7 +40,9 @@ def distances(signs: SignWords, query: SignWords) -> Distances:
 
 def nearest(apart: Distances, count: int, farthest: int) -> Rows:
     """The rows with the `count` smallest distances, and those that equal the last of these; none above `farthest`."""
-    bound = farthest if count >= len(apart) else min(farthest, int(np.partition(apart, count)[count]))
+    # There are few different distances, and counting them takes a third of the time of a partition.
+    within = np.cumsum(np.bincount(apart, minlength=farthest + 1)[: farthest + 1])
+    bound = min(int(np.searchsorted(within, count + 1)), farthest)
     rows = np.flatnonzero(apart <= bound)
     if len(rows) <= TIES_FACTOR * count:
         return rows

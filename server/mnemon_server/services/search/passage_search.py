@@ -39,8 +39,9 @@ GRAPH_HITS_MAX = 8_192
 """If more proposals are needed, comparing all candidates is cheaper."""
 
 HYBRID_WIDENING = 8
-"""A hybrid search compares this many times as many of the nearest: then few of those with the best words can rival
-them.
+HYBRID_SHARE = 1_024
+"""A hybrid search compares this many times as many of the nearest, and at least one of so many passages: then few of
+those with the best words can rival them.
 """
 
 WORD_HITS_MIN, WORD_HITS_MAX = 1_000, 8_000
@@ -256,30 +257,57 @@ class PassageSearch:
         left_out_max = 0.0 if is_all else max(float(near.scores[-1]), 0.0)
         if plan.keywords is None:
             return self._choose(query, plan, by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max))
-        # Few words are enough for most queries, and to find eight times as many takes twice as long.
-        for words_max in (WORD_HITS_MIN, widening * WORD_HITS_MAX):
-            words = plan.keywords.best(words_max)
-            left_out = LeftOut(left_out_max, words.scores[-1:] if len(words.scores) == words_max else np.zeros(1))
-            choice = self._choose_by_both(query, plan, vector, near, words, left_out)
-            if len(words.scores) < words_max or not _rivals(query, choice.ranking.left_out[-1:], choice.shown_scores()):
-                break
-        return choice
+        if plan.among is not None:
+            near = near.those(np.isin(near.passage_ids, plan.among))
+        return self._choose_by_both(query, plan, vector, near, left_out_max, widening)
 
     def _choose_by_both(
-        self, query: PassageQuery, plan: _Plan, vector: Vector, near: Scores, words: Scores, left_out: LeftOut
+        self,
+        query: PassageQuery,
+        plan: _Plan,
+        vector: Vector,
+        near: Scores,
+        left_out_max: float,
+        widening: int,
+        words_min: int = 0,
     ) -> _Choice:
-        """The choice from the nearest and from the passages with the best words. `left_out` bounds all others."""
+        """The choice from the nearest, and from others whose words may raise them above those; at least from the
+        `words_min` with the best words. `left_out_max` bounds the cosines of the others.
+        """
         assert plan.keywords is not None  # noqa: S101 - it is a hybrid search
-        plan = replace(plan, keywords=_joined(words, plan.keywords.of(near.passage_ids)))
+        fusion, words_max, depth = self._fusion(query), widening * WORD_HITS_MAX, max(query.limit, JUDGED)
+        of_near = plan.keywords.of(near.passage_ids)
+        by_near = by_both(query.text, near, of_near, fusion=fusion, exact=False)
+        needed = _needed(query, by_near.scores[by_near.top(depth)], depth)
+        for _ in range(2):
+            # Rounding may have raised the scores that are shown, and lowered those of others.
+            least = fusion.keyword_score_needed(query.text, needed - 2 * ROUNDING, left_out_max)
+            words = plan.keywords.best(words_max, least)
+            left_out = LeftOut(left_out_max, words.scores[-1:] if len(words.scores) == words_max else np.array([least]))
+            if len(words.scores) < words_min:
+                words = plan.keywords.best(words_min)
+            ranking = self._ranked(
+                query,
+                replace(plan, keywords=_joined(words, of_near)),
+                vector,
+                _joined(near, self._records.scan_vectors(vector, words.passage_ids, exact=0)),
+                exact=False,
+                left_out=left_out,
+            )
+            choice = self._choose(query, plan, ranking)
+            # Again if some of the nearest are of the same document, or do not pass the filter.
+            needed = _needed(query, choice.shown_scores(), query.limit)
+            is_last = len(words.scores) >= words_max or not least
+            if is_last or choice.ranking.left_out[0] <= max(needed - ROUNDING, query.min_score):
+                break
 
-        def ranked(count: int) -> Ranking:
-            proposed = distinct(np.concatenate([near.passage_ids, words.passage_ids[:count]]))
-            if plan.among is not None:
-                proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
-            rest = replace(left_out, keyword_scores=np.append(words.scores[count:], left_out.keyword_scores))
-            return self._scan(query, plan, vector, proposed, exact=False, left_out=rest)
+        def widened(limit: int) -> _Choice:
+            if limit <= depth:
+                return self._widened(query, plan, ranking, limit)
+            wider = replace(query, limit=limit, min_score=0.0)
+            return self._choose_by_both(wider, plan, vector, near, left_out_max, widening, WORD_HITS_MIN)
 
-        return self._choose_among_rivals(query, plan, ranked)
+        return replace(choice, widened=widened)
 
     def _nearest(self, query: PassageQuery, vector: Vector, widening: int, *, exact: bool) -> Scores | None:
         """The nearest vectors that the records propose; None if they propose nothing or too many are needed."""
@@ -288,27 +316,10 @@ class PassageSearch:
 
     def _proposals_max(self, query: PassageQuery, widening: int) -> int:
         limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
-        return limit * HYBRID_WIDENING if query.mode is SearchMode.HYBRID else limit
-
-    def _choose_among_rivals(self, query: PassageQuery, plan: _Plan, ranked: Callable[[int], Ranking]) -> _Choice:
-        """The choice from a ranking with so many of the passages with the best words that no other one can be as good.
-
-        Most of them are too far from the query, so few are compared before it is known how good the best are. The last
-        bound of those left out is that of all others, which are never compared here.
-        """
-        count = WORD_HITS_MIN
-        ranking = ranked(count)
-        shown = ranking.scores[ranking.top(query.limit)]
-        rivals = _rivals(query, ranking.left_out[:-1], shown)
-        while True:
-            if rivals:
-                count += rivals
-                ranking = ranked(count)
-            choice = self._choose(query, plan, ranking)
-            # More if some of the best passages are of the same document, or do not pass the filter.
-            rivals = _rivals(query, choice.ranking.left_out[:-1], choice.shown_scores())
-            if not rivals:
-                return choice
+        if query.mode is not SearchMode.HYBRID:
+            return limit
+        share = self._records.stats().passage_count // HYBRID_SHARE
+        return max(limit * HYBRID_WIDENING, min(share, GRAPH_HITS_MAX))
 
     # Proposals of the vector index
 
@@ -355,9 +366,23 @@ class PassageSearch:
         *,
         exact: bool,
         degraded: str = "",
-        left_out: LeftOut | None = None,
     ) -> Ranking:
         """Compares the vectors of `among`, or all vectors, one by one, and combines them with the keyword scores."""
+        near = self._records.scan_vectors(vector, among, exact=0)
+        return self._ranked(query, plan, vector, near, exact=exact, degraded=degraded)
+
+    def _ranked(
+        self,
+        query: PassageQuery,
+        plan: _Plan,
+        vector: Vector,
+        near: Scores,
+        *,
+        exact: bool,
+        degraded: str = "",
+        left_out: LeftOut | None = None,
+    ) -> Ranking:
+        """Combines cosines with the keyword scores."""
 
         def ranked(near: Scores) -> Ranking:
             if plan.keywords is None:
@@ -375,7 +400,6 @@ class PassageSearch:
         def refined(passage_ids: PassageIds) -> Ranking:
             return ranked(near.replaced(self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))))
 
-        near = self._records.scan_vectors(vector, among, exact=0)
         return replace(ranked(near), refined=refined if near.rounded else None)
 
     def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:
@@ -411,16 +435,18 @@ class PassageSearch:
     def _reranked(self, ranker: Ranker, query: PassageQuery, choice: _Choice) -> tuple[Ranking, list[ScoredPlace]]:
         """The best places after reranking, in their new order, and the ranking that has their rows."""
         judged = choice if len(choice.places) >= JUDGED else choice.widened(JUDGED)
-        turns = Turns(self._records, judged.compared)
-        if turns.are_turns([place.passage_id for _, place in judged.places.values()][:JUDGED]):
-            choice = choice if len(choice.places) >= DEPTH else choice.widened(max(query.limit, DEPTH))
-            places = choice.scored()
-            first, rest = places[:DEPTH], places[DEPTH:]
-            scores = np.array([scored.score for scored in first], np.float64)
-            order = ranker.rerank(query.text, turns.turns([scored.place.passage_id for scored in first]), scores)
-            places = [*(first[row]._replace(score=score) for row, score in order), *rest]
-        else:
-            places = choice.scored()
+        ids = [place.passage_id for _, place in judged.places.values()][:JUDGED]
+        places = choice.scored()
+        if Turns(self._records, judged.compared).have_authors(ids):
+            is_deep = choice.ranking.exact and len(places) >= DEPTH
+            deep = choice if is_deep else choice.widened(max(query.limit, DEPTH))
+            turns = Turns(self._records, deep.compared)
+            if turns.are_turns(ids):
+                choice, places = deep, deep.scored()
+                first, rest = places[:DEPTH], places[DEPTH:]
+                scores = np.array([scored.score for scored in first], np.float64)
+                order = ranker.rerank(query.text, turns.turns([scored.place.passage_id for scored in first]), scores)
+                places = [*(first[row]._replace(score=score) for row, score in order), *rest]
         return choice.ranking, [scored for scored in places if scored.score >= query.min_score][: query.limit]
 
     def _hits(
@@ -452,11 +478,13 @@ def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
 
 def _joined(one: Scores, other: Scores) -> Scores:
     """Scores of either, by ascending id."""
-    ids, rows = np.unique(np.concatenate([one.passage_ids, other.passage_ids]), return_index=True)
-    return Scores(ids, np.concatenate([one.scores, other.scores])[rows])
+    ids = np.concatenate([one.passage_ids, other.passage_ids])
+    order = np.argsort(ids, kind="stable")
+    rows = order[np.diff(ids[order], prepend=-1) != 0]
+    return Scores(ids[rows], np.concatenate([one.scores, other.scores])[rows], one.rounded or other.rounded)
 
 
-def _rivals(query: PassageQuery, left_out: NDArray[np.float64], shown: NDArray[np.float64]) -> int:
-    """How many passages could be shown, judged by their highest possible scores."""
-    worst = float(shown.min()) if len(shown) == query.limit else 0.0
-    return int(np.count_nonzero(left_out > max(worst - ROUNDING, query.min_score)))
+def _needed(query: PassageQuery, best: NDArray[np.float64], count: int) -> float:
+    """The score that a further passage needs to be shown, or to be one of the best `count`."""
+    worst = float(best.min()) if len(best) == count else 0.0
+    return max(worst, query.min_score)

@@ -77,11 +77,15 @@ class Turns:
         self._ranking = ranking
         self._read: dict[int, Turn] = {}
 
+    def have_authors(self, passage_ids: Sequence[int]) -> bool:
+        """Whether there are such texts, and nearly all of them have an author."""
+        return bool(passage_ids) and self._mostly_have_authors(passage_ids)
+
     def are_turns(self, passage_ids: Sequence[int]) -> bool:
         """Whether these are turns of conversations, as far as they and the texts before them tell."""
-        if not passage_ids or not self._have_authors(passage_ids):
+        if not self.have_authors(passage_ids):
             return False
-        return self._have_authors([before for before, _ in self._before(passage_ids, 1).values()])
+        return self._mostly_have_authors([before for before, _ in self._before(passage_ids, 1).values()])
 
     def turns(self, passage_ids: Sequence[int]) -> list[Turn]:
         """These passages, each with the score of the question that it answers."""
@@ -118,7 +122,7 @@ class Turns:
         order = np.argsort(ids)
         return ids[order], scores[order]
 
-    def _have_authors(self, passage_ids: Sequence[int]) -> bool:
+    def _mostly_have_authors(self, passage_ids: Sequence[int]) -> bool:
         without = 0
         for part in (passage_ids[:FEW], passage_ids[FEW:]):
             self._load(part)

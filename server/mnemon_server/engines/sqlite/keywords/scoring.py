@@ -118,8 +118,8 @@ class _ScoredMatches:
     def scores(self) -> Floats:
         return self._all.scores
 
-    def best(self, count: int) -> Scores:
-        return self._scores(*self._sums.best(count, self._own_score)).best(count)
+    def best(self, count: int, least: float = 0.0) -> Scores:
+        return self._scores(*self._sums.best(count, self._own_score, least * self._own_score)).best(count, least)
 
     def of(self, passage_ids: PassageIds) -> Scores:
         wanted = distinct(passage_ids)
