@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.transport.http.flow import RUN_BYTES, Flow
-from mnemon_server.transport.interceptors.low_priority import LowPriority
+from mnemon_server.transport.interceptors.low_priority import TURNS, LowPriority
 
 
 class Wire(asyncio.Transport):
@@ -43,13 +43,12 @@ async def test_of_connections_that_send_much_one_is_read_in_each_turn_and_in_the
         flow.count(RUN_BYTES + 1)
     wires = [wire for wire, _ in found]
     assert not any(wire.is_read for wire in wires)
-    counts = await read_after_each_turn(wires, 25)
+    counts = await read_after_each_turn(wires, 21 * TURNS)
     assert max(after - before for before, after in pairwise(counts)) == 1
     assert counts[-1] == 20
     found[0][1].count(RUN_BYTES + 1)
     found[1][1].count(RUN_BYTES + 1)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await read_after_each_turn(wires, TURNS + 1)
     assert wires[0].is_read and not wires[1].is_read
 
 
@@ -61,7 +60,7 @@ async def test_while_calls_are_in_work_less_is_read() -> None:
         flow.count(RUN_BYTES + 1)
     assert max(await read_after_each_turn([wire for wire, _ in found], 10)) <= 1
     calls.give_back("caller")
-    assert (await read_after_each_turn([wire for wire, _ in found], 30))[-1] == 20
+    assert (await read_after_each_turn([wire for wire, _ in found], 21 * TURNS))[-1] == 20
 
 
 async def test_small_requests_never_wait_and_large_ones_wait_once_for_each_run() -> None:
@@ -73,7 +72,7 @@ async def test_small_requests_never_wait_and_large_ones_wait_once_for_each_run()
         assert wire.is_read
         flow.count(1)
         assert not wire.is_read
-        await read_after_each_turn([wire], 3)
+        await read_after_each_turn([wire], TURNS + 2)
         assert wire.is_read
 
 
@@ -81,6 +80,6 @@ async def test_a_connection_that_is_paused_while_it_waits_is_not_read() -> None:
     [(wire, flow)] = connections(1, SharedBudget(8, "calls"))
     flow.count(RUN_BYTES + 1)
     flow.pause_reading()
-    assert (await read_after_each_turn([wire], 5))[-1] == 0
+    assert (await read_after_each_turn([wire], TURNS + 2))[-1] == 0
     flow.resume_reading()
-    assert (await read_after_each_turn([wire], 5))[-1] == 1
+    assert (await read_after_each_turn([wire], TURNS + 2))[-1] == 1
