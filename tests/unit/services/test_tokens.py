@@ -1,5 +1,6 @@
 """Tokens: which caller one identifies, for how long, and which ones are refused."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jwt.utils import base64url_encode
 from mnemon_server.domain.access import Credentials, Principal, Role
 from mnemon_server.domain.errors import UnauthenticatedError
 from mnemon_server.engines.access_file import AccessFile
@@ -103,12 +105,20 @@ async def test_an_issuer_that_is_no_longer_trusted_ends_its_tokens(tmp_path: Pat
             of.who(token)
 
 
+def unsigned(**claims: object) -> str:
+    """A token that no library would make, and no key has signed."""
+    parts = [json.dumps(each).encode() for each in ({"alg": "RS256", "kid": "first"}, claims)]
+    return ".".join(base64url_encode(part).decode() for part in [*parts, b"no signature"])
+
+
 async def test_the_refusal_says_what_is_wrong(tmp_path: Path) -> None:
     async with verifier(tmp_path) as of:
         for token, says in (
             (FIRST.sign(note="x" * TOKEN_BYTES_MAX), "it is longer than"),
             (FIRST.sign(iss="https://other.example.com/"), "does not trust its issuer"),
             (FIRST.sign(iss=None), "does not trust its issuer"),
+            (unsigned(iss=5), "does not trust its issuer"),
+            (unsigned(iss=["https://login.example.com/"]), "not a well-formed JWT"),
             (FIRST.sign({"kid": ""}), "names no key"),
             (FIRST.sign(aud="another"), "another audience"),
         ):

@@ -100,7 +100,7 @@ class Tokens:
         """Who claims to have signed a token, and their key of the id that it names."""
         unverified = jwt.decode_complete(token, options={"verify_signature": False})
         named, key_id = unverified["payload"].get("iss"), unverified["header"].get("kid")
-        trusted = self._issuers.get(named) if isinstance(named, str) else None
+        trusted = self._issuers.get(named)
         if trusted is None:
             raise refusal("the server does not trust its issuer")
         if not key_id:
