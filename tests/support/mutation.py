@@ -46,7 +46,7 @@ _PRELOADED = ["pytest", "grpc.aio", "mnemon", "numpy", "jwt"]
 import its plugins, and what they import.
 """
 _SAID = {pytest.ExitCode.OK: "survived", pytest.ExitCode.TESTS_FAILED: "caught"}
-_NOT_IMPORTED = "ERROR collecting"
+_NOT_IMPORTED = ("ERROR collecting", "ImportError while loading conftest")
 """What pytest prints if a module of tests cannot be imported. It can be without the change, so the change is caught."""
 _EXIT = 64
 """Is added to what pytest returns: a process that fails by itself ends with 1."""
@@ -214,7 +214,7 @@ def outcome(
     process.start()
     process.join()
     said, printed = _SAID.get((process.exitcode or 0) - _EXIT), output.read_text(errors="replace")
-    if mutant and not said and _NOT_IMPORTED in printed:
+    if mutant and not said and any(each in printed for each in _NOT_IMPORTED):
         said = "caught"
     return said if said and (mutant or said == "survived") else f"not run: {printed[-2_500:]}"
 
