@@ -82,23 +82,23 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
     callers = Callers()
     access = Access(Identities([callers]), PERMISSIONS)
     bound = replace(ADA, bounds=Bounds.of(["ada"], []))
-    passes = {
-        (ADA, READ): True,
-        (ADA, WRITE): False,
-        (ADA, RULE): True,
-        (replace(ADA, role=Role.WRITER), WRITE): True,
-        (bound, READ): True,
-        (bound, RULE): False,
-        (ADA, "/tea.Tea/Unknown"): True,
+    refusals = {
+        (ADA, READ): "",
+        (ADA, WRITE): "this needs the role writer; your credential has reader",
+        (ADA, RULE): "",
+        (replace(ADA, role=Role.WRITER), WRITE): "",
+        (bound, READ): "",
+        (bound, RULE): "this concerns the whole tenant; your credential is bound",
+        (ADA, "/tea.Tea/Unknown"): "",
     }
-    for (principal, path), may in passes.items():
+    for (principal, path), refusal in refusals.items():
         callers.known = {call.credentials: principal}
         checked = access.checked(method(path), answer)
-        if may:
+        if not refusal:
             assert await checked(None, Exchange()) == "answered"
             assert (call.principal, call.is_known) == (principal, True)
         else:
-            with pytest.raises(PermissionDeniedError):
+            with pytest.raises(PermissionDeniedError, match=refusal):
                 await checked(None, Exchange())
     callers.known = {}
     with pytest.raises(UnauthenticatedError, match="no caller matches"):
