@@ -7,7 +7,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from mnemon_server.transport.interceptors.low_priority import LowPriority
 
 RUN_BYTES = 64 << 10
-"""After so many, a connection waits for its next turn. Smaller requests never wait."""
+"""After so many, in one request or in several, a connection waits for its next turn."""
 
 
 class Flow(FlowControl):
