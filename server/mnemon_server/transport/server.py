@@ -193,7 +193,9 @@ class GrpcServer:
         self._tenants = TenantRegistryServicer(
             identities.tenants if identities else None, self.accounts, vaults_folder(settings.data_dir)
         )
-        self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s, outbox=outbox)
+        self._streams = StreamWriter(
+            write_timeout_s=settings.stream_write_timeout_s, outbox=outbox, low_priority=self._limiter.low_priority
+        )
         self._readiness: asyncio.Task[None] | None = None
         self._server: aio.Server | None = None
         self._http: HttpServer | None = None

@@ -10,6 +10,7 @@ from grpc import aio
 
 from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.outbox import FREE_BYTES, Sending
+from mnemon_server.services.shared.pause import LARGE_BYTES
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit
@@ -17,6 +18,7 @@ from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Me
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.limiter import Limiter, Limits
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.request_log import MethodLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
@@ -60,7 +62,7 @@ class Pipeline:
         """
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
-        answer = _received(self._answer(method), receive, steps.limiter.limits(method))
+        answer = _received(self._answer(method), receive, steps.limiter.limits(method), self.low_priority)
         begin = steps.tracing.of(method) if steps.tracing else None
         return _guarded(steps.access.checked(method, answer), MethodLog(method), begin, self._observers(method))
 
@@ -85,7 +87,7 @@ class Pipeline:
         return answer if handler.request_streaming else steps.deadline.limited(answer)
 
 
-def _received(answer: Answer, receive: Receive | None, limits: Limits | None) -> Answer:
+def _received(answer: Answer, receive: Receive | None, limits: Limits | None, low_priority: LowPriority) -> Answer:
     """The answer to a request that has arrived, and has a slot until it is answered.
 
     Quotas are checked before: what they refuse is never read.
@@ -94,6 +96,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
         answer: answers the request, or an iterator of them.
         receive: reads the request; None if there may be several, which `answer` reads.
         limits: the limits of calls in progress; None: no limits.
+        low_priority: gives the turns in which large answers are sent.
     """
     if limits is None:
         return answer if receive is None else _unlimited(answer, receive)
@@ -120,6 +123,9 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None) ->
                 slots.give_back(*holder)
             if single and len(response) > FREE_BYTES:
                 _send(response, context, Sending(limits.outbox, holder, account), record)
+                if len(response) > LARGE_BYTES:
+                    # The runtime copies it on the event loop, and writes what it can: milliseconds for some megabytes.
+                    await low_priority.turn()
             return response
         finally:
             account.end(single=single, held=held)

@@ -8,9 +8,11 @@ from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.services.shared.outbox import Outbox, Sending, SlowReaderError
+from mnemon_server.services.shared.pause import LARGE_BYTES
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Stream, current_call
+from mnemon_server.transport.interceptors.low_priority import LowPriority
 
 
 class StreamWriter:
@@ -23,9 +25,10 @@ class StreamWriter:
     the stream has been ended, since the status waits behind it.
     """
 
-    def __init__(self, *, write_timeout_s: float, outbox: Outbox) -> None:
+    def __init__(self, *, write_timeout_s: float, outbox: Outbox, low_priority: LowPriority) -> None:
         self._write_timeout_s = write_timeout_s
         self._outbox = outbox
+        self._low_priority = low_priority
         self._open: set[asyncio.Task[Any]] = set()
         self._ending = False
 
@@ -85,6 +88,9 @@ class StreamWriter:
             async for message in messages:
                 if not sending.fits(len(message)):
                     await sending.wait(len(message))
+                if len(message) > LARGE_BYTES:
+                    # See `pipeline.py`: hundreds of watchers may have one at once.
+                    await self._low_priority.turn()
                 try:
                     async with asyncio.timeout(self._write_timeout_s):
                         await context.write(message)

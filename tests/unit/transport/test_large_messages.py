@@ -1,0 +1,111 @@
+"""Large messages are sent one in a turn of the event loop, however many calls have one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from mnemon_server.services.shared.accounts import Accounts
+from mnemon_server.services.shared.outbox import Outbox
+from mnemon_server.services.shared.pause import LARGE_BYTES
+from mnemon_server.transport.interceptors.access import Access
+from mnemon_server.transport.interceptors.base import Call, Method, current_call
+from mnemon_server.transport.interceptors.codec import Codec
+from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.limiter import Limiter
+from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
+from mnemon_server.transport.interceptors.receiver import Receiver
+from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+
+from tests.support.turns import Turns
+
+CALLS = 4
+
+
+class Exchange:
+    """The transport of a call: notes in which turn of the loop each message is written."""
+
+    def __init__(self, turns: Turns, written: list[int]) -> None:
+        self._turns, self._written = turns, written
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        """Is not looked at."""
+
+    def time_remaining(self) -> float | None:
+        return None
+
+    def add_done_callback(self, callback: Any) -> None:
+        """The calls do not end."""
+
+    async def read(self) -> bytes:
+        return b""
+
+    async def write(self, message: bytes) -> None:
+        self._written.append(self._turns.count)
+
+
+def pipeline() -> Pipeline:
+    outbox = Outbox(wait_s=5.0)
+    limiter = Limiter(unary_calls_max=CALLS, streams_max=CALLS, accounts=Accounts(), outbox=outbox)
+    low_priority = limiter.low_priority
+    return Pipeline(
+        Steps(
+            access=Access(None, {}),
+            receiver=Receiver(seconds=5.0),
+            limiter=limiter,
+            streams=StreamWriter(write_timeout_s=5.0, outbox=outbox, low_priority=low_priority),
+            deadline=DefaultDeadline(seconds=5.0),
+            codec=Codec(message_bytes_max=4 << 20, low_priority=low_priority),
+        )
+    )
+
+
+async def turns_of_streams(size: int) -> list[int]:
+    """The turns in which streams write a message of this size each."""
+
+    async def messages(request: Any, context: Any) -> AsyncIterator[bytes]:
+        yield bytes(size)
+
+    answer = pipeline().wrapped(Method("/tea.Tea/Watch", grpc.unary_stream_rpc_method_handler(messages)))
+    written: list[int] = []
+
+    async def watch(number: int, turns: Turns) -> None:
+        current_call.set(Call("a request", connection=str(number)))
+        exchange: Any = Exchange(turns, written)
+        await answer(None, exchange)
+
+    async with Turns() as turns:
+        await asyncio.gather(*(watch(number, turns) for number in range(CALLS)))
+    return written
+
+
+async def turns_of_answers(size: int) -> list[int]:
+    """The turns in which single calls get an answer of this size each."""
+
+    async def read(request: Any, context: Any) -> bytes:
+        return bytes(size)
+
+    answer = pipeline().wrapped(Method("/tea.Tea/Read", grpc.unary_unary_rpc_method_handler(read)))
+
+    async def call(number: int, turns: Turns) -> int:
+        current_call.set(Call("a request", connection=str(number)))
+        exchange: Any = Exchange(turns, [])
+        await answer(None, exchange)
+        return turns.count
+
+    async with Turns() as turns:
+        return await asyncio.gather(*(call(number, turns) for number in range(CALLS)))
+
+
+@pytest.mark.parametrize("turns_of", [turns_of_streams, turns_of_answers])
+async def test_large_messages_come_one_in_a_turn(turns_of: Callable[[int], Awaitable[list[int]]]) -> None:
+    assert len(set(await turns_of(LARGE_BYTES + 1))) == CALLS
+
+
+@pytest.mark.parametrize("turns_of", [turns_of_streams, turns_of_answers])
+async def test_small_messages_do_not_wait(turns_of: Callable[[int], Awaitable[list[int]]]) -> None:
+    assert len(set(await turns_of(100))) == 1
