@@ -86,7 +86,9 @@ class SignSearch:
 
     def changed(self) -> None:
         """Notifies the thread that vectors were added or removed."""
-        self._wake.set()
+        # Setting it again would take longer than adding a few rounded vectors.
+        if not self._wake.is_set():
+            self._wake.set()
 
     def close(self) -> None:
         """Stops the thread. Searches continue to work."""

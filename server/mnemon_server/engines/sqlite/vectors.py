@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar
 
 import apsw
@@ -22,6 +23,9 @@ from mnemon_server.engines.sqlite.vector_blocks import ROWS_AT_ONCE, VectorBlock
 from mnemon_server.engines.vector_cache import cosine
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
+
+PARTS_AHEAD = 16
+"""The number of parts that are read at once while those before are loaded."""
 
 T = TypeVar("T")
 
@@ -265,14 +269,18 @@ class VectorScanner:
 
 
 def _ahead(parts: Iterator[T]) -> Iterator[T]:
-    """The parts, of which a thread reads the next one meanwhile. It waits for the disk, or copies pages, half of the
-    time.
+    """The parts, of which a thread reads the next ones meanwhile. It waits for the disk, or copies pages, half of the
+    time. Many at once, because handing over takes as long as reading a small part.
     """
+
+    def read() -> list[T]:
+        return list(islice(parts, PARTS_AHEAD))
+
     with ThreadPoolExecutor(1, "vector-reader") as reader:
-        following = reader.submit(next, parts, None)
-        while (part := following.result()) is not None:
-            following = reader.submit(next, parts, None)
-            yield part
+        following = reader.submit(read)
+        while found := following.result():
+            following = reader.submit(read)
+            yield from found
 
 
 def _joined(parts: Sequence[Scores]) -> Scores:
