@@ -253,7 +253,8 @@ class PassageSearch:
             near = self._nearest(query, vector, widening, exact=plan.keywords is None)
         if near is None:
             return None
-        is_all = len(near.scores) < self._proposals_max(query, widening)
+        # More may be stored, and would be proposed, than when they were looked up: what is certain is the least number.
+        is_all = len(near.scores) < widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
         left_out_max = 0.0 if is_all else max(float(near.scores[-1]), 0.0)
         if plan.keywords is None:
             return self._choose(query, plan, by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max))
