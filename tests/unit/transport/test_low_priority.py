@@ -1,9 +1,10 @@
 """Long work advances one step in several turns of the event loop; calls in work delay it but cannot stop it."""
 
 import asyncio
+from time import perf_counter
 
 from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.transport.interceptors.low_priority import PAUSE_MAX_S, TURNS, GivingWay, LowPriority
+from mnemon_server.transport.interceptors.low_priority import PAUSE_MAX_S, TURNS, TURNS_S, GivingWay, LowPriority
 
 
 async def work(low: LowPriority, done: list[str], name: str, steps: int) -> None:
@@ -22,6 +23,17 @@ async def test_all_long_work_has_one_step_in_as_many_turns_of_the_loop_as_a_call
         counts.append(len(done))
     assert max(after - before for before, after in zip(counts, counts[TURNS - 1 :], strict=False)) == 1
     assert done == [*"abcd"] * 10
+
+
+async def test_where_turns_of_the_loop_are_long_a_step_waits_for_few_of_them() -> None:
+    turn, turns = LowPriority(SharedBudget(8, "calls")).turn(), 0
+    while not turn.done():
+        turns += 1
+        ends = perf_counter() + 2 * TURNS_S
+        while perf_counter() < ends:
+            pass
+        await asyncio.sleep(0)
+    assert turns <= 3
 
 
 async def test_a_step_waits_for_a_call_in_work_and_goes_on_as_soon_as_it_has_ended() -> None:

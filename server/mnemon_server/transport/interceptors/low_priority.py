@@ -10,9 +10,9 @@ from mnemon_server.services.shared.budget import SharedBudget
 
 T = TypeVar("T")
 
-TURNS = 8
-"""How many turns of the event loop there are for each step. A call over gRPC takes six until its method is called; one
-in which there is nothing to do takes 5 µs."""
+TURNS, TURNS_S = 8, 0.0005
+"""How many turns of the event loop there are for each step, or how many seconds. A call over gRPC takes six turns until
+its method is called; one in which there is nothing to do takes 5 µs."""
 WAIT_S = 0.002
 """How long a step waits for calls in work. It is four times as long as a step, so that these cannot stop the work."""
 PAUSE_MAX_S = 0.25
@@ -66,13 +66,21 @@ class LowPriority:
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         self._waits = self._calls.used > self._reading
-        self._next_step = loop.call_later(WAIT_S, self._step) if self._waits else loop.call_soon(self._step, TURNS)
+        if self._waits:
+            self._next_step = loop.call_later(WAIT_S, self._step)
+        else:
+            self._next_step = loop.call_soon(self._pass, TURNS, loop.time() + TURNS_S)
 
-    def _step(self, turns: int = 1) -> None:
-        """Resumes the first waiter that has not been cancelled, in so many turns of the loop."""
-        if turns > 1:
-            self._next_step = asyncio.get_running_loop().call_soon(self._step, turns - 1)
-            return
+    def _pass(self, turns: int, until: float) -> None:
+        """Lets so many turns of the loop pass, or so much time: those of a busy loop are long."""
+        loop = asyncio.get_running_loop()
+        if turns > 1 and loop.time() < until:
+            self._next_step = loop.call_soon(self._pass, turns - 1, until)
+        else:
+            self._step()
+
+    def _step(self) -> None:
+        """Resumes the first waiter that has not been cancelled."""
         self._next_step = None
         while self._line:
             turn = self._line.popleft()
