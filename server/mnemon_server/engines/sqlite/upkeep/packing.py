@@ -47,14 +47,18 @@ class PackingThread:
         self._transactions = transactions
         self._packings = packings
         self._checked_at = 0
-        self._due = False
+        self._due = self._running = False
+        self._lock = threading.Lock()
+        """Whether the thread runs is decided in it: what becomes due as the thread ends must not wait for a commit."""
         self._closing = threading.Event()
         self._thread = threading.Thread()
 
     def start(self) -> None:
         """Starts the thread if something is due. Call it once the vault is open; later commits do."""
-        if self._due and not self._thread.is_alive() and not self._closing.is_set():
-            self._due = False
+        with self._lock:
+            if self._running or not self._takes_due():
+                return
+            self._running = True
             self._thread = threading.Thread(target=self._run, name="packing", daemon=True)
             self._thread.start()
 
@@ -87,11 +91,26 @@ class PackingThread:
     def _is_due(self, connection: apsw.Connection) -> bool:
         return any(packing.is_due(connection) for packing in self._packings)
 
+    def _takes_due(self) -> bool:
+        due, self._due = self._due, False
+        return due and not self._closing.is_set()
+
     def _run(self) -> None:
-        for packing in self._packings:
-            try:
-                packing.pack(self._transactions, self._closing.is_set)
-            except StorageFailedError:
-                log.warning("nothing was packed, because the records cannot be written", exc_info=True)
-            except Exception:  # any error: what is not packed is read in its first form
-                log.exception("the packing failed")
+        while True:
+            # After a failure, the next commit tries again: at once, it would most likely fail again.
+            failed = sum(not self._pack(packing) for packing in self._packings)
+            with self._lock:
+                if failed or not self._takes_due():
+                    self._running = False
+                    return
+
+    def _pack(self, packing: Packing) -> bool:
+        try:
+            packing.pack(self._transactions, self._closing.is_set)
+        except StorageFailedError:
+            log.warning("nothing was packed, because the records cannot be written", exc_info=True)
+        except Exception:  # any error: what is not packed is read in its first form
+            log.exception("the packing failed")
+        else:
+            return True
+        return False
