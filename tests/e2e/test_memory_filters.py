@@ -254,6 +254,11 @@ async def test_a_filter_at_the_limits_works_and_one_beyond_is_refused(memories: 
     wide = [compare("agent", "NE", f"agent {i}") for i in range(128)]
     assert await contents_of(memories, where(*wide[:127])) == ["a"]
     assert await refused(memories, where(*wide)) == {"filter.filter": "must have at most 128 parts"}
+    # Large enough to be read in slices: no part may be lost at their ends.
+    large = [compare("agent", "NE", f"agent {i} {'x' * 1_000}") for i in range(126)]
+    assert await contents_of(memories, where(*large, compare("agent", "EQ", "claude"))) == ["a"]
+    for place in range(0, 127, 9):
+        assert await contents_of(memories, where(*large[:place], compare("agent", "EQ", "gpt"), *large[place:])) == []
     names = [f"agent {i}" for i in range(256)]
     assert await contents_of(memories, where(compare("agent", "IN", *names[:255], "claude"))) == ["a"]
     many = await refused(memories, where(compare("agent", "IN", *names, "claude")))

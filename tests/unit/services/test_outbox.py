@@ -139,4 +139,5 @@ async def test_who_begins_or_ends_to_wait_costs_the_same_however_many_wait() -> 
         for each in waiting:
             each.cancel()
         await asyncio.wait(waiting)
-    assert costs[0] == costs[1]
+    # The interpreter does a little on its own now and then; each of ninety more would cost several calls.
+    assert all(many < 2 * few for few, many in zip(*costs, strict=True))

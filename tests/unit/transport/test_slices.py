@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
-from mnemon.v1 import facts_pb2, memory_pb2
+from mnemon.v1 import common_pb2, facts_pb2, memory_pb2
+from mnemon_server.domain.filters import PARTS_MAX
 from mnemon_server.transport.convert.shared.counts import cut
 from mnemon_server.transport.convert.shared.json_values import object_from_pb
 from mnemon_server.transport.convert.shared.slices import FIELDS_MAX, SLICE_BYTES, merge
@@ -120,6 +121,18 @@ def test_of_a_list_or_map_that_is_too_long_little_more_is_kept_than_it_may_have(
         message.ByteSize() for message in [type(request_)()] for _ in merge(message, request_.SerializeToString(), 512)
     )
     assert kept < 10_000
+
+
+@pytest.mark.parametrize(("parts", "kept"), [(PARTS_MAX, PARTS_MAX), (50_000, PARTS_MAX + 1)])
+def test_of_a_filter_at_least_so_many_parts_are_kept_that_its_reader_refuses_it_if_they_are_too_many(
+    parts: int, kept: int
+) -> None:
+    request = memory_pb2.CountMemoriesRequest()
+    part = {"condition": {"field": "agent", "comparator": "COMPARATOR_EQ", "values": [{"string_value": "x" * 50}]}}
+    request.filter.filter.all_of.filters.extend([common_pb2.Filter(**part)] * parts)
+    for slice_bytes in (64, SLICE_BYTES):
+        read_ = read(memory_pb2.CountMemoriesRequest, request.SerializeToString(), slice_bytes)
+        assert kept <= len(read_.filter.filter.all_of.filters) <= parts
 
 
 def test_a_message_with_more_fields_than_any_may_have_is_refused_before_its_end() -> None:

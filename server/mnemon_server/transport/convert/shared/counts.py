@@ -18,6 +18,7 @@ from mnemon_server.domain.archive import RECORDS_MAX
 from mnemon_server.domain.changes import RECORD_IDS_MAX
 from mnemon_server.domain.episodic import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX, IDS_MAX
 from mnemon_server.domain.feed import TYPES_MAX
+from mnemon_server.domain.filters import PARTS_MAX
 from mnemon_server.domain.namespaces import LABELS_MAX
 from mnemon_server.domain.records import METADATA_KEYS_MAX
 from mnemon_server.domain.rules import RULES_MAX
@@ -69,6 +70,7 @@ _BY_FULL_NAME: Mapping[str, int] = {
     **dict.fromkeys(("mnemon.v1.CreateKeyRequest.users", "mnemon.v1.CreateKeyRequest.namespaces"), BOUNDS_MAX),
     "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
     "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
+    "mnemon.v1.FilterList.filters": PARTS_MAX,
 }
 COUNTED_ELSEWHERE = frozenset(("google.protobuf.Struct", "mnemon.v1.Filter", "mnemon.v1.MetadataValue"))
 """Messages whose own readers count them: `json_values.py` and `filters.py` beside this, and `wire/values.py`."""
