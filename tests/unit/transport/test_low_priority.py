@@ -1,10 +1,18 @@
 """Long work advances one step in several turns of the event loop; calls in work delay it but cannot stop it."""
 
 import asyncio
+from collections.abc import Generator
 from time import perf_counter
 
 from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.transport.interceptors.low_priority import PAUSE_MAX_S, TURNS, TURNS_S, GivingWay, LowPriority
+from mnemon_server.transport.interceptors.low_priority import (
+    PAUSE_MAX_S,
+    SHORT_STEPS,
+    TURNS,
+    TURNS_S,
+    GivingWay,
+    LowPriority,
+)
 
 
 async def work(low: LowPriority, done: list[str], name: str, steps: int) -> None:
@@ -34,6 +42,25 @@ async def test_where_turns_of_the_loop_are_long_a_step_waits_for_few_of_them() -
             pass
         await asyncio.sleep(0)
     assert turns <= 3
+
+
+async def test_what_ends_within_a_few_steps_waits_for_no_call_and_for_no_longer_work() -> None:
+    calls = SharedBudget(8, "calls")
+    low = LowPriority(calls)
+    calls.take("slow")
+    waiting = [low.turn() for _ in range(10)]
+
+    def steps(count: int) -> Generator[None, None, str]:
+        for _ in range(count):
+            yield
+        return "ended"
+
+    short, longer = (asyncio.create_task(low.run(steps(count))) for count in (SHORT_STEPS, SHORT_STEPS + 1))
+    for _ in range(SHORT_STEPS + 2):
+        await asyncio.sleep(0)
+    assert short.done() and not longer.done() and not any(turn.done() for turn in waiting)
+    calls.give_back("slow")
+    assert await longer == "ended"
 
 
 async def test_a_step_waits_for_a_call_in_work_and_goes_on_as_soon_as_it_has_ended() -> None:

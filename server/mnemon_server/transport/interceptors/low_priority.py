@@ -13,6 +13,8 @@ T = TypeVar("T")
 TURNS, TURNS_S = 8, 0.0005
 """How many turns of the event loop there are for each step, or how many seconds. A call over gRPC takes six turns until
 its method is called; one in which there is nothing to do takes 5 µs."""
+SHORT_STEPS = 4
+"""So many first steps of any work have one turn of the loop each: an answer with a page of records has no more."""
 WAIT_S = 0.002
 """How long a step waits for calls in work. It is four times as long as a step, so that these cannot stop the work."""
 PAUSE_MAX_S = 0.25
@@ -22,7 +24,8 @@ PAUSE_MAX_S = 0.25
 class LowPriority:
     """One step of all such work in `TURNS` turns of the event loop, and while calls are in work, one in `WAIT_S`.
 
-    A call passes through the loop several times, and would otherwise wait for a step each time. Belongs to one loop.
+    A call passes through the loop several times, and would otherwise wait for a step each time. What ends within a few
+    steps does not wait so. Belongs to one loop.
     """
 
     def __init__(self, calls: SharedBudget) -> None:
@@ -47,13 +50,15 @@ class LowPriority:
 
     async def run(self, steps: Generator[None, None, T]) -> T:
         """Does work that pauses wherever it yields; returns its result. Other calls are served in between."""
+        short = SHORT_STEPS
         while True:
             try:
                 next(steps)
             except StopIteration as ended:
                 result: T = ended.value
                 return result
-            await self.turn()
+            await (asyncio.sleep(0) if short else self.turn())
+            short = max(short - 1, 0)
 
     def turn(self) -> "asyncio.Future[None]":
         """Ends once it is the turn of this step; whoever cancels it leaves the line."""
