@@ -24,6 +24,7 @@ def test_a_large_text_is_checked_as_a_whole(letter: str) -> None:
         (" \n\u2003", "must not be blank"),
         ("a\0", "must be valid Unicode without U+0000"),
         ("é\ud800", "must be valid Unicode without U+0000"),
+        (" " * (CONTENT_BYTES_MAX + 1), "must be at most 1,048,576 bytes of UTF-8; split it into documents"),
         ("é" * (CONTENT_BYTES_MAX // 2 + 1), "must be at most 1,048,576 bytes of UTF-8; split it into documents"),
     ],
 )

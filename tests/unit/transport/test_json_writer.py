@@ -3,6 +3,9 @@
 import json
 import math
 import random
+import sys
+from collections import Counter
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import facts_pb2, memory_pb2
+from mnemon.v1 import episodic_pb2, facts_pb2, memory_pb2
 from mnemon_server.transport.http import json_form, json_text
 from mnemon_server.transport.http.json_writer import written
 
@@ -102,6 +105,29 @@ def test_times_are_as_protobuf_writes_them() -> None:
     for time in (Timestamp(seconds=253_402_300_800), Timestamp(nanos=-1), Timestamp(nanos=1_000_000_000)):
         with pytest.raises(ValueError, match="Timestamp"):
             written(time)
+
+
+def test_a_page_of_events_is_written_in_few_calls() -> None:
+    page = episodic_pb2.QueryWindowResponse()
+    for number in range(50):
+        event = page.results.add().event
+        event.event_id, event.event_type, event.content = f"event-{number}", "task", f"Ada waters plant {number}." * 10
+        event.scope.user, event.scope.persona = "ada", "robot"
+        event.event_time.FromSeconds(1_700_000_000 + 60 * number)
+        event.record_time.FromSeconds(1_700_000_000 + 60 * number)
+    text_of(page)
+    calls = Counter[str]()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        calls[event] += 1
+
+    sys.setprofile(count)
+    try:
+        text_of(page)
+    finally:
+        sys.setprofile(None)
+    # A result, its event, its scope and two times have a function each; further calls are of what is written in C.
+    assert calls["call"] + calls["c_call"] <= 50 * 13
 
 
 def test_floats_of_32_bits_are_as_short_as_protobuf_writes_them() -> None:

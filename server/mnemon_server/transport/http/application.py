@@ -50,7 +50,7 @@ class Application:
             if self._local_hosts_only and not _is_local(request.headers.get("host", "")):
                 raise Refused(421, "without authentication, this server must be addressed as localhost or by its IP")
             if request.method == "OPTIONS":
-                await _respond(send, 204, {**headers, **self._origins.preflight(request)}, b"")
+                await _respond(request, 204, {**headers, **self._origins.preflight(request)}, b"")
             elif (page := self._pages.get(request.path)) is not None:
                 await self._show(request, page, headers)
             elif self._calls is not None:
@@ -60,23 +60,22 @@ class Application:
         except Refused as refused:
             body = dumped({"code": "unknown", "message": str(refused)})
             headers = {**headers, **refused.headers, "content-type": "application/json"}
-            await _respond(send, refused.code, headers, body)
+            await _respond(request, refused.code, headers, body)
 
     async def _show(self, request: Request, page: Callable[[], Awaitable[Page]], headers: Mapping[str, str]) -> None:
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "use GET", {"allow": "GET, HEAD"})
         shown = await page()
-        await _respond(
-            request.send, shown.code, {**headers, **shown.headers, "content-type": shown.content_type}, shown.body
-        )
+        headers = {**headers, **shown.headers, "content-type": shown.content_type}
+        await _respond(request, shown.code, headers, shown.body)
 
 
-async def _respond(send: Send, code: int, headers: Mapping[str, str], body: bytes) -> None:
+async def _respond(request: Request, code: int, headers: Mapping[str, str], body: bytes) -> None:
     # An answer without content has no length either.
     length = {} if code == 204 else {"content-length": str(len(body))}
     pairs = [(key.encode(), value.encode("latin-1")) for key, value in {**headers, **length}.items()]
-    await send({"type": "http.response.start", "status": code, "headers": pairs})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    await request.send({"type": "http.response.start", "status": code, "headers": pairs})
+    await request.send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _is_local(host: str) -> bool:

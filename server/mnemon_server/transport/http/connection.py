@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from mnemon_server.transport.http.flow import Flow
+from mnemon_server.transport.http.outgoing import Outgoing
 from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.options import METADATA_BYTES_MAX
 
@@ -79,6 +80,7 @@ class Connection(HttpToolsProtocol):
         """Takes the connection, unless there are too many."""
         super().connection_made(transport)
         self.flow: Flow = Flow(transport, self._line)
+        self.transport = self.outgoing = Outgoing(transport)  # type: ignore[assignment] # which has all of its methods
         self._owes_since = self.loop.time()
         if len(self.connections) > self._connections_max:
             transport.abort()

@@ -25,7 +25,7 @@ class Request:
         """The headers in order; names in lower case."""
         self.headers = dict(self.fields)
         self.connection: Connection = scope["state"]["connection"]
-        self.send = send
+        self._send = send
         self._receive = receive
         self._query: bytes = scope["query_string"]
 
@@ -34,6 +34,15 @@ class Request:
         """The values in the query of the address, by name."""
         found = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
         return {name: values[0] for name, values in found.items()}
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Sends a part of the answer. Its head waits for what follows."""
+        if message["type"] == "http.response.start":
+            self.connection.outgoing.hold()
+            await self._send(message)
+        else:
+            await self._send(message)
+            self.connection.outgoing.release()
 
     async def body(self, bytes_max: int, hold: Callable[[int], Awaitable[None]]) -> bytes:
         """The whole body; `hold` takes memory for each part of it.
