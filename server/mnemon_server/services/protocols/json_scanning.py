@@ -88,7 +88,7 @@ _AFTER_KEY = re.compile(r"\s*+:")
 _ESCAPE = re.compile(
     r"""\\(?:(?P<sound>u[0-9a-fA-F]{4}|["\\/bfnrt])|(?P<quote>')|(?P<other>.?))|(?P<bare>")""", re.DOTALL
 )
-_BARE_CONTROL = re.compile(r"[\x00-\x1f]")
+_CONTROL_CHARACTERS = bytes(range(32))
 _LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _CLOSERS = {"{": "}", "[": "]"}
 _OPENERS = {"}": "{", "]": "["}
@@ -338,7 +338,7 @@ class _CandidateScan:
         return "".join(_CLOSERS[bracket] for bracket in reversed(self._open[: JSON_DEPTH_MAX + 1]))
 
     def _add_string(self, inner: str) -> None:
-        if _BARE_CONTROL.search(inner):
+        if _has_control_characters(inner):
             self._candidate.repairs.add(Repair.CONTROL_CHARACTERS)
         try:
             # Without this check, the search through a megabyte without escapes would block all threads for 10 ms.
@@ -354,3 +354,9 @@ class _CandidateScan:
             return "'" if match["quote"] else '\\"'
         self._candidate.repairs.add(Repair.INVALID_ESCAPES)
         return f"\\\\{match['other']}"
+
+
+def _has_control_characters(text: str) -> bool:
+    # A regular expression would block all threads for 9 ms per megabyte.
+    encoded = text.encode("utf-8", "surrogatepass")
+    return len(encoded.translate(None, _CONTROL_CHARACTERS)) < len(encoded)

@@ -1,12 +1,10 @@
 """Reads JSON that is safe to pass to a tool: every reader understands it the same way, and its depth is limited."""
 
 import json
-import re
 from typing import Any
 
 from mnemon_server.domain.tool_calls import INTEGER_MAX, JSON_DEPTH_MAX
-
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+from mnemon_server.domain.validation import has_unpaired_surrogate
 
 
 class UnsafeJsonError(ValueError):
@@ -57,7 +55,7 @@ def read_fraction(text: str) -> float:
 def read_string(inner: str) -> str:
     """The string between two quotes; control characters may be unescaped. Raises the errors of `read_json`."""
     value: str = json.loads(f'"{inner}"', strict=False)
-    if _SURROGATE.search(value):
+    if has_unpaired_surrogate(value):
         raise UnsafeJsonError(_HALF_CHARACTER)
     return value
 
@@ -89,11 +87,11 @@ def _children(value: Any) -> list[Any]:
 
 
 def _may_hold_surrogates(source: str) -> bool:
-    return "\\ud" in source or "\\uD" in source or (not source.isascii() and _SURROGATE.search(source) is not None)
+    return "\\ud" in source or "\\uD" in source or has_unpaired_surrogate(source)
 
 
 def _check_characters(value: Any) -> None:
-    if _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+    if has_unpaired_surrogate(json.dumps(value, ensure_ascii=False)):
         raise UnsafeJsonError(_HALF_CHARACTER)
 
 
