@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from time import clock_gettime, monotonic, sleep
 
+import grpc
 from mnemon import Client
 
 START_TIMEOUT_S = 180.0
@@ -98,6 +99,8 @@ class EchoServer(Process):
     def __init__(self, folder: Path) -> None:
         self.address = free_address()
         super().__init__(folder / "echo.log", "tests.bench.echo", self.address)
+        with grpc.insecure_channel(self.address) as channel:
+            grpc.channel_ready_future(channel).result(START_TIMEOUT_S)
 
 
 class TraceCollector(Process):

@@ -17,7 +17,7 @@ from mnemon.v1 import common_pb2, episodic_pb2
 from rich.console import Console
 
 from tests.bench import machine
-from tests.bench.processes import START_TIMEOUT_S, EchoServer, MnemonServer
+from tests.bench.processes import EchoServer, MnemonServer
 from tests.bench.texts import written
 from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timelines import FLAGS, Stub, fill, made, read_files, timed, wait_for_sealing, warm_start
@@ -103,7 +103,6 @@ class _Size:
         echo = EchoServer(self._folder)
         try:
             with grpc.insecure_channel(address) as channel, grpc.insecure_channel(echo.address) as bare:
-                grpc.channel_ready_future(bare).result(START_TIMEOUT_S)
                 self._ask(Stub(channel), Stub(bare))
         finally:
             echo.stop()

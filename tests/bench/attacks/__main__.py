@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import grpc
 from mnemon_server.domain.access import Role
 from rich.console import Console
 from rich.progress import Progress
@@ -34,7 +33,7 @@ from tests.bench.attacks import calls, frames, web
 from tests.bench.attacks.calls import Caller, Target
 from tests.bench.attacks.measuring import HEAD, Attack, Servers, measure
 from tests.bench.machine import describe
-from tests.bench.processes import START_TIMEOUT_S, EchoServer, MnemonServer, free_address
+from tests.bench.processes import EchoServer, MnemonServer, free_address
 from tests.bench.tenants import create_keys
 
 SLOW_S = 20.0
@@ -147,8 +146,6 @@ def bare_server() -> Iterator[Target]:
     with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as name:
         server = EchoServer(Path(name))
         try:
-            with grpc.insecure_channel(server.address) as channel:
-                grpc.channel_ready_future(channel).result(START_TIMEOUT_S)
             yield Target(server.address, pid=server.pid)
         finally:
             server.kill()
