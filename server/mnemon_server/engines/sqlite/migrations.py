@@ -170,6 +170,12 @@ def _to_format_13(connection: apsw.Connection) -> None:
     connection.execute(tombstones.CREATE_STATEMENT)
 
 
+def _to_format_14(connection: apsw.Connection) -> None:
+    """Has blocks of packed words merged, in the background. An older program would delete words from one of the two
+    places only where they are meanwhile, so it must not open the file.
+    """
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_2,
     _to_format_3,
@@ -184,5 +190,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_11,
     _to_format_12,
     _to_format_13,
+    _to_format_14,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

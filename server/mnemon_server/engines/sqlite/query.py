@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 _ROWS_AT_ONCE = 64
 
 
-def insert_rows(connection: apsw.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Inserts rows of equal length. `statement` ends with VALUES.
+def insert_rows(connection: apsw.Connection, statement: str, rows: Sequence[Sequence[Any]], *, then: str = "") -> None:
+    """Inserts rows of equal length. `statement` ends with VALUES; `then` follows the rows.
 
     Many rows in one statement, because each statement releases the interpreter lock: a thread that waits for it wakes
     up for nothing, which takes longer than inserting a row.
@@ -23,8 +23,8 @@ def insert_rows(connection: apsw.Connection, statement: str, rows: Sequence[Sequ
     whole = len(rows) - len(rows) % _ROWS_AT_ONCE
     groups = (chain.from_iterable(rows[i : i + _ROWS_AT_ONCE]) for i in range(0, whole, _ROWS_AT_ONCE))
     width = len(rows[0])
-    connection.executemany(_with_marks(statement, width, _ROWS_AT_ONCE), map(tuple, groups))
-    connection.executemany(_with_marks(statement, width, 1), rows[whole:])
+    connection.executemany(f"{_with_marks(statement, width, _ROWS_AT_ONCE)} {then}", map(tuple, groups))
+    connection.executemany(f"{_with_marks(statement, width, 1)} {then}", rows[whole:])
 
 
 @lru_cache(maxsize=256)

@@ -1,17 +1,18 @@
 """Packed occurrences: one row for each block of passages and each of its words.
 
-A block covers up to 16,384 passage ids. The row of a word lists the block's passages that contain it, ascending, in 4
+A block covers up to 65,536 passage ids. The row of a word lists the block's passages that contain it, ascending, in 4
 bytes each: the id relative to the block, how often the passage contains the word, and the passage's length. That is
 `scoring.Occurrences` with a shorter id, so reading a row takes no more than copying it.
 
-Nothing is added to a block that is served. Removing a passage rewrites the rows of its words.
+Removing a passage rewrites the rows of its words. Nothing is added to a block that is served, except that `merging`
+moves the words of the blocks after it into its rows, so that a search reads fewer rows. It begins by widening the block
+over those others, which count no passages from then on. Any reader finds each word in one of the rows meanwhile.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import cast
 
 import apsw
 import numpy as np
@@ -30,11 +31,10 @@ from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
-BLOCK_IDS = 1 << 14
-"""A deletion rewrites the rows of its words, so these should be small: 64 KiB for a word that is in every passage."""
-
-NARROWED_MIN, NARROWED_SHARE_MIN = 1 << 10, 4
-"""Rows with fewer entries, or fewer per wanted passage, are read as they are."""
+BLOCK_IDS = 1 << 16
+"""As many as fit into a row's entries. A deletion rewrites the rows of its words: 256 KiB for a word that is in every
+passage.
+"""
 
 _PACKED = np.dtype("<u4")
 PACKED_BYTES = _PACKED.itemsize
@@ -53,7 +53,7 @@ class BlockTables:
             "SELECT word.key, block.value, w.passages FROM json_each(?) AS word CROSS JOIN carray(?) AS block"
             f" CROSS JOIN {self.words} AS w ON w.block = block.value AND w.word = word.value"
         )
-        self.of_passage = f"SELECT first FROM {self.blocks} WHERE first <= ?1 AND stop > ?1 ORDER BY first DESC LIMIT 1"
+        self.of_passage = f"SELECT first FROM {self.blocks} WHERE first <= ?1 AND stop > ?1 ORDER BY first"
         self.of_words = (
             f"SELECT word, passages FROM {self.words} WHERE block = ? AND word IN (SELECT value FROM carray(?))"
         )
@@ -73,7 +73,8 @@ def create_statements(tables: BlockTables) -> list[str]:
     """The statements that create the tables."""
     return [
         # first, stop: the ids of passages that a block covers, without `stop`. word_count: of all passages together.
-        # served: 0 while the block is being filled.
+        # served: 0 while the block is being filled. A served block counts no passages while its words are moved to the
+        # one that covers it, too.
         f"""
 CREATE TABLE {tables.blocks} (
   first INTEGER PRIMARY KEY,
@@ -112,16 +113,15 @@ def read(
     among: PassageIds | None = None,
 ) -> Found:
     """What the served blocks contain of these words, which `terms_json` lists, too. With `among`, which must ascend,
-    what other passages contain may be left out, and the blocks without any of `among` are not even read.
+    the blocks without any of these passages are not read.
     """
     served = np.array(fetch(connection, tables.served), np.int64).reshape(-1, 3)
-    wanted = {} if among is None else _wanted(served, among)
-    firsts = served[:, 0] if among is None else np.array([*wanted], np.int64)
-    rows = fetch(connection, tables.read, (terms_json, id_array(firsts))) if len(firsts) else []
+    read = served if among is None else served[_have_any(served, among)]
+    rows = fetch(connection, tables.read, (terms_json, id_array(read[:, 0]))) if len(read) else []
     packed: list[list[bytes]] = [[] for _ in terms]
     starts: list[list[int]] = [[] for _ in terms]
     for number, first, passages in sorted(rows, key=itemgetter(1)):
-        packed[number].append(_narrowed(passages, wanted[first]) if first in wanted else passages)
+        packed[number].append(passages)
         starts[number].append(first)
     occurrences = [_unpack(blobs, firsts) for blobs, firsts in zip(packed, starts, strict=True)]
     return Found(int(served[:, 2].sum()), occurrences)
@@ -134,25 +134,33 @@ def pack(occurrences: Occurrences, firsts: PassageIds) -> NDArray[np.uint32]:
 
 def remove(connection: apsw.Connection, tables: BlockTables, passage_id: int, words: Sequence[str]) -> None:
     """Removes a passage of the index, if a block covers it. `words` are all words of its text."""
-    for (first,) in fetch(connection, tables.of_passage, (passage_id,)):
-        rows = fetch(connection, tables.of_words, (first, apsw.carray(tuple(set(words) or ("",)))))
-        changed = {word: _without(passages, passage_id - first) for word, passages in rows}
-        connection.executemany(
-            f"UPDATE {tables.words} SET passages = ? WHERE block = ? AND word = ?",
-            [(left, first, word) for word, left in changed.items() if left],
-        )
-        connection.executemany(
-            f"DELETE FROM {tables.words} WHERE block = ? AND word = ?",
-            [(first, word) for word, left in changed.items() if not left],
-        )
+    firsts = [first for (first,) in fetch(connection, tables.of_passage, (passage_id,))]
+    for first in firsts:
+        _remove_words(connection, tables, first, passage_id, words)
+    for first in firsts[:1]:
         connection.execute(
             f"UPDATE {tables.blocks} SET passage_count = passage_count - 1, word_count = word_count - ?"
             " WHERE first = ?",
             (len(words), first),
         )
         connection.execute(
-            f"DELETE FROM {tables.blocks} WHERE first = ? AND passage_count = 0 AND served = 1", (first,)
+            f"DELETE FROM {tables.blocks} WHERE served = 1 AND passage_count = 0 AND first >= ?1"
+            f" AND first < (SELECT stop FROM {tables.blocks} WHERE first = ?1 AND passage_count = 0)",
+            (first,),
         )
+
+
+def _remove_words(
+    connection: apsw.Connection, tables: BlockTables, first: int, passage_id: int, words: Sequence[str]
+) -> None:
+    rows = fetch(connection, tables.of_words, (first, apsw.carray(tuple(set(words) or ("",)))))
+    left = [(_without(passages, passage_id - first), first, word) for word, passages in rows]
+    connection.executemany(
+        f"UPDATE {tables.words} SET passages = ? WHERE block = ? AND word = ?", [row for row in left if row[0]]
+    )
+    connection.executemany(
+        f"DELETE FROM {tables.words} WHERE block = ? AND word = ?", [row[1:] for row in left if not row[0]]
+    )
 
 
 def add_blocks(connection: apsw.Connection, tables: BlockTables, added: Sequence[Block]) -> None:
@@ -173,7 +181,7 @@ def unfinished(connection: apsw.Connection, tables: BlockTables) -> list[Block]:
 
 
 def next_served(connection: apsw.Connection, tables: BlockTables, after: int) -> Block | None:
-    """The block after the one that starts with `after`, among those that are served."""
+    """The served block with the first passages after an id. Others whose words are moved to it are part of it."""
     statement = (
         f"SELECT first, stop, passage_count, word_count FROM {tables.blocks} WHERE served = 1 AND first > ?"
         " ORDER BY first LIMIT 1"
@@ -184,7 +192,7 @@ def next_served(connection: apsw.Connection, tables: BlockTables, after: int) ->
 
 def serve(connection: apsw.Connection, tables: BlockTables) -> None:
     """Serves all blocks that have passages."""
-    connection.execute(f"DELETE FROM {tables.blocks} WHERE passage_count = 0")
+    connection.execute(f"DELETE FROM {tables.blocks} WHERE served = 0 AND passage_count = 0")
     connection.execute(f"UPDATE {tables.blocks} SET served = 1 WHERE served = 0")
 
 
@@ -199,10 +207,18 @@ def drop_block(connection: apsw.Connection, tables: BlockTables, first: int) -> 
     connection.execute(f"DELETE FROM {tables.blocks} WHERE first = ?", (first,))
 
 
-def words_of_block(connection: apsw.Connection, tables: BlockTables, first: int) -> dict[str, bytes]:
-    """All rows of a block: the packed occurrences of each word."""
-    statement = f"SELECT word, passages FROM {tables.words} WHERE block = ?"
-    return cast("dict[str, bytes]", dict(fetch(connection, statement, (first,))))
+def words_of_block(connection: apsw.Connection, tables: BlockTables, block: Block) -> dict[str, bytes]:
+    """The packed occurrences of each word of a block, with those that are still to be moved to it."""
+    statement = f"SELECT word, block, passages FROM {tables.words} WHERE block >= ? AND block < ? ORDER BY block"
+    found: dict[str, list[bytes]] = {}
+    for word, first, passages in fetch(connection, statement, (block.first, block.stop)):
+        found.setdefault(word, []).append(moved(passages, first - block.first))
+    return {word: b"".join(parts) for word, parts in found.items()}
+
+
+def moved(passages: bytes, distance: int) -> bytes:
+    """Packed occurrences for the rows of a block that begins so many ids earlier."""
+    return (np.frombuffer(passages, _PACKED) + np.uint32(distance << ID_SHIFT)).tobytes()
 
 
 def present(first: int, passages: bytes, passage_ids: PassageIds) -> bytes:
@@ -222,26 +238,10 @@ def pack_texts(first: int, words_of_passages: Mapping[int, Collection[str]]) -> 
     return {word: np.array(entries, _PACKED).tobytes() for word, entries in found.items()}
 
 
-def _wanted(served: NDArray[np.int64], among: PassageIds) -> dict[int, NDArray[np.uint32]]:
-    """For each block that has any of these passages: their ids relative to the block, as the high bits of entries."""
-    lows, highs = np.searchsorted(among, served[:, 0]), np.searchsorted(among, served[:, 1])
-    return {
-        first: (among[low:high] - first << ID_SHIFT).astype(_PACKED)
-        for first, low, high in zip(served[:, 0].tolist(), lows.tolist(), highs.tolist(), strict=True)
-        if low < high
-    }
-
-
-def _narrowed(passages: bytes, wanted: NDArray[np.uint32]) -> bytes:
-    """A word's packed occurrences without those of other passages, if that saves more than it costs."""
-    entries = np.frombuffer(passages, _PACKED)
-    if len(entries) < NARROWED_MIN or len(entries) < NARROWED_SHARE_MIN * len(wanted):
-        return passages
-    rows = np.searchsorted(entries, wanted)
-    rows = rows[: np.searchsorted(rows, len(entries))]
-    found = entries[rows]
-    kept: NDArray[np.uint32] = found[found >> ID_SHIFT == wanted[: len(rows)] >> ID_SHIFT]
-    return kept.tobytes()
+def _have_any(served: NDArray[np.int64], among: PassageIds) -> NDArray[np.bool_]:
+    """Whether each block covers any of these passages."""
+    has_any: NDArray[np.bool_] = np.searchsorted(among, served[:, 0]) < np.searchsorted(among, served[:, 1])
+    return has_any
 
 
 def _unpack(packed: Sequence[bytes], firsts: Sequence[int]) -> Occurrences:

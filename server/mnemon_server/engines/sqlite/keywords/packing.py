@@ -15,8 +15,8 @@ from typing import TypeVar
 import apsw
 import numpy as np
 
-from mnemon_server.engines.sqlite.keywords import blocks, fts
-from mnemon_server.engines.sqlite.keywords.blocks import BLOCK_IDS, Block
+from mnemon_server.engines.sqlite.keywords import blocks, fts, merging
+from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
@@ -39,12 +39,15 @@ class KeywordPacking:
         self._index = keywords.current
 
     def is_due(self, connection: apsw.Connection) -> bool:
-        """Whether a table is full."""
-        return self._index.closed(connection) is not None
+        """Whether a table is full, or blocks are to be merged."""
+        return self._index.closed(connection) is not None or merging.is_due(connection, self._index.blocks)
 
     def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
-        """Packs the full table."""
+        """Packs the full table, and merges blocks."""
         while PackingRound(transactions, self._index, is_stopped).run():
+            pass
+        merge = partial(merging.merge_some, tables=self._index.blocks)
+        while not is_stopped() and transactions.submit(merge).result():
             pass
 
 
@@ -112,7 +115,7 @@ class PackingRound:
         ids = passages.rows >> LENGTH_BITS
         begun, start = [], 0
         while start < len(ids):
-            end = int(np.searchsorted(ids, ids[start] + BLOCK_IDS))
+            end = int(np.searchsorted(ids, ids[start] + blocks.BLOCK_IDS))
             word_count = int(passages.lengths[start:end].sum())
             begun.append(Block(int(ids[start]), int(ids[end - 1]) + 1, end - start, word_count))
             start = end

@@ -77,13 +77,11 @@ def score(
         among: the passages to search.
         context_weight: the weight of words of adjacent passages, if passages are short.
     """
-    of_variants = iter(_joined(each) for each in zip(*(part.occurrences for part in parts), strict=True))
+    of_variants = iter(_joined(each, among) for each in zip(*(part.occurrences for part in parts), strict=True))
     of_terms = [_united([next(of_variants) for _ in group]) for group in words.groups]
     positions = [each >> ID_SHIFT for each in of_terms]
     if among is not None:
-        kept = [common(each, among) for each in positions]
-        of_terms = [each[rows] for each, (rows, _) in zip(of_terms, kept, strict=True)]
-        positions = [places for _, places in kept]
+        positions = [common(each, among)[1] for each in positions]
     if not any(map(len, positions)):
         return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
     searched = sum(part.passage_count for part in parts) if among is None else len(among)
@@ -135,10 +133,25 @@ class _ScoredMatches:
         return Scores(ids, np.minimum(sums / self._own_score, 1.0))
 
 
-def _joined(parts: Sequence[Occurrences]) -> Occurrences:
-    """The occurrences of one word in all parts. Each part covers its own range of ids."""
+def _joined(parts: Sequence[Occurrences], among: PassageIds | None) -> Occurrences:
+    """The occurrences of one word in all parts, or in `among`. Each part covers its own range of ids."""
     held = sorted((part for part in parts if len(part)), key=lambda part: int(part[0]))
+    if among is not None:
+        held = [_narrowed(part, among) for part in held]
+    if len(held) == 1:
+        return held[0]
     return np.concatenate(held) if held else np.empty(0, np.int64)
+
+
+def _narrowed(found: Occurrences, among: PassageIds) -> Occurrences:
+    """Those in the passages of `among`. If these are few, costs what they cost: occurrences sort by passage."""
+    if len(among) > len(found):
+        return found[common(found >> ID_SHIFT, among)[0]]
+    rows = np.searchsorted(found, among << ID_SHIFT)
+    rows = rows[: np.searchsorted(rows, len(found))]
+    next_ones = found[rows]
+    kept: Occurrences = next_ones[next_ones >> ID_SHIFT == among[: len(rows)]]
+    return kept
 
 
 def _united(variants: Sequence[Occurrences]) -> Occurrences:

@@ -43,6 +43,8 @@ from mnemon_server.wire.events import decode, encode
 
 ROWS_MAX = 250
 """Number of rows read in one transaction."""
+PASSAGE_IDS = 1 << 14
+"""Range of the passages whose words are in memory at the same time."""
 PROBLEMS_MAX = 1_000
 """Maximum number of problems reported by SQLite's own checks."""
 NORM_MIN = 0.999
@@ -270,7 +272,7 @@ class RecordsVerifier:
                 if block is None:
                     return
                 yield Step(0, tuple(self._packed_words(tables, keywords, block)))
-            after = block.first
+            after = block.stop - 1
 
     def _packed_words(self, tables: Tables, keywords: KeywordIndex, block: Block) -> Iterator[DamagedRow]:
         """Compares the words of a block with the texts of its passages. A block is read as a whole, in seconds."""
@@ -280,15 +282,20 @@ class RecordsVerifier:
         )
         packed = keywords.blocks
         try:
-            texts = fetch(self._connection, statement, (block.first, block.stop))
-            words = {row[0]: keywords.terms(row[1][row[2] : row[3]]) for row in texts}
-            wanted = blocks.pack_texts(block.first, words)
-            found = blocks.words_of_block(self._connection, packed, block.first)
+            wanted, passage_count, word_count = dict[str, bytearray](), 0, 0
+            for start in range(block.first, block.stop, PASSAGE_IDS):
+                texts = fetch(self._connection, statement, (start, min(start + PASSAGE_IDS, block.stop)))
+                words = {row[0]: keywords.terms(row[1][row[2] : row[3]]) for row in texts}
+                for word, passages in blocks.pack_texts(block.first, words).items():
+                    wanted.setdefault(word, bytearray()).extend(passages)
+                passage_count += len(words)
+                word_count += sum(map(len, words.values()))
+            found = blocks.words_of_block(self._connection, packed, block)
             if wanted != found:
                 differing = sum(wanted.get(word) != found.get(word) for word in wanted.keys() | found.keys())
                 problem = f"{differing} of its words do not match the passages {block.first} to {block.stop - 1}"
                 yield DamagedRow(packed.words, f"block {block.first}", problem)
-            if (block.passage_count, block.word_count) != (len(words), sum(map(len, words.values()))):
+            if (block.passage_count, block.word_count) != (passage_count, word_count):
                 yield DamagedRow(packed.blocks, f"block {block.first}", "its counts do not match its passages")
         except _UNREADABLE as error:
             yield DamagedRow(packed.words, f"block {block.first}", _describe_error(error))
