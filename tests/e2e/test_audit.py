@@ -6,6 +6,7 @@ from typing import Any
 
 import mnemon
 import pytest
+from mnemon_server.domain.access.audit import LeftOut
 from mnemon_server.engines.audit_file import FOLDER_NAME, AuditFile
 
 from tests.support.access import guarded_server, key_id, make_key
@@ -132,12 +133,12 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("mnemon_server.engines.audit_file.FILE_BYTES_MAX", 500)
     log = AuditFile(tmp_path)
     for number in range(20):
-        log.append([{"time": "2026-01-01T00:00:00Z", "number": number}])
+        log.append([LeftOut(0, number)])
     files = sorted((tmp_path / FOLDER_NAME).glob("*.jsonl"))
     assert len(files) > 2
     again = AuditFile(tmp_path)
-    again.append([{"time": "2026-01-01T00:00:00Z", "number": 20}])
-    assert [entry["number"] for entry in shown(tmp_path)] == list(range(21))
+    again.append([LeftOut(0, 20)])
+    assert [entry["left_out"] for entry in shown(tmp_path)] == list(range(21))
     assert verified(tmp_path) == (0, "21 entries; nothing was changed\n")
     files[1].unlink()
     assert verified(tmp_path)[0] == 1

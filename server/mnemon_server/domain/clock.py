@@ -1,5 +1,6 @@
 """Clocks are passed in as functions, so that tests can control the time."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -12,9 +13,14 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def to_microseconds(time: datetime) -> int:
+def system_ms() -> int:
+    """The machine's wall clock in milliseconds since 1970. It costs a fifth of a datetime."""
+    return time.time_ns() // 1_000_000
+
+
+def to_microseconds(moment: datetime) -> int:
     """Microseconds since 1970. A naive time counts as UTC."""
-    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     delta = aware - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 

@@ -10,20 +10,21 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.domain.access.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
 from mnemon_server.engines.audit_lines import START, AuditLines, Place, line_of
-from mnemon_server.engines.private import create_file, create_folder
+from mnemon_server.engines.private import create_file, create_folder, open_private
 
 FOLDER_NAME = "audit"
 FILE_BYTES_MAX = 64 << 20
 """A file that has reached this size is followed by another one."""
 _KEY, _HEAD = "key", "head"
+_HEAD_BYTES = 128
 
 log = logging.getLogger(__name__)
 
@@ -52,42 +53,44 @@ class AuditFile:
             self._lines = AuditLines(_read_key(self._folder))
             self._repair()
             self._end = _last(self._folder)
+            self._path = next(reversed(_files(self._folder)), None) or self._new_path()
+            self._size = self._path.stat().st_size if self._path.exists() else 0
         except OSError as error:
             raise ConfigurationError(f"the audit log in {str(self._folder)!r} cannot be opened: {error}") from error
 
-    def append(self, entries: Sequence[AuditEntry | Mapping[str, Any]]) -> None:
+    def append(self, entries: Iterable[AuditEntry | LeftOut]) -> None:
         """Writes lines, and returns once they are on stable storage.
 
         Raises:
             StorageFailedError: they could not be written. Nothing of them is in the log.
         """
-        path = self._current()
+        if self._size >= FILE_BYTES_MAX:
+            self._path, self._size = self._new_path(), 0
         lines, end = self._lines.encoded(entries, self._end)
-        size = path.stat().st_size if path.exists() else 0
         try:
-            create_file(path)
-            with path.open("ab") as file:
-                file.writelines(lines)
+            with open(self._path, "ab", opener=open_private) as file:
+                file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
             self._write_head(end)
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.truncate(path, size)
+                os.truncate(self._path, self._size)
             raise StorageFailedError(f"the audit log cannot be written: {error}") from error
+        self._size += len(lines)
         self._end = end
 
-    def _current(self) -> Path:
-        files = _files(self._folder)
-        if files and files[-1].stat().st_size < FILE_BYTES_MAX:
-            return files[-1]
+    def _new_path(self) -> Path:
         return self._folder / f"{self._end.sequence + 1:015d}.jsonl"
 
     def _write_head(self, end: Place) -> None:
-        temporary = self._folder / f"{_HEAD}.new"
-        create_file(temporary)
-        temporary.write_text(json.dumps(end._asdict()), encoding="utf-8")
-        temporary.replace(self._folder / _HEAD)
+        text = json.dumps(end._asdict()).ljust(_HEAD_BYTES).encode()
+        # In place, and always of the same length: to replace the file would cost more than all the rest.
+        descriptor = open_private(self._folder / _HEAD, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.pwrite(descriptor, text, 0)
+        finally:
+            os.close(descriptor)
 
     def _repair(self) -> None:
         for path in _files(self._folder)[-1:]:

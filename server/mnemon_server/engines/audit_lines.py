@@ -6,10 +6,11 @@ Every write of every caller passes here, so what stays the same from call to cal
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
-from mnemon_server.domain.access.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 
 START = "0" * 64
 """The predecessor's hash for the first line."""
@@ -26,14 +27,26 @@ class Place(NamedTuple):
     chain: str = START
 
 
+class _Constant(NamedTuple):
+    """What the lines of a caller's calls have in common."""
+
+    before: str
+    """All before the ids of records."""
+    after: str
+    """All between the sequence number and the time."""
+    id_hash: hashlib.blake2b
+    """The hash of an id of the caller's tenant, before the id."""
+
+
 class AuditLines:
-    """Encodes lines under the key of a log."""
+    """Encodes lines under the key of a log. For one thread at a time."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._constant: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._constant: dict[tuple[str, ...], _Constant] = {}
+        self._second, self._second_text = -1, ""
 
-    def encoded(self, entries: Iterable[AuditEntry | Mapping[str, Any]], after: Place) -> tuple[list[bytes], Place]:
+    def encoded(self, entries: Iterable[AuditEntry | LeftOut], after: Place) -> tuple[bytes, Place]:
         """The lines of entries that follow a place, and the place of the last one."""
         sequence, chain, lines = *after, []
         for entry in entries:
@@ -41,43 +54,60 @@ class AuditLines:
             if isinstance(entry, AuditEntry):
                 line = self._line(entry, sequence)
             else:
-                line = line_of({"sequence": sequence, **entry})
+                line = f'{{"left_out":{entry.calls},"sequence":{sequence},"time":"{self._time(entry.time_ms)}"}}\n'
             chain = self.chain(chain, line)
             # Adds the hash to the encoded object, without encoding it again.
-            lines.append(b'{"chain":"%b",%b' % (chain.encode(), line[1:]))
-        return lines, Place(sequence, chain)
+            lines.append(f'{{"chain":"{chain}",{line[1:]}')
+        return "".join(lines).encode(), Place(sequence, chain)
 
-    def chain(self, before: str, line: bytes) -> str:
+    def chain(self, before: str, line: str) -> str:
         """The hash of a line that does not have it yet, and of all before it."""
-        return hashlib.blake2b(before.encode() + line, key=self._key, digest_size=_HASH_BYTES).hexdigest()
+        return hashlib.blake2b(f"{before}{line}".encode(), key=self._key, digest_size=_HASH_BYTES).hexdigest()
 
     def hash_of(self, tenant: str, record_id: str) -> str:
         """Replaces the id of a record."""
-        text = f"{tenant}\0{record_id}".encode()
-        return hashlib.blake2b(text, key=self._key, digest_size=_ID_BYTES).hexdigest()
+        return _hash(self._id_hash(tenant), record_id)
 
-    def _line(self, entry: AuditEntry, sequence: int) -> bytes:
-        named = entry.code, entry.method, entry.peer, entry.subject, entry.tenant
-        before, after = self._constant.get(named) or self._remember(named)
-        hashes = '","'.join([self.hash_of(entry.tenant, one) for one in entry.records])
-        records = f'"records":["{hashes}"],' if hashes else ""
-        time = entry.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        request_id = quoted(entry.request_id)
-        return f'{before}{records}"request_id":{request_id},"sequence":{sequence},{after}"time":"{time}"}}\n'.encode()
+    def _line(self, entry: AuditEntry, sequence: int) -> str:
+        time_ms, tenant, subject, peer, method, code, request_id, records = entry
+        named = code, method, peer, subject, tenant
+        before, after, id_hash = self._constant.get(named) or self._remember(named)
+        hashes = '","'.join([_hash(id_hash, one) for one in records])
+        ids = f'"records":["{hashes}"],' if hashes else ""
+        time = self._time(time_ms)
+        return f'{before}{ids}"request_id":{quoted(request_id)},"sequence":{sequence},{after}"time":"{time}"}}\n'
 
-    def _remember(self, named: tuple[str, ...]) -> tuple[str, str]:
+    def _remember(self, named: tuple[str, ...]) -> _Constant:
         code, method, peer, subject, tenant = named
         before = {"code": code, "method": method} | ({"peer": peer} if peer else {})
         after = {name: value for name, value in (("subject", subject), ("tenant", tenant)) if value}
         if len(self._constant) >= _CALLERS_MAX:
             self._constant.clear()
-        self._constant[named] = found = (
+        self._constant[named] = found = _Constant(
             f"{_ENCODE(before)[:-1]},",
             "".join(f"{quoted(name)}:{quoted(value)}," for name, value in after.items()),
+            self._id_hash(tenant),
         )
         return found
 
+    def _id_hash(self, tenant: str) -> hashlib.blake2b:
+        return hashlib.blake2b(f"{tenant}\0".encode(), key=self._key, digest_size=_ID_BYTES)
 
-def line_of(body: Mapping[str, Any]) -> bytes:
+    def _time(self, time_ms: int) -> str:
+        """RFC 3339, in UTC."""
+        second, ms = divmod(time_ms, 1_000)
+        if second != self._second:
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()
+        return f"{self._second_text}.{ms:03}Z"
+
+
+def _hash(before: hashlib.blake2b, record_id: str) -> str:
+    found = before.copy()
+    found.update(record_id.encode())
+    return found.hexdigest()
+
+
+def line_of(body: Mapping[str, Any]) -> str:
     """A line without its hash."""
-    return f"{_ENCODE(body)}\n".encode()
+    return f"{_ENCODE(body)}\n"

@@ -33,6 +33,11 @@ def create_file(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE))
 
 
+def open_private(path: str | Path, flags: int) -> int:
+    """Opens a file as `os.open` does, also for `open`; one that it creates belongs to its user alone."""
+    return os.open(path, flags | os.O_CLOEXEC, _FILE)
+
+
 def tighten_database(path: Path) -> None:
     """Applies `tighten` to a SQLite database and to the files that SQLite keeps beside it."""
     for each in path.parent.glob(f"{path.name}*"):

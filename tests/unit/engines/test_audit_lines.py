@@ -1,21 +1,24 @@
 """Lines of the audit log are JSON, whatever callers are called, and verify."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mnemon_server.domain.access.audit import AuditEntry
+from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 from mnemon_server.engines.audit_file import AuditFile, audit_hash, read_audit, verify_audit
 
-TIME = datetime(2026, 11, 25, 15, 4, 5, 678_900, tzinfo=UTC)
+TIMES_MS = {
+    1_795_619_045_678: "2026-11-25T15:04:05.678Z",
+    1_795_619_045_000: "2026-11-25T15:04:05.000Z",
+    1_795_619_999_999: "2026-11-25T15:19:59.999Z",
+}
 
 texts = st.text(max_size=12) | st.sampled_from(["", '"', "\\", "\n", "ü€", "key:1f3a"])
 entries = st.builds(
     AuditEntry,
-    time=st.sampled_from([TIME, TIME.replace(microsecond=0)]),
+    time_ms=st.sampled_from([*TIMES_MS]),
     tenant=texts,
     subject=texts,
     peer=texts,
@@ -36,7 +39,7 @@ def expected(folder: Path, sequence: int, entry: AuditEntry) -> dict[str, Any]:
     }
     return {
         "sequence": sequence,
-        "time": "2026-11-25T15:04:05.678Z" if entry.time == TIME else "2026-11-25T15:04:05.000Z",
+        "time": TIMES_MS[entry.time_ms],
         "method": entry.method,
         "code": entry.code,
         "request_id": entry.request_id,
@@ -50,7 +53,7 @@ def test_lines_say_what_the_entries_say_and_verify(tmp_path: Path, batches: list
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
     for batch in batches:
         # Each time a new process, which goes on where the last one has ended.
-        AuditFile(folder).append([*batch, {"time": "2026-11-25T15:04:05.678Z", "left_out": 3}])
+        AuditFile(folder).append([*batch, LeftOut(1_795_619_045_678, 3)])
     written = [*read_audit(folder)]
     numbers = iter(range(1, len(written) + 1))
     wanted = []
@@ -62,7 +65,7 @@ def test_lines_say_what_the_entries_say_and_verify(tmp_path: Path, batches: list
 
 
 def test_a_line_that_says_something_else_does_not_verify(tmp_path: Path) -> None:
-    AuditFile(tmp_path).append([AuditEntry(TIME, "acme", "key:1", "", "a/B", "OK", str(number)) for number in range(3)])
+    AuditFile(tmp_path).append([AuditEntry(0, "acme", "key:1", "", "a/B", "OK", str(number)) for number in range(3)])
     [file] = (tmp_path / "audit").glob("*.jsonl")
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     lines[1]["subject"] = "key:2"

@@ -1,13 +1,13 @@
 """What the audit log says of a call: who did what, and how it ended; never what it wrote."""
 
-from datetime import datetime
 from typing import NamedTuple
 
 
 class AuditEntry(NamedTuple):
     """A finished call. It is a tuple because every write creates one."""
 
-    time: datetime
+    time_ms: int
+    """When it ended, in milliseconds since 1970, UTC."""
     tenant: str
     """Whose records the caller works on; empty for an operator, and for a caller who is not known."""
     subject: str
@@ -22,3 +22,10 @@ class AuditEntry(NamedTuple):
     """The `x-request-id` of the call, which is in the server's log as well."""
     records: tuple[str, ...] = ()
     """The ids that the request or its answer names; the file gets keyed hashes of them."""
+
+
+class LeftOut(NamedTuple):
+    """Says that calls are not in the log because there were too many."""
+
+    time_ms: int
+    calls: int

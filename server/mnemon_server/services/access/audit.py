@@ -2,14 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
-from mnemon_server.domain.access.audit import AuditEntry
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.access.audit import AuditEntry, LeftOut
+from mnemon_server.domain.clock import system_ms
 from mnemon_server.services.shared.periodic import Periodic
 
 INTERVAL_S = 0.5
@@ -24,7 +23,7 @@ STRANGERS_MAX = 50
 class AuditStore(Protocol):
     """Where entries are kept."""
 
-    def append(self, entries: Sequence[AuditEntry | Mapping[str, Any]]) -> None:
+    def append(self, entries: Sequence[AuditEntry | LeftOut]) -> None:
         """Keeps entries in their order. Blocks. Raises StorageFailedError, and keeps none of them then."""
 
 
@@ -34,10 +33,9 @@ class AuditLog(Periodic):
     Leaving the block writes what is left.
     """
 
-    def __init__(self, store: AuditStore, *, clock: Clock = system_clock, waiting_max: int = WAITING_MAX) -> None:
+    def __init__(self, store: AuditStore, *, waiting_max: int = WAITING_MAX) -> None:
         super().__init__("the audit log could not be written; its entries wait", interval_s=INTERVAL_S)
         self._store = store
-        self._clock = clock
         self._waiting_max = waiting_max
         self._waiting: deque[AuditEntry] = deque()
         self._writing = asyncio.Lock()
@@ -50,10 +48,6 @@ class AuditLog(Periodic):
             self._left_out += 1
         else:
             self._waiting.append(entry)
-
-    def now(self) -> datetime:
-        """The time for an entry."""
-        return self._clock()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -71,9 +65,9 @@ class AuditLog(Periodic):
             while self._waiting or self._left_out:
                 taken = list(islice(self._waiting, TOGETHER_MAX))
                 left_out = self._left_out
-                entries: list[AuditEntry | Mapping[str, Any]] = [*taken]
+                entries: list[AuditEntry | LeftOut] = [*taken]
                 if left_out:
-                    entries.append({"time": self._clock().isoformat(timespec="milliseconds"), "left_out": left_out})
+                    entries.append(LeftOut(system_ms(), left_out))
                 await asyncio.to_thread(self._store.append, entries)
                 for _ in taken:
                     self._waiting.popleft()

@@ -1,17 +1,22 @@
 """Tells the audit log of calls that write, that administer, or that are refused."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
-from mnemon_server.domain.access import Permission, Role
+from google.protobuf.descriptor import Descriptor
+
+from mnemon_server.domain.access import NO_TENANT, Permission, Principal, Role
 from mnemon_server.domain.access.audit import AuditEntry
+from mnemon_server.domain.clock import system_ms
 from mnemon_server.services.access.audit import AuditLog
 from mnemon_server.transport.interceptors.base import Call, Method
 
 REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
 ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id", "decision_id", "conflict_id")
 RECEIPT_FIELDS = ("id", "event_id")
+UNKNOWN = Principal(NO_TENANT, "", Role.READER)
 RECORDS_MAX = 16
 """Ids in one entry."""
 
@@ -45,17 +50,10 @@ class Audit:
             # Clients may drop calls before their request arrives as often as they like.
             left = call.awaits_request and code == "CANCELLED"
             if (always and not left) or code in REFUSALS:
-                who = call.principal if call.is_known else None
+                who = call.principal if call.is_known else UNKNOWN
                 self._log.record(
                     AuditEntry(
-                        time=self._log.now(),
-                        tenant=who.tenant if who else "",
-                        subject=who.subject if who else "",
-                        peer=call.connection,
-                        method=path,
-                        code=code,
-                        request_id=call.request_id,
-                        records=call.records,
+                        system_ms(), who.tenant, who.subject, call.connection, path, code, call.request_id, call.records
                     )
                 )
 
@@ -64,30 +62,29 @@ class Audit:
 
 def records_of(*messages: Any) -> tuple[str, ...]:
     """The ids that a request and its answer name, each once."""
-    found: list[str] = []
-    for message in messages:
-        kind: Any = type(message)
-        fields, receipt_fields = _fields_of_kind(kind)
-        for name in fields:
-            value = getattr(message, name)
-            if value and isinstance(value, str):
-                found.append(value)
-        if receipt_fields and message.HasField("receipt"):
-            receipt = message.receipt
-            found += [value for name in receipt_fields if (value := getattr(receipt, name))]
-    return tuple(dict.fromkeys(found))[:RECORDS_MAX]
+    named = [each for message in messages for each in _ids_of(message.__class__)(message) if each]
+    return tuple(named) if len(named) < 2 else tuple(dict.fromkeys(named))[:RECORDS_MAX]
 
 
 @cache
-def _fields_of_kind(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields that contain ids, in messages of a type and in their receipts."""
-    # Reading descriptors costs more than the rest of an entry.
+def _ids_of(kind: Any) -> Callable[[Any], tuple[str, ...]]:
+    """Reads the ids in messages of a type and in their receipts; an id that is not there is empty."""
+    # Made once for each type: reading descriptors costs more than the rest of an entry.
     descriptor = getattr(kind, "DESCRIPTOR", None)
-    if descriptor is None:
-        return (), ()
-    receipt = descriptor.fields_by_name.get("receipt")
-    kept = receipt.message_type.fields_by_name if receipt is not None else ()
-    return (
-        tuple(name for name in ID_FIELDS if name in descriptor.fields_by_name),
-        tuple(name for name in RECEIPT_FIELDS if name in kept),
-    )
+    paths = [] if descriptor is None else [*_texts(descriptor, ID_FIELDS)]
+    receipt = descriptor.fields_by_name.get("receipt") if descriptor is not None else None
+    if receipt is not None:
+        paths += [f"receipt.{name}" for name in _texts(receipt.message_type, RECEIPT_FIELDS)]
+    match paths:
+        case []:
+            return lambda _: ()
+        case [path]:
+            read = attrgetter(path)
+            return lambda message: (read(message),)
+    return attrgetter(*paths)
+
+
+def _texts(descriptor: Descriptor, names: Sequence[str]) -> Iterator[str]:
+    """Those of the fields that a type has as a text: a tenant may be a message."""
+    fields = descriptor.fields_by_name
+    return (name for name in names if name in fields and fields[name].default_value == "")
