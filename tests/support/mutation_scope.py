@@ -49,6 +49,7 @@ TESTS: Mapping[str, Sequence[str]] = {
 """The tests of each module below `mnemon_server`, the quickest first."""
 
 _EMPTY, _MADE_ANEW, _MORE_OFTEN = "nothing is found, either way", "what is kept is made anew", "stored more often"
+_MORE_KEPT = "more are kept, all of them right"
 _NO_RATE, _QUICKER = "without a rate, the remainder is never read", "only quicker"
 _RACE = "the stream is cancelled twice at the same moment, or by the end of the server"
 
@@ -65,12 +66,13 @@ EQUIVALENT: Mapping[str, str] = {
     "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
-    "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> False": "more views are kept, all of them right",
-    "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and self._clock() >="
+    "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> False": _MORE_KEPT,
+    "services/access/identities.py Identities.authenticate_at_once: not self._recent -> True": "forgotten more often",
+    "services/access/identities.py Identities.authenticate_at_once: len(self._recent) < RECENT_MAX -> True": _MORE_KEPT,
+    "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and now >="
     " opened.ends_at) -> True": _MADE_ANEW,
-    "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and self._clock() >= opened.ends_at"
+    "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and now >= opened.ends_at"
     " -> opened.ends_at is not None": _MADE_ANEW,
-    "services/access/keys.py KeyRing.authenticate: opened.key_id not in self._in_use -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._open: key_id -> True": _EMPTY,
     "services/access/keys.py KeyRing._open: not is_secret_of(digest, stored.previous_digest) or until is None or now >="
     " until -> not is_secret_of(digest, stored.previous_digest) or now >= until": "without a time, no former digest",
@@ -79,6 +81,7 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/tenants.py Tenants.quotas: tenant.quotas != UNLIMITED -> True": "none of its own are none",
     "services/access/tenants.py Tenants.delete: not marked and (await self.get(tenant)).deleted_at is None"
     " -> (await self.get(tenant)).deleted_at is None": "what was marked is deleted",
+    "services/access/tenants.py Tenants._turn: self._store.may_have_changed() -> True": _QUICKER,
     "services/access/tenants.py Tenants._refresh: version != self._version -> True": _MADE_ANEW,
     "services/shared/accounts.py Bucket.spend: self._rate is not None -> True": _NO_RATE,
     "services/shared/accounts.py Account._limit: per_minute or 0 -> per_minute": _NO_RATE,

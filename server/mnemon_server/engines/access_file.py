@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ FILE_NAME, KEY_NAME = "access.db", "access.key"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
 FORMAT = 6
 BUSY_TIMEOUT_MS = 30_000
+SETTLED_S = 3.0
+"""A change is at least so old if the times of files tell it from further ones: some file systems count two seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +103,7 @@ class AccessFile:
             StorageFullError, StorageFailedError: the file cannot be encrypted.
         """
         self._lock = threading.Lock()
-        path = folder / FILE_NAME
+        path = self._path = folder / FILE_NAME
         try:
             create_folder(folder)
             with alone(folder / f"{FILE_NAME}.lock"):
@@ -115,6 +118,15 @@ class AccessFile:
         except ConfigurationError:
             self._connection.close(True)
             raise
+
+    def stamp(self) -> tuple[int, int] | None:
+        """What differs once any process has written the file; None if it was written just now, or cannot be seen."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        is_settled = found.st_mtime + SETTLED_S < time.time()
+        return (found.st_mtime_ns, found.st_size) if is_settled else None
 
     def close(self) -> None:
         """Closes the file. Further calls have no effect."""
@@ -203,6 +215,8 @@ class AccessTable:
     def __init__(self, file: AccessFile) -> None:
         """The file belongs to the caller, who closes it."""
         self._file = file
+        self._stamp: tuple[int, int] | None = None
+        """That of the file when its version was read last."""
 
     def page_key(self) -> bytes:
         """32 random bytes that are made with the file, and never change."""
@@ -211,8 +225,15 @@ class AccessTable:
 
     def version(self) -> int:
         """A number that differs once any process has changed a key or a tenant, except for the times of last use."""
+        stamp = self._file.stamp()
         with self._file.working() as connection:
-            return int(connection.execute("SELECT version FROM change_count").get)
+            version = int(connection.execute("SELECT version FROM change_count").get)
+        self._stamp = stamp
+        return version
+
+    def may_have_changed(self) -> bool:
+        """Whether `version` may differ from what it was last, by the time of the file; does not wait for anything."""
+        return self._stamp is None or self._file.stamp() != self._stamp
 
 
 @contextlib.contextmanager

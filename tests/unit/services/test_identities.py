@@ -10,10 +10,15 @@ from mnemon_server.domain.access.errors import TenantSuspendedError
 from mnemon_server.domain.access.tenants import TenantChange
 from mnemon_server.domain.errors import UnauthenticatedError
 from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.identities import Identities
+from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError
+from mnemon_server.services.shared.listeners import Listeners
+
+from tests.support.server import until
 
 ADA = Principal("acme", "key:1", Role.WRITER)
 SHOWN = Credentials("a secret")
@@ -26,6 +31,7 @@ class Kind:
 
     def __init__(self, finds: Callable[[], Principal | None]) -> None:
         self._finds = finds
+        self.listeners = Listeners()
 
     def identify(self, shown: Credentials) -> Principal | None:
         return self._finds()
@@ -69,6 +75,48 @@ async def test_what_is_not_in_memory_is_looked_for_once() -> None:
     with pytest.raises(UnauthenticatedError, match="it is nowhere"):
         await identities.authenticate(SHOWN)
     assert looks == ["looked"]
+
+
+async def test_a_credential_is_examined_once_for_calls_that_follow_each_other() -> None:
+    examined: list[str] = []
+
+    def finds() -> Principal | None:
+        examined.append("examined")
+        return ADA if len(examined) < 3 else None
+
+    identities = Identities([Kind(finds)])
+    assert [identities.authenticate_at_once(SHOWN) for _ in range(5)] == [ADA] * 5
+    assert len(examined) == 1
+    assert identities.authenticate_at_once(Credentials("another secret")) is ADA
+
+    def is_refused() -> bool:
+        try:
+            return identities.authenticate_at_once(SHOWN) is None
+        except UnauthenticatedError:
+            return True
+
+    await until(is_refused)
+    assert len(examined) == 3
+
+
+async def test_what_was_examined_before_a_key_or_a_tenant_changed_is_examined_again(tmp_path: Path) -> None:
+    file = AccessFile(tmp_path)
+    async with Tenants(TenantFile(file)) as tenants, KeyRing(KeyFile(file)) as ring:
+        identities = Identities([ring], keys=ring, tenants=tenants)
+        shown = {}
+        for tenant in ("acme", "globex"):
+            await tenants.create(tenant, "")
+            made = await ring.create(tenant, "a robot", Role.WRITER)
+            shown[tenant] = Credentials(made.secret)
+            assert identities.authenticate_at_once(shown[tenant]) == made.key.principal
+        await ring.revoke("globex", made.key.key_id)
+        with pytest.raises(UnauthenticatedError):
+            identities.authenticate_at_once(shown["globex"])
+        assert identities.authenticate_at_once(shown["acme"])
+        await tenants.change("acme", TenantChange(is_suspended=True, reason="unpaid"))
+        with pytest.raises(TenantSuspendedError):
+            identities.authenticate_at_once(shown["acme"])
+    file.close()
 
 
 async def test_a_stream_goes_on_as_long_as_its_credential_means_the_same_caller(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """API keys: when a secret is valid, and what of it is kept."""
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -165,6 +166,32 @@ async def test_a_caller_is_the_same_until_keys_change(tmp_path: Path) -> None:
         caller = ring.authenticate(made.secret)
         await ring._turn()
         assert ring.authenticate(made.secret) is caller
+
+
+async def test_while_the_file_does_not_change_its_keys_are_not_asked_for(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Asked(KeyFile):
+        def version(self) -> int:
+            asked.append("version")
+            return super().version()
+
+    path = tmp_path / access_file.FILE_NAME
+    async with KeyRing(Asked(AccessFile(tmp_path)), refresh_s=3_600) as ring:
+        # As long as the file was written just now, its time does not tell a further change.
+        for _ in range(2):
+            asked.clear()
+            await ring._turn()
+            assert asked
+        os.utime(path, (written := time.time() - 60, written))
+        await ring._turn()
+        asked.clear()
+        await ring._turn()
+        assert not asked
+        async with KeyRing(KeyFile(AccessFile(tmp_path))) as other:
+            made = await other.create("ada", "a robot", Role.READER)
+        await ring._turn()
+        assert ring.authenticate(made.secret) == made.key.principal
 
 
 async def test_a_key_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.unknown import UnknownError
+from mnemon_server.services.shared.listeners import Listeners
 from mnemon_server.transport.interceptors.access import Access
-from mnemon_server.transport.interceptors.base import Call, Method, call_of, current_call
+from mnemon_server.transport.interceptors.base import Answer, Call, Method, call_of, current_call
 
 READ, WRITE, RULE, WATCH = "/tea.Tea/Read", "/tea.Tea/Write", "/tea.Tea/Rule", "/tea.Tea/Watch"
 PERMISSIONS = {
@@ -32,6 +33,7 @@ class Callers:
     wanted = "show something"
 
     def __init__(self) -> None:
+        self.listeners = Listeners()
         self.known: dict[Credentials, Principal] = {}
         self.found: dict[Credentials, Principal] = {}
 
@@ -80,7 +82,11 @@ async def test_without_identities_and_for_health_calls_pass_as_they_are() -> Non
 
 async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tenant_is_meant(call: Call) -> None:
     callers = Callers()
-    access = Access(Identities([callers]), PERMISSIONS)
+
+    def checked(path: str) -> Answer:
+        # Each time as if a while had passed.
+        return Access(Identities([callers]), PERMISSIONS).checked(method(path), answer)
+
     bound = replace(ADA, bounds=Bounds.of(["ada"], []))
     refusals = {
         (ADA, READ): "",
@@ -93,18 +99,17 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
     }
     for (principal, path), refusal in refusals.items():
         callers.known = {call.credentials: principal}
-        checked = access.checked(method(path), answer)
         if not refusal:
-            assert await checked(None, Exchange()) == "answered"
+            assert await checked(path)(None, Exchange()) == "answered"
             assert (call.principal, call.is_known) == (principal, True)
         else:
             with pytest.raises(PermissionDeniedError, match=refusal):
-                await checked(None, Exchange())
+                await checked(path)(None, Exchange())
     callers.known = {}
     with pytest.raises(UnauthenticatedError, match="no caller matches"):
-        await access.checked(method(READ), answer)(None, Exchange())
+        await checked(READ)(None, Exchange())
     callers.found = {call.credentials: ADA}
-    assert await access.checked(method(READ), answer)(None, Exchange()) == "answered"
+    assert await checked(READ)(None, Exchange()) == "answered"
 
 
 @pytest.mark.parametrize(

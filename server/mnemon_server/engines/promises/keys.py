@@ -32,6 +32,9 @@ class KeyStore(Protocol):
     def version(self) -> int:
         """A number that differs once any process has changed a key, except for the time of its last use."""
 
+    def may_have_changed(self) -> bool:
+        """Whether `version` may return something else than the last time. Takes microseconds, and does not block."""
+
     def read(self) -> Sequence[StoredKey]:
         """All keys in the order of their creation."""
 

@@ -29,6 +29,9 @@ class TenantStore(Protocol):
     def version(self) -> int:
         """A number that differs once any process has changed a tenant."""
 
+    def may_have_changed(self) -> bool:
+        """Whether `version` may return something else than the last time. Takes microseconds, and does not block."""
+
     def get(self, tenant: str) -> Tenant | None:
         """A tenant; None if it does not exist."""
 

@@ -10,6 +10,7 @@ from cryptography import x509
 from mnemon_server.domain.access import Credentials, Principal
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import UnauthenticatedError
+from mnemon_server.services.shared.listeners import Listeners
 
 
 class Certificates:
@@ -21,10 +22,13 @@ class Certificates:
         """Knows nobody yet."""
         self._clock = clock
         self._callers: Mapping[str, Principal] = {}
+        self.listeners = Listeners()
+        """Called once other callers are known."""
 
     def trust(self, callers: Mapping[str, Principal]) -> None:
         """Knows these callers, by names such as "uri:spiffe://acme/assistant", and no others."""
         self._callers = callers
+        self.listeners.tell()
 
     def identify(self, shown: Credentials) -> Principal | None:
         """The caller whom the certificate names; None without one.

@@ -1,6 +1,7 @@
 """Who calls, by whatever credentials the server accepts."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,10 +11,15 @@ from mnemon_server.domain.errors import MnemonError, PermissionDeniedError, Unau
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError
+from mnemon_server.services.shared.listeners import Listeners
 from mnemon_server.services.shared.periodic import Periodic
 
 CHECK_S = 1.0
 """How often open streams are compared with what is valid now."""
+RECENT_S = 0.1
+"""For so long, a credential is taken for that of the same caller, unless what it was compared with changes. One that
+ends by itself ends so much later."""
+RECENT_MAX = 10_000
 
 
 class IdentitySource(Protocol):
@@ -21,6 +27,8 @@ class IdentitySource(Protocol):
 
     wanted: str
     """What a caller without a credential is told to do."""
+    listeners: Listeners
+    """Hear that callers may be others from now on; not if a credential has ended by itself."""
 
     def identify(self, shown: Credentials) -> Principal | None:
         """The caller; None if it shows nothing of this kind.
@@ -39,6 +47,7 @@ class SocketOwner:
 
     def __init__(self, uid: int) -> None:
         self._principal = replace(EVERYBODY, subject=f"unix:{uid}")
+        self.listeners = Listeners()
 
     def identify(self, shown: Credentials) -> Principal | None:
         """The user, unless the caller shows something else."""
@@ -71,16 +80,27 @@ class Identities(Periodic):
         self.keys = keys
         self.tenants = tenants
         self.certificates = certificates
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners = Listeners()
         """Called once a second, so that they notice credentials that are no longer valid."""
+        self._recent: dict[Credentials, Principal] = {}
+        """Who shows what was examined within RECENT_S."""
+        for changing in (*sources, *([tenants] if tenants else ())):
+            changing.listeners.append(self._recent.clear)
         self._wanted = ", or ".join(source.wanted for source in sources)
 
     def authenticate_at_once(self, shown: Credentials) -> Principal | None:
         """As `authenticate`, without its cost; None if that one has to look for something first."""
+        if (recent := self._recent.get(shown)) is not None:
+            return recent
         try:
-            return self._identify(shown)
+            principal = self._identify(shown)
         except UnknownError:
             return None
+        if not self._recent:
+            asyncio.get_running_loop().call_later(RECENT_S, self._recent.clear)
+        if len(self._recent) < RECENT_MAX:
+            self._recent[shown] = principal
+        return principal
 
     async def authenticate(self, shown: Credentials) -> Principal:
         """Who calls.
@@ -124,6 +144,5 @@ class Identities(Periodic):
         raise UnauthenticatedError(f"who calls is not known: {self._wanted}")
 
     async def _turn(self) -> float | None:
-        for listener in self.listeners:
-            listener()
+        self.listeners.tell()
         return None

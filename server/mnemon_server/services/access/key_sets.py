@@ -78,6 +78,8 @@ class KeySet(Periodic):
         self._reading, self._was_read = asyncio.Lock(), asyncio.Event()
         self.keys: Mapping[str, PyJWK] = {}
         """By their ids. Another object whenever the set has changed."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called then."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -130,6 +132,7 @@ class KeySet(Periodic):
         self._failed, self._stale_at = False, self._clock() + self._stale
         if entries != self._entries:
             self._entries, self.keys = entries, _keys_of(entries)
+            self.on_change()
             _log.info("an issuer has these keys", place=self._place, key_ids=sorted(self.keys))
 
 

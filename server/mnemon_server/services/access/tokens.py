@@ -13,6 +13,7 @@ from mnemon_server.services.access.issuers import Issuer, refusal
 from mnemon_server.services.access.key_sets import KeySet
 from mnemon_server.services.access.remembered import Remembered
 from mnemon_server.services.access.tenants import Tenants
+from mnemon_server.services.shared.listeners import Listeners
 
 TOKEN_BYTES_MAX = 8 << 10
 _REQUIRED = ["iss", "sub", "aud", "exp"]
@@ -48,11 +49,16 @@ class Tokens:
         self._tenants, self._clock = tenants, clock
         self._issuers: Mapping[str, TrustedIssuer] = {}
         self._verified: Remembered[_Verified] = Remembered()
+        self.listeners = Listeners()
+        """Called once other issuers are trusted, or one of them has other keys."""
 
     def trust(self, issuers: Mapping[str, TrustedIssuer]) -> None:
         """Trusts these issuers, by their claim `iss`, and no others."""
         self._issuers = issuers
+        for trusted in issuers.values():
+            trusted.key_set.on_change = self.listeners.tell
         self._verified.clear()
+        self.listeners.tell()
 
     def identify(self, shown: Credentials) -> Principal | None:
         """The caller whom the token names; None if it is no token.
