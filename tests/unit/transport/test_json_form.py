@@ -1,7 +1,8 @@
 """JSON requests: what is wrong with one is said by field, and large ones let other work run."""
 
 import json
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Generator
 from time import thread_time
 from typing import Any
 
@@ -13,6 +14,7 @@ from mnemon_server.domain.namespaces import LABELS_MAX
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.http.json_reader import message_bytes
+from mnemon_server.transport.http.json_reading import Reading, utf8
 from mnemon_server.transport.http.json_text import STEP_S, Step, object_of
 
 Create, Put = memory_pb2.CreateMemoryRequest, facts_pb2.PutFactRequest
@@ -176,3 +178,22 @@ def test_a_large_text_lets_other_work_run_and_is_read_as_protobuf_reads_it(kind:
     assert message_of(kind, text.encode(), pause) == json_format.Parse(text, kind())
     assert sorted(steps)[len(steps) // 2] < 4 * STEP_S
     assert len(steps) > 5
+
+
+def peak_bytes(steps: Generator[None, None, Any]) -> int:
+    """The most memory that work takes."""
+    tracemalloc.start()
+    try:
+        for _ in steps:
+            pass
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_of_a_large_text_no_copy_is_made_in_pieces_before_the_whole() -> None:
+    content = "Ada likes tea. " * (1 << 16)
+    text = json.dumps({"memory": {"content": content}}).encode()
+    # The body as a text, and the text in it.
+    assert peak_bytes(object_of(text, Step())) < 2.5 * len(content)
+    assert peak_bytes(utf8(Reading(Step()), content, None)) < 1.5 * len(content)

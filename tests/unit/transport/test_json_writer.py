@@ -3,9 +3,6 @@
 import json
 import math
 import random
-import sys
-from collections import Counter
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from mnemon.v1 import episodic_pb2, facts_pb2, memory_pb2
 from mnemon_server.transport.http import json_form, json_text
 from mnemon_server.transport.http.json_writer import written
 
+from tests.support.python_calls import python_calls
 from tests.support.rpcs import rpcs
 
 TYPES = sorted(
@@ -116,18 +114,8 @@ def test_a_page_of_events_is_written_in_few_calls() -> None:
         event.event_time.FromSeconds(1_700_000_000 + 60 * number)
         event.record_time.FromSeconds(1_700_000_000 + 60 * number)
     text_of(page)
-    calls = Counter[str]()
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        calls[event] += 1
-
-    sys.setprofile(count)
-    try:
-        text_of(page)
-    finally:
-        sys.setprofile(None)
     # A result, its event, its scope and two times have a function each; further calls are of what is written in C.
-    assert calls["call"] + calls["c_call"] <= 50 * 13
+    assert python_calls(lambda: text_of(page)) <= 50 * 13
 
 
 def test_floats_of_32_bits_are_as_short_as_protobuf_writes_them() -> None:

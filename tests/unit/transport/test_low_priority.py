@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Generator
+from itertools import pairwise
 from time import perf_counter
 
+import pytest
 from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.transport.interceptors import low_priority
 from mnemon_server.transport.interceptors.low_priority import (
     PAUSE_MAX_S,
     SHORT_STEPS,
@@ -22,7 +25,11 @@ async def work(low: LowPriority, done: list[str], name: str, steps: int) -> None
             done.append(name)
 
 
-async def test_all_long_work_has_one_step_in_as_many_turns_of_the_loop_as_a_call_needs() -> None:
+async def test_all_long_work_has_one_step_in_as_many_turns_of_the_loop_as_a_call_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # On a busy machine, the time would be over sooner.
+    monkeypatch.setattr(low_priority, "TURNS_S", 60.0)
     low, done = LowPriority(SharedBudget(8, "calls")), list[str]()
     works = [asyncio.create_task(work(low, done, name, 10)) for name in "abcd"]
     counts = []
@@ -44,23 +51,41 @@ async def test_where_turns_of_the_loop_are_long_a_step_waits_for_few_of_them() -
     assert turns <= 3
 
 
-async def test_what_ends_within_a_few_steps_waits_for_no_call_and_for_no_longer_work() -> None:
-    calls = SharedBudget(8, "calls")
+def steps(count: int, done: list[str], name: str) -> Generator[None, None, str]:
+    for _ in range(count):
+        yield
+        done.append(name)
+    return "ended"
+
+
+async def test_an_answer_of_a_few_steps_waits_for_no_call_and_for_no_longer_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(low_priority, "WAIT_S", 60.0)
+    calls, done = SharedBudget(8, "calls"), list[str]()
     low = LowPriority(calls)
     calls.take("slow")
     waiting = [low.turn() for _ in range(10)]
-
-    def steps(count: int) -> Generator[None, None, str]:
-        for _ in range(count):
-            yield
-        return "ended"
-
-    short, longer = (asyncio.create_task(low.run(steps(count))) for count in (SHORT_STEPS, SHORT_STEPS + 1))
-    for _ in range(SHORT_STEPS + 2):
+    short, longer, request = (
+        asyncio.create_task(low.run(steps(count, done, name), short_steps=given))
+        for name, count, given in (("a", SHORT_STEPS, SHORT_STEPS), ("b", SHORT_STEPS + 1, SHORT_STEPS), ("c", 1, 0))
+    )
+    for _ in range(2 * SHORT_STEPS + 4):
         await asyncio.sleep(0)
-    assert short.done() and not longer.done() and not any(turn.done() for turn in waiting)
+    assert short.done() and not longer.done() and not request.done() and not any(turn.done() for turn in waiting)
     calls.give_back("slow")
-    assert await longer == "ended"
+    assert await longer == await request == "ended"
+
+
+async def test_all_answers_together_have_one_short_step_in_a_turn_of_the_loop() -> None:
+    low, done = LowPriority(SharedBudget(8, "calls")), list[str]()
+    answers = [asyncio.create_task(low.run(steps(4, done, name), short_steps=4)) for name in "abcd"]
+    counts = [0]
+    while not all(each.done() for each in answers):
+        await asyncio.sleep(0)
+        counts.append(len(done))
+    assert max(after - before for before, after in pairwise(counts)) == 1
+    assert len(counts) < 2 * 16
 
 
 async def test_a_step_waits_for_a_call_in_work_and_goes_on_as_soon_as_it_has_ended() -> None:

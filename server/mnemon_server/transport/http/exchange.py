@@ -15,7 +15,7 @@ from mnemon_server.transport.http.forms import HTTP_STATUSES, JSON_ERROR, Form, 
 from mnemon_server.transport.http.intake import CURSOR, Intake
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Trailers
-from mnemon_server.transport.interceptors.low_priority import LowPriority
+from mnemon_server.transport.interceptors.low_priority import SHORT_STEPS, LowPriority
 from mnemon_server.transport.status import Failure
 
 PIECE_BYTES = 64 << 10
@@ -154,7 +154,8 @@ class HttpExchange:
         if not form.is_json or kind is None:
             return form.message(data, "")
         message = kind.FromString(data)
-        return form.message(await self._work.run(json_form.text_of(message, len(data))), getattr(message, CURSOR, ""))
+        text = await self._work.run(json_form.text_of(message, len(data)), short_steps=SHORT_STEPS)
+        return form.message(text, getattr(message, CURSOR, ""))
 
     async def _answer(self, data: bytes) -> None:
         """Writes the only answer."""

@@ -35,12 +35,15 @@ def utf8(reading: Reading, text: str, path: Path) -> Steps[bytes]:
     try:
         if len(text) <= RUN_CHARS:
             return text.encode()
-        pieces = []
-        for start in range(0, len(text), RUN_CHARS):
-            pieces.append(text[start : start + RUN_CHARS].encode())
-            if reading.step.is_over():
-                yield
-        data = b"".join(pieces)
+        if text.isascii():
+            data = text.encode()
+        else:
+            pieces = []
+            for start in range(0, len(text), RUN_CHARS):
+                pieces.append(text[start : start + RUN_CHARS].encode())
+                if reading.step.is_over():
+                    yield
+            data = b"".join(pieces)
         if len(data) > COPIED_MAX:
             yield
         return data

@@ -97,13 +97,16 @@ def _decoded(text: bytes, step: Step) -> Steps[str]:
     try:
         if len(text) <= RUN_CHARS:
             return text.decode()
-        decoder, pieces = codecs.getincrementaldecoder("utf-8")(), []
-        for start in range(0, len(text), RUN_CHARS):
-            end = start + RUN_CHARS
-            pieces.append(decoder.decode(text[start:end], final=end >= len(text)))
-            if step.is_over():
-                yield
-        decoded = "".join(pieces)
+        if text.isascii():
+            decoded = text.decode("ascii")
+        else:
+            decoder, pieces = codecs.getincrementaldecoder("utf-8")(), []
+            for start in range(0, len(text), RUN_CHARS):
+                end = start + RUN_CHARS
+                pieces.append(decoder.decode(text[start:end], final=end >= len(text)))
+                if step.is_over():
+                    yield
+            decoded = "".join(pieces)
         if len(decoded) > COPIED_MAX:
             yield
         return decoded
@@ -198,21 +201,23 @@ class _Text:
         return found, at
 
     def _string(self, at: int) -> Steps[tuple[str, int]]:
-        """A text, from after the opening quote to after the closing one."""
-        text, pieces, quote, begin = self._text, [], -1, at
+        """A text, from after the opening quote to after the closing one. What has no escapes is copied once."""
+        text, pieces, quote, plain, begin = self._text, list[str](), -1, at, at
         while True:
             if quote < at and (quote := text.find('"', at)) < 0:
                 raise IndexError
             stop = min(quote, at + RUN_CHARS)
             escape = text.find("\\", at, stop)
-            pieces.append(self._unescaped(at, stop if escape < 0 else escape))
+            self._unescaped(at, stop if escape < 0 else escape)
             at = stop
             if escape >= 0:
                 if (escapes := _ESCAPES.match(text, escape)) is None:
                     raise JSONDecodeError("this is no escape of JSON", text, escape)
                 at = escapes.end()
-                pieces.append(self._unescaped(escape, at))
+                pieces += (text[plain:escape], self._unescaped(escape, at))
+                plain = at
             elif stop == quote:
+                pieces.append(text[plain:quote])
                 if quote - begin > COPIED_MAX:
                     yield
                 return "".join(pieces), quote + 1

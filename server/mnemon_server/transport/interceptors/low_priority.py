@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.transport.interceptors.turns import Turns
 
 T = TypeVar("T")
 
@@ -14,7 +15,7 @@ TURNS, TURNS_S = 8, 0.0005
 """How many turns of the event loop there are for each step, or how many seconds. A call over gRPC takes six turns until
 its method is called; one in which there is nothing to do takes 5 µs."""
 SHORT_STEPS = 4
-"""So many first steps of any work have one turn of the loop each: an answer with a page of records has no more."""
+"""So many first steps of an answer do not wait in the line: one with a page of records has no more."""
 WAIT_S = 0.002
 """How long a step waits for calls in work. It is four times as long as a step, so that these cannot stop the work."""
 PAUSE_MAX_S = 0.25
@@ -24,8 +25,8 @@ PAUSE_MAX_S = 0.25
 class LowPriority:
     """One step of all such work in `TURNS` turns of the event loop, and while calls are in work, one in `WAIT_S`.
 
-    A call passes through the loop several times, and would otherwise wait for a step each time. What ends within a few
-    steps does not wait so. Belongs to one loop.
+    A call passes through the loop several times, and would otherwise wait for a step each time. Answers that end within
+    a few steps do not wait so. Belongs to one loop.
     """
 
     def __init__(self, calls: SharedBudget) -> None:
@@ -38,6 +39,7 @@ class LowPriority:
         self._next_step: asyncio.Handle | None = None
         self._waits = False
         """Whether the next step waits for calls in work."""
+        self._short = Turns(per_turn=1)
 
     @contextmanager
     def reading(self, *, single: bool) -> Iterator[None]:
@@ -48,17 +50,24 @@ class LowPriority:
         finally:
             self._reading -= single
 
-    async def run(self, steps: Generator[None, None, T]) -> T:
-        """Does work that pauses wherever it yields; returns its result. Other calls are served in between."""
-        short = SHORT_STEPS
+    async def run(self, steps: Generator[None, None, T], *, short_steps: int = 0) -> T:
+        """Does work that pauses wherever it yields; returns its result. Other calls are served in between.
+
+        Args:
+            steps: the work.
+            short_steps: so many first steps do not wait in the line; in a turn of the loop, there is one for all works.
+        """
         while True:
             try:
                 next(steps)
             except StopIteration as ended:
                 result: T = ended.value
                 return result
-            await (asyncio.sleep(0) if short else self.turn())
-            short = max(short - 1, 0)
+            if short_steps:
+                short_steps -= 1
+                await (self._short.take("") or asyncio.sleep(0))
+            else:
+                await self.turn()
 
     def turn(self) -> "asyncio.Future[None]":
         """Ends once it is the turn of this step; whoever cancels it leaves the line."""
