@@ -150,7 +150,10 @@ class QuantizedVectors:
             return None
         wanted = None if among is None else distinct(among)
         rows = [np.flatnonzero(view.alive) if wanted is None else view.rows_of(wanted) for view in views]
-        ids, scores = _ids(views, rows), self._similarities(views, rows, query)
+        ids = _ids(views, rows)
+        if 0 < len(ids) <= exact:
+            return self._score(query, ids)
+        scores = self._similarities(views, rows, query)
         if not exact:
             return Scores(ids, scores, rounded=bool(len(ids)))
         best = _best_rows(scores, exact + SPARE)

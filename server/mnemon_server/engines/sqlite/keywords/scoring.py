@@ -87,13 +87,13 @@ def score(
     searched = sum(part.passage_count for part in parts) if among is None else len(among)
     weights = _weights(np.array([len(each) for each in positions]), searched)
     mean_length = _mean_length(of_terms)
-    saturated = _saturated(mean_length)
-    gains = [weight * saturated[each & ((1 << ID_SHIFT) - 1)] for weight, each in zip(weights, of_terms, strict=True)]
+    low_bits = [each & ((1 << ID_SHIFT) - 1) for each in of_terms]
+    own_counts = [min(max(words.own[term] for term in group), COUNT_MAX) for group in words.groups]
     code = length_code(words.own.total())
-    own_score = sum(
-        weight * saturated[min(max(words.own[term] for term in group), COUNT_MAX) << LENGTH_BITS | code]
-        for weight, group in zip(weights, words.groups, strict=True)
-    )
+    own_bits = [count << LENGTH_BITS | code for count in own_counts]
+    saturated = _saturated(mean_length, max(*own_bits, *(int(each.max(initial=0)) for each in low_bits)))
+    gains = [weight * saturated[each] for weight, each in zip(weights, low_bits, strict=True)]
+    own_score = sum(weight * saturated[each] for weight, each in zip(weights, own_bits, strict=True))
     matches = Matches(positions=positions, gains=gains, weights=weights, passage_count=searched)
     weight = weight_at(mean_length / words.terms_per_word, context_weight)
     return _ScoredMatches(SummedGains(matches, weight), max(own_score, 1e-9), among)
@@ -181,8 +181,11 @@ def _mean_length(of_terms: Sequence[Occurrences]) -> float:
     return float(_LENGTHS[codes].mean())
 
 
-def _saturated(mean_length: float) -> Floats:
-    """What an occurrence contributes per weight, by its low bits."""
+def _saturated(mean_length: float, bits_max: int) -> Floats:
+    """What an occurrence contributes per weight, by its low bits, up to the given ones. Words are seldom often in a
+    passage, so to compute all takes longer than to score the passages of one user.
+    """
+    counts = _COUNTS[: (bits_max >> LENGTH_BITS) + 1]
     norms = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * _LENGTHS / mean_length
-    saturated: Floats = _COUNTS * (_SATURATION + 1) / (_COUNTS + _SATURATION * norms)
+    saturated: Floats = counts * (_SATURATION + 1) / (counts + _SATURATION * norms)
     return saturated.ravel()
