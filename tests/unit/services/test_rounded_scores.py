@@ -1,6 +1,6 @@
 """What a search shows is the same whether the vectors are in memory in full, as bytes and signs, or as signs alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -10,10 +10,11 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Scores, Vector
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.services.search import passage_search
 from mnemon_server.services.search.passage_queries import PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import SearchSettings
@@ -54,15 +55,7 @@ def test_every_form_shows_the_same_results_with_the_same_scores(
 
 def test_the_nearest_passages_may_all_be_of_one_document(tmp_path: Path) -> None:
     """They say nothing about how good the other results are: those with the best words are far from the query."""
-    rng = np.random.default_rng(3)
-
-    def toward_query(cosine: float) -> Vector:
-        rest = rng.normal(size=DIMENSION - 1)
-        return np.append(cosine, np.sqrt(1 - cosine**2) * rest / np.linalg.norm(rest)).astype(np.float32)
-
-    query = PassageQuery(
-        text="apple stone", vector=toward_query(1.0), where=RecordFilter(), mode=SearchMode.HYBRID, limit=10
-    )
+    toward_query, query = _around_a_query("apple stone")
     writes = [_write("long", "an essay", [toward_query(0.99) for _ in range(100)])]
     for number in range(600):
         writes.append(_write(f"near {number}", "an aside", [toward_query(0.3)]))
@@ -73,6 +66,48 @@ def test_the_nearest_passages_may_all_be_of_one_document(tmp_path: Path) -> None
         shown, compared = _shown(vault, query, 10), _shown(vault, query, 10 * COUNT)
     assert list(shown) == list(compared)
     assert [doc_id.split()[0] for doc_id in shown] == ["long", *["far"] * 9]
+
+
+def test_what_is_stored_during_a_hybrid_search_leaves_out_no_better_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many of the nearest are compared follows from how many passages there are, and these may be twice as many
+    by the time when it is decided whether those were all.
+    """
+    monkeypatch.setattr(passage_search, "HYBRID_SHARE", 2)
+    toward_query, query = _around_a_query("apple stone")
+    writes = [_write(f"near {number}", "an aside", [toward_query(0.9)]) for number in range(10)]
+    writes += [_write(f"nearly {number}", "an aside", [toward_query(0.7)]) for number in range(600)]
+    writes += [_write(f"far {number}", f"river {number}", [toward_query(0.0)]) for number in range(390)]
+    # Not among the 512 nearest, and its words alone are not enough.
+    writes.append(_write("best", "apple and others", [toward_query(0.65)]))
+    with closing(_opened(tmp_path / "vault", "bytes and signs")) as vault:
+        records = vault.collection(DOCUMENTS)
+        records.put_documents(writes).result()
+        nearest = records.nearest_vectors
+
+        def then_stored(vector: Vector, *, limit: int, exact: bool = True) -> Scores | None:
+            found = nearest(vector, limit=limit, exact=exact)
+            more = [_write(f"new {number}", "an aside", [toward_query(-0.5)]) for number in range(1_001)]
+            records.put_documents(more).result()
+            return found
+
+        monkeypatch.setattr(records, "nearest_vectors", then_stored)
+        assert next(iter(_shown(vault, query, 10))) == "best"
+
+
+def _around_a_query(text: str) -> tuple[Callable[[float], Vector], PassageQuery]:
+    """A hybrid query, and what makes vectors with a given cosine to its vector."""
+    rng = np.random.default_rng(3)
+
+    def toward_query(cosine: float) -> Vector:
+        rest = rng.normal(size=DIMENSION - 1)
+        return np.append(cosine, np.sqrt(1 - cosine**2) * rest / np.linalg.norm(rest)).astype(np.float32)
+
+    where = RecordFilter()
+    return toward_query, PassageQuery(
+        text=text, vector=toward_query(1.0), where=where, mode=SearchMode.HYBRID, limit=10
+    )
 
 
 def _write(doc_id: str, text: str, vectors: list[Vector]) -> DocumentWrite:
