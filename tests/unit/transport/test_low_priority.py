@@ -40,6 +40,26 @@ async def test_all_long_work_has_one_step_in_as_many_turns_of_the_loop_as_a_call
     assert done == [*"abcd"] * 10
 
 
+async def test_after_a_long_step_as_many_turns_pass_as_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, low, now, turn = asyncio.get_running_loop(), LowPriority(SharedBudget(8, "calls")), 0.0, 0
+    monkeypatch.setattr(loop, "time", lambda: now)
+    begun = []
+
+    async def long_steps() -> None:
+        nonlocal now
+        for _ in range(4):
+            await low.turn()
+            begun.append(turn)
+            now += 2 * TURNS_S
+
+    works = [asyncio.create_task(long_steps()) for _ in range(2)]
+    while not all(each.done() for each in works):
+        turn += 1
+        await asyncio.sleep(0)
+    assert len(begun) == 8
+    assert min(after - before for before, after in pairwise(begun)) >= TURNS
+
+
 async def test_where_turns_of_the_loop_are_long_a_step_waits_for_few_of_them() -> None:
     turn, turns = LowPriority(SharedBudget(8, "calls")).turn(), 0
     while not turn.done():

@@ -120,8 +120,10 @@ class _Object:
             else:
                 _put(reading, field, own, item, path)
         pieces[0] = own.SerializeToString()
+        if is_long := sum(map(len, pieces)) > COPIED_MAX:
+            yield
         content = b"".join(pieces)
-        if len(content) > COPIED_MAX:
+        if is_long:
             yield
         return content
 

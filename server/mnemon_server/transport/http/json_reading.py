@@ -35,6 +35,8 @@ def utf8(reading: Reading, text: str, path: Path) -> Steps[bytes]:
     try:
         if len(text) <= RUN_CHARS:
             return text.encode()
+        if is_long := len(text) > COPIED_MAX:
+            yield
         if text.isascii():
             data = text.encode()
         else:
@@ -43,8 +45,10 @@ def utf8(reading: Reading, text: str, path: Path) -> Steps[bytes]:
                 pieces.append(text[start : start + RUN_CHARS].encode())
                 if reading.step.is_over():
                     yield
+            if is_long:
+                yield
             data = b"".join(pieces)
-        if len(data) > COPIED_MAX:
+        if is_long:
             yield
         return data
     except UnicodeEncodeError:

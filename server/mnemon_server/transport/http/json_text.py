@@ -25,7 +25,7 @@ LEVELS_MAX = 100
 SPACES_MAX, NUMBER_CHARS_MAX = 4_096, 400
 """Of white space in a row, and of a number: both are read in one step."""
 COPIED_MAX = 256 << 10
-"""A copy of more ends its step: in new memory, two megabytes take as long as three steps."""
+"""A copy of more has a step of its own: in new memory, two megabytes take as long as three steps."""
 RUN_CHARS = 64 << 10
 """Of a long text, so much is read at once: in a tenth of a millisecond."""
 SMALL_BYTES = 4 << 10
@@ -106,6 +106,8 @@ def _decoded(text: bytes, step: Step) -> Steps[str]:
                 pieces.append(decoder.decode(text[start:end], final=end >= len(text)))
                 if step.is_over():
                     yield
+            if len(text) > COPIED_MAX:
+                yield
             decoded = "".join(pieces)
         if len(decoded) > COPIED_MAX:
             yield
@@ -217,10 +219,13 @@ class _Text:
                 pieces += (text[plain:escape], self._unescaped(escape, at))
                 plain = at
             elif stop == quote:
-                pieces.append(text[plain:quote])
-                if quote - begin > COPIED_MAX:
+                if is_long := quote - begin > COPIED_MAX:
                     yield
-                return "".join(pieces), quote + 1
+                pieces.append(text[plain:quote])
+                found = "".join(pieces)
+                if is_long:
+                    yield
+                return found, quote + 1
             if self._step.is_over():
                 yield
 

@@ -3,7 +3,7 @@
 import zlib
 
 from mnemon_server.transport.errors import MalformedMessageError
-from mnemon_server.transport.http.json_text import Step, Steps
+from mnemon_server.transport.http.json_text import COPIED_MAX, Step, Steps
 from mnemon_server.transport.http.request import too_large
 
 _UNZIPPED_BYTES = 64 << 10
@@ -55,4 +55,6 @@ def unzipped(data: bytes, bytes_max: int) -> Steps[bytes]:
             yield
     if reader.unused_data:
         raise MalformedMessageError("the compressed message has several parts; it must be one")
+    if bytes_max - left > COPIED_MAX:
+        yield
     return b"".join(pieces)

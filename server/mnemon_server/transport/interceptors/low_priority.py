@@ -11,9 +11,9 @@ from mnemon_server.transport.interceptors.turns import Turns
 
 T = TypeVar("T")
 
-TURNS, TURNS_S = 8, 0.0005
-"""How many turns of the event loop there are for each step, or how many seconds. A call over gRPC takes six turns until
-its method is called; one in which there is nothing to do takes 5 µs."""
+TURNS, TURNS_S = 8, 0.001
+"""How many turns of the event loop there are from the end of a step to the next, or how many seconds. A call over gRPC
+takes six turns until its method is called; one in which there is nothing to do takes 5 µs."""
 SHORT_STEPS = 4
 """So many first steps of an answer do not wait in the line: one with a page of records has no more."""
 WAIT_S = 0.002
@@ -77,13 +77,13 @@ class LowPriority:
             self._schedule()
         return turn
 
-    def _schedule(self) -> None:
+    def _schedule(self, turns: int = TURNS) -> None:
         loop = asyncio.get_running_loop()
         self._waits = self._calls.used > self._reading
         if self._waits:
             self._next_step = loop.call_later(WAIT_S, self._step)
         else:
-            self._next_step = loop.call_soon(self._pass, TURNS, loop.time() + TURNS_S)
+            self._next_step = loop.call_soon(self._pass, turns, loop.time() + TURNS_S)
 
     def _pass(self, turns: int, until: float) -> None:
         """Lets so many turns of the loop pass, or so much time: those of a busy loop are long."""
@@ -94,15 +94,20 @@ class LowPriority:
             self._step()
 
     def _step(self) -> None:
-        """Resumes the first waiter that has not been cancelled."""
-        self._next_step = None
+        """Resumes the first waiter that has not been cancelled, and then counts anew."""
+        self._next_step, self._waits = None, False
         while self._line:
             turn = self._line.popleft()
             if not turn.done():
                 turn.set_result(None)
+                # The waiter runs before this: its own time does not count.
+                self._next_step = asyncio.get_running_loop().call_soon(self._go_on)
                 break
+
+    def _go_on(self) -> None:
+        self._next_step = None
         if self._line:
-            self._schedule()
+            self._schedule(TURNS - 1)
 
     def _look(self) -> None:
         """A call has ended. If it was the last one in progress, the next step runs at once."""
