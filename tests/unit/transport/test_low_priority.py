@@ -171,6 +171,17 @@ async def test_pieces_come_one_at_a_time_while_a_call_is_in_work_and_together_wi
     assert max(beside) == 1
 
 
+async def test_pieces_do_not_begin_together_between_two_calls_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(low_priority, "QUIET_S", 10.0)
+    calls, running = SharedBudget(8, "calls"), [0]
+    giving_way = GivingWay(calls)
+    calls.take("someone")
+    calls.give_back("someone")
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(load(giving_way, running, 5) for _ in range(3)))
+    assert max(running) == 1
+
+
 async def test_a_piece_pauses_after_another_until_the_last_call_has_ended() -> None:
     calls, running = SharedBudget(8, "calls"), [0]
     giving_way = GivingWay(calls)
