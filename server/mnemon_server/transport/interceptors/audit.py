@@ -62,26 +62,22 @@ class Audit:
 
 def records_of(*messages: Any) -> tuple[str, ...]:
     """The ids that a request and its answer name, each once."""
-    named = [each for message in messages for each in _ids_of(message.__class__)(message) if each]
+    named = [found for message in messages for read in _ids_of(message.__class__) if (found := read(message))]
     return tuple(named) if len(named) < 2 else tuple(dict.fromkeys(named))[:RECORDS_MAX]
 
 
 @cache
-def _ids_of(kind: Any) -> Callable[[Any], tuple[str, ...]]:
-    """Reads the ids in messages of a type and in their receipts; an id that is not there is empty."""
+def _ids_of(kind: Any) -> tuple[Callable[[Any], str], ...]:
+    """Functions that read the ids in messages of a type and in their receipts; an id that is not there is empty."""
     # Made once for each type: reading descriptors costs more than the rest of an entry.
     descriptor = getattr(kind, "DESCRIPTOR", None)
-    paths = [] if descriptor is None else [*_texts(descriptor, ID_FIELDS)]
-    receipt = descriptor.fields_by_name.get("receipt") if descriptor is not None else None
+    if descriptor is None:
+        return ()
+    paths = [*_texts(descriptor, ID_FIELDS)]
+    receipt = descriptor.fields_by_name.get("receipt")
     if receipt is not None:
         paths += [f"receipt.{name}" for name in _texts(receipt.message_type, RECEIPT_FIELDS)]
-    match paths:
-        case []:
-            return lambda _: ()
-        case [path]:
-            read = attrgetter(path)
-            return lambda message: (read(message),)
-    return attrgetter(*paths)
+    return tuple(map(attrgetter, paths))
 
 
 def _texts(descriptor: Descriptor, names: Sequence[str]) -> Iterator[str]:
