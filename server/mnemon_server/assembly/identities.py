@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from mnemon_server.assembly.master_keys import read_master_keys
 from mnemon_server.assembly.records import stored_tenants
@@ -18,6 +18,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.client import EndpointSettings
 from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
 from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.certificates import Certificates
@@ -128,7 +129,8 @@ class IdentityFollower(Periodic):
         await asyncio.gather(*(key_set.__aexit__(None, None, None) for key_set in self._key_sets.values()))
 
     async def _turn(self) -> float | None:
-        if (stamp := await asyncio.to_thread(_stamp, self._path)) != self._stamp:
+        # Without a thread, which would take a hundred times as long.
+        if (stamp := _stamp(self._path)) != self._stamp:
             # Once for each change, so that an invalid file is not reported every second.
             self._stamp = stamp
             await self._apply()
@@ -158,7 +160,28 @@ def _key_set(source: KeySource) -> KeySet:
             name="the server of the keys", url=source.url, timeout_s=FETCH_S, answer_bytes_max=SET_BYTES_MAX
         )
         return KeySet(partial(fetch, endpoint), source.url, refresh_s=source.refresh_s, stale_s=source.stale_s)
-    return KeySet(partial(read_file, source.file), str(source.file), refresh_s=FILE_S, stale_s=source.stale_s)
+    file = KeySetFile(source.file)
+    return KeySet(file.read, str(source.file), refresh_s=FILE_S, stale_s=source.stale_s, is_unchanged=file.is_unchanged)
+
+
+class KeySetFile:
+    """A key set in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: Stamp | None = None
+        """That of the file when it was read last."""
+
+    def read(self) -> Any:
+        """The set. Blocks. Raises KeySetError."""
+        stamp = settled_stamp(self._path)
+        value = read_file(self._path)
+        self._stamp = stamp
+        return value
+
+    def is_unchanged(self) -> bool:
+        """Whether the file is what was read last."""
+        return self._stamp is not None and settled_stamp(self._path) == self._stamp
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

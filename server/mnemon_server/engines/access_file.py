@@ -3,13 +3,13 @@
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
 from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError, StorageFullError
+from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.folder import alone
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.private import create_file, create_folder, tighten_database
@@ -21,8 +21,6 @@ FILE_NAME, KEY_NAME = "access.db", "access.key"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
 FORMAT = 6
 BUSY_TIMEOUT_MS = 30_000
-SETTLED_S = 3.0
-"""A change is at least so old if the times of files tell it from further ones: some file systems count two seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -119,14 +117,9 @@ class AccessFile:
             self._connection.close(True)
             raise
 
-    def stamp(self) -> tuple[int, int] | None:
-        """What differs once any process has written the file; None if it was written just now, or cannot be seen."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        is_settled = found.st_mtime + SETTLED_S < time.time()
-        return (found.st_mtime_ns, found.st_size) if is_settled else None
+    def stamp(self) -> Stamp | None:
+        """What differs once any process has written the file; None if it was written just now."""
+        return settled_stamp(self._path)
 
     def close(self) -> None:
         """Closes the file. Further calls have no effect."""
@@ -215,7 +208,7 @@ class AccessTable:
     def __init__(self, file: AccessFile) -> None:
         """The file belongs to the caller, who closes it."""
         self._file = file
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: Stamp | None = None
         """That of the file when its version was read last."""
 
     def page_key(self) -> bytes:

@@ -65,6 +65,23 @@ async def test_keys_that_may_not_sign_for_us_are_left_out() -> None:
         assert keys.key("good").algorithm_name == "RS256"
 
 
+async def test_a_set_that_is_known_to_be_the_same_is_not_read_again_and_stays_valid() -> None:
+    clock, source, is_same = Clock(), Source(key_set(SigningKey("first"))), False
+    async with KeySet(source, "here", refresh_s=3600, stale_s=600, is_unchanged=lambda: is_same, clock=clock) as keys:
+        is_same = True
+        for _ in range(3):
+            clock.now += timedelta(seconds=500)
+            await keys._turn()
+        assert keys.key("first")
+        assert source.reads == 1
+        is_same, source.value = False, KeySetError("away")
+        await keys._turn()
+        # What could not be read is read until it can be.
+        is_same, source.value = True, key_set(SigningKey("second"))
+        await keys._turn()
+        assert keys.keys.keys() == {"second"}
+
+
 async def test_the_private_part_of_a_key_that_was_published_is_not_kept() -> None:
     key = SigningKey("first")
     entry = {**json.loads(OKPAlgorithm.to_jwk(key.private)), "kid": "first"}

@@ -56,7 +56,14 @@ class KeySet(Periodic):
     """
 
     def __init__(
-        self, read: Callable[[], Any], place: str, *, refresh_s: float, stale_s: float, clock: Clock = system_clock
+        self,
+        read: Callable[[], Any],
+        place: str,
+        *,
+        refresh_s: float,
+        stale_s: float,
+        is_unchanged: Callable[[], bool] = lambda: False,
+        clock: Clock = system_clock,
     ) -> None:
         """Reads nothing yet.
 
@@ -65,10 +72,12 @@ class KeySet(Periodic):
             place: where it is, for the log.
             refresh_s: seconds from one reading to the next.
             stale_s: seconds for which keys are valid after they were read.
+            is_unchanged: whether the set is known to be what was read last; takes microseconds.
             clock: the time.
         """
         super().__init__(f"the keys at {place} could not be read", interval_s=refresh_s)
         self._read, self._place, self._clock = read, place, clock
+        self._is_unchanged = is_unchanged
         self._stale = timedelta(seconds=stale_s)
         self._stale_at: datetime | None = None
         """When the keys that were read last end; None before they were read."""
@@ -120,6 +129,9 @@ class KeySet(Periodic):
         return RETRY_S if self._failed else None
 
     async def _refresh(self) -> None:
+        if not self._failed and self._is_unchanged():
+            self._stale_at = self._clock() + self._stale
+            return
         try:
             entries = _entries_of(await asyncio.to_thread(self._read))
         except KeySetError as error:
