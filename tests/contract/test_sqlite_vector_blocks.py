@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
 from mnemon_server.engines.quantized import round_vectors
-from mnemon_server.engines.sqlite import vector_blocks
+from mnemon_server.engines.sqlite import mutations, vector_blocks
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.upkeep import packing
@@ -113,6 +114,25 @@ def answers(vault: SQLiteVault) -> list[tuple[list[int], list[float]]]:
 def problems(folder: Path) -> list[str]:
     with RecordsVerifier(folder / "records.db", VaultKeyFile(folder)) as verifier:
         return [str(damage) for step in verifier.run() for damage in step.damages]
+
+
+def test_a_start_that_loads_vectors_and_passages_at_the_same_time_finds_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutations, "LOADED_TOGETHER_MIN", 1)
+    with closing(open_vault(folder)) as vault:
+        records = vault.collection(DOCUMENTS)
+        put(records, range(COUNT))
+        records.delete_document("d3").result()
+        hide(records, "d5", hidden=True)
+        passages, found = records.match_passages(RecordFilter()).tolist(), answers(vault)
+    assert len(passages) == COUNT - 2
+    with closing(open_vault(folder)) as vault:
+        records = vault.collection(DOCUMENTS)
+        assert records.match_passages(RecordFilter()).tolist() == passages
+        assert answers(vault) == found
+        hide(records, "d5", hidden=False)
+        assert len(records.match_passages(RecordFilter())) == COUNT - 1
 
 
 @pytest.mark.parametrize("seed", range(3))

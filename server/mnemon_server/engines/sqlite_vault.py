@@ -148,7 +148,7 @@ class SQLiteVault:
         """Registers a collection; returns its write side."""
         table = DocumentTable(collection)
         opening = partial(self._scanners.open, table.tables)
-        writing = Mutations(table, journal, self._connections.removals, opening)
+        writing = Mutations(table, journal, self._connections, opening)
         self._collections[collection] = SQLiteCollection(
             table, writing, self._connections, self.subscribe, ranking=self._ranking
         )

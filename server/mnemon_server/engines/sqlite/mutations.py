@@ -1,6 +1,7 @@
 """The write operations of one collection, which run on the writer's thread within its transaction."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import apsw
 
@@ -11,13 +12,18 @@ from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteRec
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats, Visible
 from mnemon_server.engines.sqlite import changes, requests
-from mnemon_server.engines.sqlite.connections import Removals
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.vector_blocks import VectorPacking
 from mnemon_server.engines.sqlite.vectors import VectorScanner
+
+LOADED_TOGETHER_MIN = 100_000
+"""With this many passages, vectors and the passages of each document are loaded at the same time. With fewer, a
+further connection takes longer than it saves.
+"""
 
 
 class Mutations:
@@ -33,13 +39,14 @@ class Mutations:
         self,
         table: DocumentTable,
         journal: Journal,
-        removals: Removals,
+        connections: Connections,
         open_vectors: Callable[[apsw.Connection], VectorScanner],
     ) -> None:
         self.table = table
         self.writes = DocumentWrites(table, journal)
         self._journal = journal
-        self._removals = removals
+        self._connections = connections
+        self._removals = connections.removals
         self._open_vectors = open_vectors
         self.stats = RecordStats(0, 0, 0)
         self._sequence = self._documents_added = 0
@@ -194,8 +201,17 @@ class Mutations:
         self.stats = changes.stats(connection, tables)
         self._sequence, self._documents_added = self.stats.sequence, 0
         self.writes.followed = changes.is_followed(connection, tables)
-        self.vectors = self._open_vectors(connection)
-        self.passages = PassageMap(tables, connection)
+        if self.stats.passage_count < LOADED_TOGETHER_MIN:
+            self.vectors, self.passages = self._open_vectors(connection), PassageMap(tables, connection)
+            return
+        with ThreadPoolExecutor(1, "passage-loader") as loader:
+            passages = loader.submit(self._read_passages)
+            self.vectors = self._open_vectors(connection)
+            self.passages = passages.result()
+
+    def _read_passages(self) -> PassageMap:
+        with self._connections.lend() as connection:
+            return PassageMap(self.table.tables, connection)
 
     def before_commit(self, connection: apsw.Connection) -> None:
         """Stores the position of the newest change."""
