@@ -27,15 +27,9 @@ class Place(NamedTuple):
     chain: str = START
 
 
-class _Constant(NamedTuple):
-    """What the lines of a caller's calls have in common."""
-
-    before: str
-    """All before the ids of records."""
-    after: str
-    """All between the sequence number and the time."""
-    id_hash: hashlib.blake2b
-    """The hash of an id of the caller's tenant, before the id."""
+_Constant = tuple[str, str, hashlib.blake2b]
+"""What the lines of a caller's calls have in common: all before the ids of records; all between the sequence number and
+the time; the hash of an id of the caller's tenant, before the id. Garbage collections look through no plain tuples."""
 
 
 class AuditLines:
@@ -83,11 +77,8 @@ class AuditLines:
         after = {name: value for name, value in (("subject", subject), ("tenant", tenant)) if value}
         if len(self._constant) >= _CALLERS_MAX:
             self._constant.clear()
-        self._constant[named] = found = _Constant(
-            f"{_ENCODE(before)[:-1]},",
-            "".join(f"{quoted(name)}:{quoted(value)}," for name, value in after.items()),
-            self._id_hash(tenant),
-        )
+        shown_after = "".join(f"{quoted(name)}:{quoted(value)}," for name, value in after.items())
+        self._constant[named] = found = f"{_ENCODE(before)[:-1]},", shown_after, self._id_hash(tenant)
         return found
 
     def _id_hash(self, tenant: str) -> hashlib.blake2b:

@@ -1,5 +1,7 @@
 """What happens to entries of the audit log if there are too many, or the disk fails."""
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,15 +13,18 @@ from tests.support.server import until
 
 
 class Disk:
-    """Keeps entries unless it is told to fail."""
+    """Keeps entries unless it is told to fail, and as long as the gate is open."""
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.failing = False
         self.attempts = 0
+        self.gate = threading.Event()
+        self.gate.set()
 
     def append(self, entries: Sequence[AuditEntry | LeftOut]) -> None:
         self.attempts += 1
+        self.gate.wait()
         if self.failing:
             raise StorageFailedError("the disk is full")
         self.entries += entries
@@ -52,3 +57,13 @@ async def test_a_flood_of_unknown_callers_is_counted_and_leaves_room_for_the_oth
     assert len([each for each in written if not each.subject]) <= 2 * STRANGERS_MAX
     assert written[-1].request_id == "1000"
     assert len(written) + sum(each.calls for each in disk.entries if isinstance(each, LeftOut)) == 1_001
+
+
+async def test_what_is_being_written_at_the_end_is_written_once() -> None:
+    disk = Disk()
+    disk.gate.clear()
+    async with AuditLog(disk) as log:
+        log.record(entry(0))
+        await until(lambda: disk.attempts)
+        asyncio.get_running_loop().call_soon(disk.gate.set)
+    assert [each.request_id for each in disk.entries] == ["0"]

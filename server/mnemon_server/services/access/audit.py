@@ -52,7 +52,9 @@ class AuditLog(Periodic):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await super().__aexit__(kind, error, trace)
+        # Entries that are being written on a thread would be written once more if that was not awaited.
+        async with self._writing:
+            await super().__aexit__(kind, error, trace)
         await self._write()
 
     async def _turn(self) -> float | None:
