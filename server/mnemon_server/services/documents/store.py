@@ -333,8 +333,9 @@ class DocumentStore:
 
     def _ask_index(self) -> tuple[str, float | None]:
         """Why the vector index does not answer, or how long that took it, in seconds."""
-        if self._applier is None or self._applier.outage:
-            return self._applier.outage if self._applier else "", None
+        outage = self._applier.outage if self._applier else ""
+        if self._applier is None or outage:
+            return outage, None
         started = perf_counter()
         try:
             self._applier.index.ping()
