@@ -52,7 +52,7 @@ class AuditLog(Periodic):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Entries that are being written on a thread would be written once more if that was not awaited.
+        # Cancelling does not stop the thread of a write in progress, whose entries would then be written again below.
         async with self._writing:
             await super().__aexit__(kind, error, trace)
         await self._write()

@@ -39,7 +39,7 @@ def merge_some(connection: apsw.Connection, tables: BlockTables) -> bool:
 
 
 def _to_move(connection: apsw.Connection, tables: BlockTables) -> tuple[int, int] | None:
-    """The first block whose words are to be moved, and the one to which they are; None if there is none."""
+    """The first block with words to move, and the block that gets them; or None."""
     statement = (
         "SELECT moving.first,"
         f" (SELECT max(first) FROM {tables.blocks} WHERE first < moving.first AND passage_count > 0)"
