@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from statistics import median
 from typing import Any
 
 import grpc
@@ -230,6 +231,32 @@ async def test_connections_beyond_the_maximum_are_closed() -> None:
         assert await health_of(connection, "liveness") == "SERVING"
 
 
+async def test_all_connections_up_to_the_maximum_can_be_had() -> None:
+    async with bare_server(connections_max=80) as connection, AsyncExitStack() as stack:
+        taken = 0
+        # Each listener has its share. A client whose connection is closed comes again, and then to another one.
+        while taken < 80:
+            raw = await stack.enter_async_context(raw_connection(str(connection.server.address)))
+            taken += await _is_welcome(raw)
+        for _ in range(40):
+            surplus = await stack.enter_async_context(raw_connection(str(connection.server.address)))
+            assert not await _is_welcome(surplus)
+
+
+async def test_a_burst_of_calls_on_one_connection_holds_up_few_others() -> None:
+    handlers = Misbehaving()
+    async with bare_server(handlers) as connection, AsyncExitStack() as stack:
+        address = str(connection.server.address)
+        crowd, *others = [await stack.enter_async_context(raw_connection(address)) for _ in range(9)]
+        for other in others:
+            await other.greeted()
+        await crowd.calls(path("wait"), 500)
+        waits = await asyncio.gather(*(_crowd_before(other, handlers) for other in others))
+        await until(lambda: handlers.waiting > 400)
+        assert median(waits) < 200, waits
+        handlers.release.set()
+
+
 async def test_a_handler_is_cancelled_when_its_client_has_left() -> None:
     handlers = Misbehaving()
     async with bare_server(handlers, unary_calls_max=1) as connection:
@@ -276,3 +303,18 @@ async def test_each_of_many_calls_at_once_knows_how_large_its_own_request_is() -
 
 async def _answers(raw: RawConnection) -> bool:
     return bool(await raw.end_of(await raw.call(path("echo"), b"x")))
+
+
+async def _is_welcome(raw: RawConnection) -> bool:
+    """Whether the server keeps a new connection."""
+    try:
+        await raw.greeted()
+    except (AssertionError, ConnectionResetError):
+        return False
+    return True
+
+
+async def _crowd_before(raw: RawConnection, handlers: Misbehaving) -> int:
+    """How many calls of others are waiting when a call has been answered."""
+    await raw.end_of(await raw.call(path("echo"), b""))
+    return handlers.waiting

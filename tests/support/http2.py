@@ -54,6 +54,14 @@ class RawConnection:
         await self._flush()
         return number
 
+    async def calls(self, path: str, count: int) -> None:
+        """Begins calls with empty requests, all at once; returns once the server has read them."""
+        for _ in range(count):
+            number = self._http.get_next_available_stream_id()
+            self._http.send_headers(number, [(":path", path), *HEADERS])
+            self._http.send_data(number, bytes(5), end_stream=True)
+        await self._answered_ping()
+
     async def begin_and_reset(self, path: str, count: int) -> None:
         """Opens streams and resets each of them at once."""
         for _ in range(count):
@@ -64,11 +72,7 @@ class RawConnection:
 
     async def refused(self) -> int:
         """How many open streams the server has refused, of all that were begun before."""
-        pings, self._pings = self._pings, self._pings + 1
-        self._http.ping(bytes(8))
-        await self._flush()
-        while self._pings > pings:
-            await self._take()
+        await self._answered_ping()
         return sum(not each for each in self.trailers.values())
 
     async def greeted(self) -> None:
@@ -81,6 +85,13 @@ class RawConnection:
         while call not in self.trailers:
             await self._take()
         return self.trailers[call]
+
+    async def _answered_ping(self) -> None:
+        pings, self._pings = self._pings, self._pings + 1
+        self._http.ping(bytes(8))
+        await self._flush()
+        while self._pings > pings:
+            await self._take()
 
     async def _take(self) -> None:
         data = await self._reader.read(1 << 16)

@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,20 +15,26 @@ from mnemon_server.config.address import Address
 from mnemon_server.domain.errors import ConfigurationError
 
 
-def listen(server: aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
+def listen(
+    servers: Sequence[aio.Server], address: Address, credentials: Callable[[], grpc.ServerCredentials | None]
+) -> Address:
     """Binds the address; returns it with the port that was free, if it asks for one. Only this user may open a socket.
+
+    All but the first share the port that the first has got.
 
     Raises:
         ConfigurationError: the address is taken, or is not of this machine.
     """
     require_free(address)
-    target = str(address)
     try:
         with private_files():
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+            for server in servers:
+                target, secure = str(address), credentials()
+                port = server.add_secure_port(target, secure) if secure else server.add_insecure_port(target)
+                address = address.at_port(port)
     except RuntimeError as error:
         raise cannot_listen(address, error) from error
-    return address.at_port(port)
+    return address
 
 
 def require_private_folder(folder: Path) -> None:

@@ -25,12 +25,16 @@ CONNECTION_AGE_S, CONNECTION_AGE_GRACE_MS = 3_600, 1_800_000
 """Our clients resume a bulk stream or a watch that is cut, but it need not be cut often."""
 
 
+def listener_options(*, connections: int, is_alone: bool) -> list[tuple[str, Any]]:
+    """The options of one of the servers of an address, and of how many connections it takes."""
+    # On by default, it lets servers share a port, each with its own part of the connections.
+    return [("grpc.so_reuseport", int(not is_alone)), ("grpc.max_allowed_incoming_connections", connections)]
+
+
 def server_options(settings: Settings) -> list[tuple[str, Any]]:
-    """The options of a server with these settings."""
+    """The options of each server with these settings."""
     message_bytes_max = settings.max_message_mib << 20
     options: list[tuple[str, Any]] = [
-        # On by default, it lets two servers share a port, each with its own half of the calls.
-        ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", message_bytes_max + MARGIN_BYTES),
         ("grpc.max_send_message_length", message_bytes_max + MARGIN_BYTES),
         # Left to itself, the runtime opens the window of every stream to megabytes on a fast connection.
@@ -38,7 +42,6 @@ def server_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.http2.bdp_probe", 0),
         # By default 32 are taken from one connection before the next has its turn.
         ("grpc.http2.max_requests_per_read", REQUESTS_PER_READ_MAX),
-        ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),

@@ -69,9 +69,9 @@ from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
-from mnemon_server.transport.listening import listen, require_private_folder
+from mnemon_server.transport.listeners import Listeners
+from mnemon_server.transport.listening import require_private_folder
 from mnemon_server.transport.metrics.call_figures import CallFigures
-from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.roles import permissions
 from mnemon_server.transport.servicers.access import AccessServicer
@@ -197,7 +197,7 @@ class GrpcServer:
             write_timeout_s=settings.stream_write_timeout_s, outbox=outbox, low_priority=self._limiter.low_priority
         )
         self._readiness: asyncio.Task[None] | None = None
-        self._server: aio.Server | None = None
+        self._server: Listeners | None = None
         self._http: HttpServer | None = None
         self._metrics: MetricsServer | None = None
         self._figures = CallFigures(_PATHS) if settings.metrics_listen else None
@@ -246,7 +246,7 @@ class GrpcServer:
         _require_fast_protobuf()
         self._server = self._build()
         self._address = self._bind(self._server)
-        await _start(self._server)
+        await self._server.start()
         try:
             for server in self._http_servers:
                 await server.start()
@@ -291,7 +291,7 @@ class GrpcServer:
         stopping += [server.stop(self._settings.shutdown_grace_s) for server in self._http_servers]
         await asyncio.gather(*stopping)
 
-    async def _stop(self, server: aio.Server) -> None:
+    async def _stop(self, server: Listeners) -> None:
         """Stops within the grace period; sooner if all that is left are clients that do not read their last message."""
         stopping = asyncio.create_task(server.stop(self._settings.shutdown_grace_s))
         clock = asyncio.get_running_loop().time
@@ -313,7 +313,7 @@ class GrpcServer:
             return self._settings.shutdown_drain_s
         return 0.0 if self._address.is_local and (self._http is None or self._http.address.is_local) else DRAIN_S
 
-    def _build(self) -> aio.Server:
+    def _build(self) -> Listeners:
         settings, pipeline = self._settings, self._pipeline()
         generic = GenericServices()
         services = cast("aio.Server", generic)
@@ -337,11 +337,9 @@ class GrpcServer:
         if self._has_reflection():
             add_reflection(services, [*SERVICES, HEALTH_SERVICE])
         generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
-        server = aio.server(options=server_options(settings))
-        server.add_generic_rpc_handlers((GrpcCalls(pipeline, generic.find),))
         self._http = http_server(settings, pipeline, generic.find, self._health)
         self._metrics = self._metrics_server()
-        return server
+        return Listeners(settings, self._address, GrpcCalls(pipeline, generic.find))
 
     def _metrics_server(self) -> "MetricsServer | None":
         if self._figures is None:
@@ -404,23 +402,11 @@ class GrpcServer:
     def _has_reflection(self) -> bool:
         return self._address.is_local if self._settings.reflection is None else self._settings.reflection
 
-    def _bind(self, server: aio.Server) -> Address:
+    def _bind(self, server: Listeners) -> Address:
         if "unix" in self._settings.authentication:
             for address in filter(None, (self._address, self.http_address)):
                 require_private_folder(Path(address.socket_path).parent)
-        return listen(server, self._address, server_credentials(self._settings))
-
-
-async def _start(server: aio.Server) -> None:
-    """Starts the server. If it is cancelled meanwhile, it stops it again."""
-    # A cancellation must not reach gRPC, which would neither start nor stop then.
-    starting = asyncio.create_task(server.start())
-    try:
-        await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        await starting
-        await server.stop(None)
-        raise
+        return server.listen(self._address, server_credentials(self._settings))
 
 
 def _require_fast_protobuf() -> None:

@@ -1,6 +1,7 @@
 """TLS credentials that follow the certificate files, so that a renewed certificate needs no restart."""
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,18 @@ from mnemon_server.domain.errors import ConfigurationError
 _log = structlog.get_logger()
 
 
-def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
-    """The credentials that the settings ask for; None for plain connections.
+def server_credentials(settings: Settings) -> Callable[[], grpc.ServerCredentials | None]:
+    """What makes the credentials that the settings ask for, for each server of the runtime its own; None is plain.
 
     Raises:
         ConfigurationError: a file cannot be read.
     """
     if settings.tls_certificate is None or settings.tls_key is None:
-        return None
+        return lambda: None
     files = _Files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-    return grpc.dynamic_ssl_server_credentials(
+    return lambda: grpc.dynamic_ssl_server_credentials(
         files.configuration,
-        files.renewed,  # type: ignore[arg-type]
+        files.follow(),  # type: ignore[arg-type]
         require_client_authentication=settings.tls_client_ca is not None,
     )
 
@@ -48,7 +49,7 @@ class _Contexts:
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._files = _Files(certificate, key, client_ca)
+        self._renewed = _Files(certificate, key, client_ca).follow()
         self.first = self._newest = self._made()
         # Called at the start of every handshake, whether or not the client names a host.
         self.first.sni_callback = self._renew
@@ -63,7 +64,7 @@ class _Contexts:
         return context
 
     def _renew(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
-        if self._files.renewed() is not None:
+        if self._renewed() is not None:
             try:
                 self._newest = self._made()
             except (OSError, ssl.SSLError) as error:
@@ -82,18 +83,27 @@ class _Files:
         except OSError as error:
             raise ConfigurationError(f"a file of the TLS settings cannot be read: {error}") from error
 
-    def renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """The new configuration; None while it is the old one. Never raises: that would break the handshake."""
+    def follow(self) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+        """What returns the configuration whenever it is another one than before, else None. It never raises."""
+        known = self.configuration
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal known
+            self._renew()
+            before, known = known, self.configuration
+            return None if known is before else known
+
+        return renewed
+
+    def _renew(self) -> None:
+        """Reads the files again if they have changed. An error would break the handshake, and is logged instead."""
         try:
             stamp = self._stamps()
-            if stamp == self._stamp:
-                return None
-            self.configuration, self._stamp = self._read(), stamp
+            if stamp != self._stamp:
+                self.configuration, self._stamp = self._read(), stamp
+                _log.info("the TLS certificate was renewed")
         except OSError as error:
             _log.error("the TLS files cannot be read; the last ones are used", error=str(error))
-            return None
-        _log.info("the TLS certificate was renewed")
-        return self.configuration
 
     def _stamps(self) -> list[int]:
         return [path.stat().st_mtime_ns for path in self._paths]
