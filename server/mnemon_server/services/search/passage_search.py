@@ -25,7 +25,7 @@ from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
-from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word
+from mnemon_server.services.search.rankings import NOTHING, ROUNDING, Ranking, by_both, by_meaning, by_word
 from mnemon_server.services.search.reranking import DEPTH, Ranker
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.search.turns import JUDGED, Turns
@@ -47,14 +47,8 @@ those with the best words can rival them.
 WORD_HITS_MIN, WORD_HITS_MAX = 1_000, 8_000
 """How many of the passages with the best words a hybrid search compares at first, and at most."""
 
-ROUNDING = 0.002
-"""How far rounding may lower a score."""
-
 SPARE_PASSAGES = 8
 """How many more passages than documents are looked up, since several passages may be of the same document."""
-
-SPARE_ROUNDED = 32
-"""How many more rounded scores are replaced by exact ones, since rounding may have changed their order."""
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +142,7 @@ class PassageSearch:
         # and the look-up of words does not.
         planning = self._plan_threads.submit(self._plan, query)
         vector = self._vector(query)
-        near = self._nearest(query, vector, 1, exact=False) if takes_proposals else None
+        near = self._nearest(query, vector, 1) if takes_proposals else None
         return self._decide(query, replace(planning.result(), near=near), vector)
 
     def _vector(self, query: PassageQuery) -> Vector:
@@ -250,14 +244,15 @@ class PassageSearch:
     def _choose_nearest(self, query: PassageQuery, plan: _Plan, vector: Vector, widening: int) -> _Choice | None:
         near = plan.near if widening == 1 else None
         if near is None:
-            near = self._nearest(query, vector, widening, exact=plan.keywords is None)
+            near = self._nearest(query, vector, widening)
         if near is None:
             return None
         # More may be stored, and would be proposed, than when they were looked up: what is certain is the least number.
         is_all = len(near.scores) < widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
         left_out_max = 0.0 if is_all else max(float(near.scores[-1]), 0.0)
         if plan.keywords is None:
-            return self._choose(query, plan, by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max))
+            ranked = partial(by_meaning, exact=False, scanned=0, left_out_max=left_out_max)
+            return self._choose(query, plan, self._refinable(vector, near, ranked))
         if plan.among is not None:
             near = near.those(np.isin(near.passage_ids, plan.among))
         return self._choose_by_both(query, plan, vector, near, left_out_max, widening)
@@ -310,10 +305,10 @@ class PassageSearch:
 
         return replace(choice, widened=widened)
 
-    def _nearest(self, query: PassageQuery, vector: Vector, widening: int, *, exact: bool) -> Scores | None:
+    def _nearest(self, query: PassageQuery, vector: Vector, widening: int) -> Scores | None:
         """The nearest vectors that the records propose; None if they propose nothing or too many are needed."""
         limit = self._proposals_max(query, widening)
-        return None if limit > GRAPH_HITS_MAX else self._records.nearest_vectors(vector, limit=limit, exact=exact)
+        return None if limit > GRAPH_HITS_MAX else self._records.nearest_vectors(vector, limit=limit, exact=False)
 
     def _proposals_max(self, query: PassageQuery, widening: int) -> int:
         limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
@@ -398,6 +393,11 @@ class PassageSearch:
                 left_out=left_out,
             )
 
+        return self._refinable(vector, near, ranked)
+
+    def _refinable(self, vector: Vector, near: Scores, ranked: Callable[[Scores], Ranking]) -> Ranking:
+        """The ranking of these cosines, which becomes exact where it matters."""
+
         def refined(passage_ids: PassageIds) -> Ranking:
             return ranked(near.replaced(self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))))
 
@@ -408,7 +408,7 @@ class PassageSearch:
         count, found = query.limit + max(query.limit, SPARE_PASSAGES), ranking
         while True:
             if found.refined is not None:
-                ranking = found.refined(found.passage_ids[found.top(count + SPARE_ROUNDED)])
+                ranking = found.refined(found.passage_ids[found.rivals(count)])
             rows = ranking.top(count, query.min_score)
             ids = ranking.passage_ids[rows]
             matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)

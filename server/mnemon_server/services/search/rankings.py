@@ -12,6 +12,14 @@ from mnemon_server.services.search.fusion import LeftOut, fuse
 
 NOTHING = Scores(np.empty(0, np.int64), np.empty(0, np.float64))
 
+ROUNDING = 0.002
+"""How far rounding may lower or raise a score."""
+
+SPARE_ROUNDED = 32
+"""How many more rounded scores than those wanted are replaced by exact ones, since rounding may have changed their
+order.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
@@ -38,6 +46,13 @@ class Ranking:
         """Rows of the `count` best scores of at least `min_score`, best first; of equal ones, older passages first."""
         rows = best_rows(self.scores, self.passage_ids, count)
         return rows[np.maximum(self.scores[rows], 0.0) >= min_score]
+
+    def rivals(self, count: int) -> NDArray[np.intp]:
+        """Rows that may have one of the `count` best scores once these are exact, best first."""
+        rows = self.top(count + SPARE_ROUNDED)
+        best = self.scores[rows]
+        found: NDArray[np.intp] = rows[best >= best[:count].min(initial=np.inf) - 2 * ROUNDING]
+        return found
 
 
 def by_meaning(found: Scores, *, exact: bool, scanned: int, degraded: str = "", left_out_max: float = 1.0) -> Ranking:
