@@ -1,19 +1,30 @@
 """Tenants: who is served, from one change to the next."""
 
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import apsw
 import pytest
 from mnemon_server.domain.access.errors import TenantExistsError, TenantNotFoundError, TenantSuspendedError
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import TenantChange
 from mnemon_server.domain.errors import InvalidArgumentError, InvalidOperationError
 from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.tenant_file import TenantFile
+from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError
 
+from tests.support.server import until
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER_S = 0.2
+"""By then, whoever does not wait has gone on."""
 
 
 def opened(folder: Path) -> Tenants:
@@ -115,3 +126,37 @@ async def test_pages_of_tenants_join_to_all_of_them(tmp_path: Path) -> None:
             position = page.next_position
         assert found == names
         assert (await tenants.list(after=0, limit=5)).next_position is None
+
+
+class SlowFile(AccessFile):
+    """A file that answers once its gate is open."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = 0
+
+    @contextmanager
+    def working(self) -> Iterator[apsw.Connection]:
+        self.asked += 1
+        self.gate.wait()
+        with super().working() as connection:
+            yield connection
+
+
+@pytest.mark.parametrize("opened", [lambda file: Tenants(TenantFile(file)), lambda file: KeyRing(KeyFile(file))])
+async def test_what_is_being_read_at_the_end_is_read_before_the_file_is_closed(
+    tmp_path: Path, opened: Callable[[AccessFile], Tenants | KeyRing], caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(SlowFile(tmp_path)) as file, closing(AccessFile(tmp_path)) as other:
+        async with opened(file):
+            file.gate.clear()
+            TenantFile(other).adopt(["acme"], NOW)
+            asked = file.asked
+            await until(lambda: file.asked > asked)
+            asyncio.get_running_loop().call_later(LATER_S, file.gate.set)
+        file.close()
+        # Every thread that reads has come to its end.
+        await asyncio.get_running_loop().shutdown_default_executor()
+    assert "failed" not in caplog.text

@@ -38,7 +38,6 @@ class AuditLog(Periodic):
         self._store = store
         self._waiting_max = waiting_max
         self._waiting: deque[AuditEntry] = deque()
-        self._writing = asyncio.Lock()
         self._strangers = self._left_out = 0
 
     def record(self, entry: AuditEntry) -> None:
@@ -52,9 +51,7 @@ class AuditLog(Periodic):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Cancelling does not stop the thread of a write in progress, whose entries would then be written again below.
-        async with self._writing:
-            await super().__aexit__(kind, error, trace)
+        await super().__aexit__(kind, error, trace)
         await self._write()
 
     async def _turn(self) -> float | None:
@@ -63,7 +60,7 @@ class AuditLog(Periodic):
         return None
 
     async def _write(self) -> None:
-        async with self._writing:
+        async with self._unstoppable:
             while self._waiting or self._left_out:
                 taken = list(islice(self._waiting, TOGETHER_MAX))
                 left_out = self._left_out

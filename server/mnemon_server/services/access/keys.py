@@ -67,7 +67,6 @@ class KeyRing(Periodic):
         self._used: dict[str, datetime] = {}
         """When keys were last used since the start, to the second."""
         self._stored_at = clock()
-        self._refreshing = asyncio.Lock()
         self.listeners = Listeners()
         """Called after each change."""
 
@@ -192,7 +191,7 @@ class KeyRing(Periodic):
         return None
 
     async def _refresh(self) -> None:
-        async with self._refreshing:
+        async with self._unstoppable:
             version = await asyncio.to_thread(self._store.version)
             if version != self._version:
                 stored = await asyncio.to_thread(self._store.read)
@@ -203,10 +202,11 @@ class KeyRing(Periodic):
                 self.listeners.tell()
 
     async def _store_uses(self) -> None:
-        since, self._stored_at = self._stored_at, self._clock()
-        unstored = {key_id: _to_the_minute(time) for key_id, time in self._used.items() if time >= since}
-        if unstored:
-            await asyncio.to_thread(self._store.note_uses, unstored)
+        async with self._unstoppable:
+            since, self._stored_at = self._stored_at, self._clock()
+            unstored = {key_id: _to_the_minute(time) for key_id, time in self._used.items() if time >= since}
+            if unstored:
+                await asyncio.to_thread(self._store.note_uses, unstored)
 
 
 def _to_the_minute(time: datetime) -> datetime:

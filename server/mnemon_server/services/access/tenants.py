@@ -52,7 +52,6 @@ class Tenants(Periodic):
         """Why they are suspended; None for those that were deleted."""
         self._known: set[str] = set()
         """Tenants that exist, or did: then they are among those that were deleted."""
-        self._refreshing = asyncio.Lock()
         self.listeners = Listeners()
         """Called after each change."""
 
@@ -187,7 +186,7 @@ class Tenants(Periodic):
         return None
 
     async def _refresh(self) -> None:
-        async with self._refreshing:
+        async with self._unstoppable:
             version = await asyncio.to_thread(self._store.version)
             if version != self._version:
                 # In this order: a tenant that another process forgets in between is in both.

@@ -27,6 +27,8 @@ class Periodic(ABC):
         self._failure = failure
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
+        self._unstoppable = asyncio.Lock()
+        """For work on threads, which cancelling does not stop: leaving the block waits until no one holds it."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
@@ -36,8 +38,9 @@ class Periodic(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            async with self._unstoppable:
+                self._task.cancel()
+                await asyncio.wait([self._task])
 
     @abstractmethod
     async def _turn(self) -> float | None:
