@@ -1,4 +1,4 @@
-"""Large messages are sent one in a turn of the event loop, however many calls have one."""
+"""Large messages are sent one in a turn of the event loop, and not kept until the next one comes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +18,7 @@ from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 
+from tests.support.server import until
 from tests.support.turns import Turns
 
 CALLS = 4
@@ -109,3 +110,42 @@ async def test_large_messages_come_one_in_a_turn(turns_of: Callable[[int], Await
 @pytest.mark.parametrize("turns_of", [turns_of_streams, turns_of_answers])
 async def test_small_messages_do_not_wait(turns_of: Callable[[int], Awaitable[list[int]]]) -> None:
     assert len(set(await turns_of(100))) == 1
+
+
+class Message(bytes):
+    """Tells when no one holds it any more."""
+
+    gone = 0
+
+    def __del__(self) -> None:
+        Message.gone += 1
+
+
+async def one_message(*_: Any) -> AsyncIterator[bytes]:
+    """A message, and none after it."""
+    yield Message(b"tea")
+    await asyncio.Event().wait()
+
+
+async def read_all(requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
+    async for request in requests:
+        del request
+    yield b""
+
+
+@pytest.mark.parametrize(
+    ("handler", "requests"),
+    [
+        (grpc.unary_stream_rpc_method_handler(one_message), None),
+        (grpc.stream_stream_rpc_method_handler(read_all, request_deserializer=lambda data: data), one_message()),
+    ],
+    ids=["sent", "received"],
+)
+async def test_a_stream_that_waits_for_its_next_message_does_not_keep_the_last(handler: Any, requests: Any) -> None:
+    answer, before = pipeline().wrapped(Method("/tea.Tea/Talk", handler)), Message.gone
+    current_call.set(Call("a request", connection="1"))
+    exchange: Any = Exchange(Turns(), [])
+    call = asyncio.create_task(answer(requests, exchange))
+    await until(lambda: Message.gone > before)
+    call.cancel()
+    await asyncio.wait([call])

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, nullcontext
@@ -157,3 +158,27 @@ async def _until_error(stream: AsyncIterator[str]) -> tuple[list[str], Exception
     except (ValueError, ConnectionError) as error:
         return answers, error
     raise AssertionError("no error came")
+
+
+async def test_a_stream_that_waits_for_its_next_request_does_not_keep_the_last() -> None:
+    class Request(str):
+        """One that tells whether it is still held."""
+
+    kept: list[weakref.ref[str]] = []
+
+    async def requests() -> AsyncIterator[str]:
+        request = Request("a")
+        kept.append(weakref.ref(request))
+        yield request
+        del request
+        await asyncio.Event().wait()
+
+    async def work(word: str) -> str:
+        return "done"
+
+    answers = ahead(work).run(requests())
+    assert await anext(answers) == "done"
+    waiting = asyncio.create_task(anext(answers))  # type: ignore[arg-type]
+    await until(lambda: kept[0]() is None)
+    waiting.cancel()
+    await asyncio.wait([waiting])

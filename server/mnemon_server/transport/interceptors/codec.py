@@ -64,6 +64,7 @@ class Codec:
                 if sent is not None:
                     sent.note(len(data))
                 yield data
+                del response, data  # See `StreamWriter`.
 
         return call
 
@@ -122,3 +123,4 @@ async def _each(
         if received is not None:
             received.note(len(data))
         yield await read(data)
+        del data  # See `StreamWriter`.

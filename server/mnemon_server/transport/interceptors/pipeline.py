@@ -150,6 +150,7 @@ async def _while_space(account: Account, messages: AsyncIterator[bytes]) -> Asyn
     async for message in messages:
         account.require_space()
         yield message
+        del message  # See `StreamWriter`.
 
 
 def _unlimited(answer: Answer, receive: Receive) -> Answer:

@@ -21,6 +21,9 @@ class StreamWriter:
     A client that stops reading fills the windows of the transport. Then the write blocks, and without the timeout it
     would block for ever. Health streams end by themselves at a shutdown, after a last message.
 
+    A stream that waits for its next message must not hold the last one. So whatever loops over messages deletes each:
+    the loop's variable would keep it until the next one comes.
+
     What is unread is counted in the outbox until the client has taken it or has left: the runtime keeps it even once
     the stream has been ended, since the status waits behind it.
     """
@@ -104,3 +107,5 @@ class StreamWriter:
                     await asyncio.sleep(self._write_timeout_s)
                     raise
                 sending.clear()
+                # Otherwise it would be kept until there is a next one.
+                del message

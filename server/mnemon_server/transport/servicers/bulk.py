@@ -89,6 +89,7 @@ class ReadAhead(Generic[Request, Response]):
                     turn = WriteTurn(begun.turn for begun in self._begun)
                     self._begun.append(_Begun(asyncio.create_task(self._do(request, turn)), turn, keys, weight))
                     self._changed.notify_all()
+                del request  # See `StreamWriter`.
         finally:
             await self._note(self._end)
 

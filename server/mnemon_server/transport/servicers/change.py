@@ -26,6 +26,7 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
         ):
             async for message in messages:
                 yield message if isinstance(message, bytes) else convert.watch_message_to_pb(message)
+                del message  # See `StreamWriter`.
 
     async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:  # noqa: N802
         query = requests.read_list(request)
