@@ -141,7 +141,7 @@ def envoy(
             path,
             "--concurrency",
             "1",
-            "--use-dynamic-base-id",
+            "--disable-hot-restart",
             "--log-level",
             "warning",
         ]
