@@ -127,5 +127,5 @@ async def _open_rules(settings: Settings, vault: Vault, stack: AsyncExitStack) -
 def _threads(stack: AsyncExitStack, count: int, name: str) -> Offload:
     """Threads for reads, which the stack closes."""
     offload = Offload(count, name)
-    stack.push_async_callback(asyncio.to_thread, offload.close)
+    stack.push_async_callback(offload.aclose)
     return offload

@@ -276,6 +276,9 @@ def _ahead(parts: Iterator[T]) -> Iterator[T]:
     def read() -> list[T]:
         return list(islice(parts, PARTS_AHEAD))
 
+    yield from (found := read())
+    if len(found) < PARTS_AHEAD:
+        return  # A small collection is not worth a thread.
     with ThreadPoolExecutor(1, "vector-reader") as reader:
         following = reader.submit(read)
         while found := following.result():

@@ -1,6 +1,5 @@
 """The archive service: a vault's records as a stream that another vault takes, with vectors, times and revisions."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 from mnemon_server.domain.archive import (
@@ -108,4 +107,4 @@ class ArchiveStore:
 
     async def aclose(self) -> None:
         """Waits for what has begun; calls after it fail."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()

@@ -1,6 +1,5 @@
 """The backup service: copies a vault to its caller, or to the folder that the operator has set."""
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -110,7 +109,7 @@ class BackupStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Waits for the step that has begun; later calls fail."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
 
 
 def _advance(steps: Generator[BackupStep], writer: BackupWriter | None) -> tuple[BackupStep, int]:

@@ -93,7 +93,7 @@ class JudgeDesk:
     async def aclose(self) -> None:
         """Ends calls in progress."""
         self._judge.close()
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
 
     def _has_budget(self) -> bool:
         now = time.monotonic()

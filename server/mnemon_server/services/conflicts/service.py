@@ -1,6 +1,5 @@
 """The conflict service: finds, arbitrates, previews and merges conflicts, lists decisions and undoes them."""
 
-import asyncio
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
@@ -250,7 +249,7 @@ class ConflictStore:
 
     async def aclose(self) -> None:
         """Waits for the reads that have begun; calls after it fail. The vault stays open."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
 
     def _plan(self, new: NewSemantic) -> Plan:
         return plan_save(self._records, self._rules.registry_in(None), new, now=self._clock())

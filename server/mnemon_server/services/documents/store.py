@@ -265,7 +265,7 @@ class DocumentStore:
 
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the vector index; calls after it fail."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
         await asyncio.to_thread(self._search.close)
         if self._applier:
             await asyncio.to_thread(self._applier.close)

@@ -275,7 +275,7 @@ class FactStore:
 
     async def aclose(self) -> None:
         """Waits for the calls that have begun; calls after it fail."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
         await asyncio.to_thread(self._search.close)
 
     # From documents to facts

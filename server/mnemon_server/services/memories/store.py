@@ -294,7 +294,7 @@ class MemoryStore:
 
     async def aclose(self) -> None:
         """Waits for the calls that have begun, and closes the applier, but not the records; calls after it fail."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
         await asyncio.to_thread(self._search.close)
         if self._applier:
             await asyncio.to_thread(self._applier.close)

@@ -5,7 +5,6 @@ long as the vault's stamp does not change. The stamp is the version with a diges
 transaction that was rolled back are never mistaken for those of another.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -206,7 +205,7 @@ class RuleStore:
 
     async def aclose(self) -> None:
         """Waits for the reads that have begun; calls after it fail. The vault stays open."""
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
 
     async def _rules(self) -> RuleSet:
         return (await self._offload(self.registry_in)).rules

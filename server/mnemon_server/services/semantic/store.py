@@ -4,7 +4,6 @@ A statement is a document of the collection SEMANTIC with one passage, and so on
 hidden: only its id finds it, and it is kept until it is deleted for good.
 """
 
-import asyncio
 import builtins
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -270,7 +269,7 @@ class SemanticStore:
     async def aclose(self) -> None:
         """Waits for the calls that have begun; calls after it fail."""
         await self._health.aclose()
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
 
     # Health
 

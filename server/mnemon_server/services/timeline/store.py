@@ -276,7 +276,7 @@ class EpisodicStore:
     async def aclose(self) -> None:
         """Waits for the reads that have begun; calls after it fail."""
         await self.health.aclose()
-        await asyncio.to_thread(self._offload.close)
+        await self._offload.aclose()
         await asyncio.to_thread(self._pages.close)
 
     def _check_warm(self) -> None:
