@@ -96,6 +96,19 @@ async def test_what_a_call_wrote_or_was_to_remove_is_named_whether_it_succeeded_
         assert (entry["method"].split("/")[1], entry["code"]) == found
 
 
+async def test_a_key_is_named_from_its_creation_on(tmp_path: Path) -> None:
+    secret = make_key(tmp_path, "admin", tenant="acme")
+    async with (
+        guarded_server(tmp_path) as connection,
+        mnemon.AsyncClient(str(connection.server.address), api_key=secret) as client,
+    ):
+        key = (await client.keys.add("another", role="reader")).key
+        await client.keys.rotate(key.key_id)
+        await client.keys.revoke(key.key_id)
+    named = shown(tmp_path, "--tenant", "acme", "--record", key.key_id)
+    assert [entry["method"].split("/")[1] for entry in named] == ["CreateKey", "RotateKey", "RevokeKey"]
+
+
 async def test_every_change_of_the_files_is_noticed(tmp_path: Path) -> None:
     await used(tmp_path)
     [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")

@@ -15,7 +15,8 @@ from mnemon_server.transport.interceptors.base import Call, Method
 
 REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
 ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id", "decision_id", "conflict_id")
-RECEIPT_FIELDS = ("id", "event_id")
+PART_FIELDS = {"receipt": ("id", "event_id"), "key": ("key_id",)}
+"""The ids in parts of messages."""
 UNKNOWN = Principal(NO_TENANT, "", Role.READER)
 RECORDS_MAX = 16
 """Ids in one entry."""
@@ -68,15 +69,16 @@ def records_of(*messages: Any) -> tuple[str, ...]:
 
 @cache
 def _ids_of(kind: Any) -> tuple[Callable[[Any], str], ...]:
-    """Functions that read the ids in messages of a type and in their receipts; an id that is not there is empty."""
+    """Functions that read the ids in messages of a type and in their parts; an id that is not there is empty."""
     # Made once for each type: reading descriptors costs more than the rest of an entry.
     descriptor = getattr(kind, "DESCRIPTOR", None)
     if descriptor is None:
         return ()
     paths = [*_texts(descriptor, ID_FIELDS)]
-    receipt = descriptor.fields_by_name.get("receipt")
-    if receipt is not None:
-        paths += [f"receipt.{name}" for name in _texts(receipt.message_type, RECEIPT_FIELDS)]
+    for part, names in PART_FIELDS.items():
+        field = descriptor.fields_by_name.get(part)
+        if field is not None and field.message_type is not None:
+            paths += [f"{part}.{name}" for name in _texts(field.message_type, names)]
     return tuple(map(attrgetter, paths))
 
 
