@@ -69,11 +69,11 @@ from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
-from mnemon_server.transport.listeners import Listeners
 from mnemon_server.transport.listening import require_private_folder
 from mnemon_server.transport.metrics.call_figures import CallFigures
 from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.roles import permissions
+from mnemon_server.transport.server_group import ServerGroup
 from mnemon_server.transport.servicers.access import AccessServicer
 from mnemon_server.transport.servicers.archive import ArchiveServicer
 from mnemon_server.transport.servicers.backup import BackupServicer
@@ -197,7 +197,7 @@ class GrpcServer:
             write_timeout_s=settings.stream_write_timeout_s, outbox=outbox, low_priority=self._limiter.low_priority
         )
         self._readiness: asyncio.Task[None] | None = None
-        self._server: Listeners | None = None
+        self._server: ServerGroup | None = None
         self._http: HttpServer | None = None
         self._metrics: MetricsServer | None = None
         self._figures = CallFigures(_PATHS) if settings.metrics_listen else None
@@ -291,7 +291,7 @@ class GrpcServer:
         stopping += [server.stop(self._settings.shutdown_grace_s) for server in self._http_servers]
         await asyncio.gather(*stopping)
 
-    async def _stop(self, server: Listeners) -> None:
+    async def _stop(self, server: ServerGroup) -> None:
         """Stops within the grace period; sooner if all that is left are clients that do not read their last message."""
         stopping = asyncio.create_task(server.stop(self._settings.shutdown_grace_s))
         clock = asyncio.get_running_loop().time
@@ -313,7 +313,7 @@ class GrpcServer:
             return self._settings.shutdown_drain_s
         return 0.0 if self._address.is_local and (self._http is None or self._http.address.is_local) else DRAIN_S
 
-    def _build(self) -> Listeners:
+    def _build(self) -> ServerGroup:
         settings, pipeline = self._settings, self._pipeline()
         generic = GenericServices()
         services = cast("aio.Server", generic)
@@ -339,7 +339,7 @@ class GrpcServer:
         generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
         self._http = http_server(settings, pipeline, generic.find, self._health)
         self._metrics = self._metrics_server()
-        return Listeners(settings, self._address, GrpcCalls(pipeline, generic.find))
+        return ServerGroup(settings, self._address, GrpcCalls(pipeline, generic.find))
 
     def _metrics_server(self) -> "MetricsServer | None":
         if self._figures is None:
@@ -402,7 +402,7 @@ class GrpcServer:
     def _has_reflection(self) -> bool:
         return self._address.is_local if self._settings.reflection is None else self._settings.reflection
 
-    def _bind(self, server: Listeners) -> Address:
+    def _bind(self, server: ServerGroup) -> Address:
         if "unix" in self._settings.authentication:
             for address in filter(None, (self._address, self.http_address)):
                 require_private_folder(Path(address.socket_path).parent)

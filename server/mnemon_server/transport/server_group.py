@@ -17,7 +17,7 @@ CONNECTIONS_MIN = 32
 """The smallest share of the connections that a server of the runtime may have."""
 
 
-class Listeners:
+class ServerGroup:
     """Serves like one `aio.Server`.
 
     A server of the runtime hands over its calls one by one, in order of arrival: a call waits for the hundreds that a
