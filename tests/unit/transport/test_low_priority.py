@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
 
 import pytest
 from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.services.shared.pause import Rest
 from mnemon_server.transport.interceptors import low_priority
 from mnemon_server.transport.interceptors.low_priority import (
     PAUSE_MAX_S,
+    QUIET_S,
     SHORT_STEPS,
     TURNS,
     TURNS_S,
@@ -195,3 +198,51 @@ async def test_a_piece_pauses_after_another_until_the_last_call_has_ended() -> N
     calls.give_back("someone")
     async with asyncio.timeout(10):
         await following
+
+
+@dataclass
+class Computing:
+    """A thread that computes for 0.1 ms between two calls of `rest`, on a clock of its own."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def compute(self, rest: Rest, seconds: float) -> None:
+        for _ in range(round(seconds / 0.0001)):
+            self.now += 0.0001
+            rest()
+
+
+@pytest.fixture
+def computing(monkeypatch: pytest.MonkeyPatch) -> Computing:
+    made = Computing()
+    for clock in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(low_priority, clock, lambda: made.now)
+    monkeypatch.setattr(low_priority, "sleep", made.sleep)
+    return made
+
+
+def test_a_thread_that_computes_rests_half_of_the_time_while_another_call_is_in_work(computing: Computing) -> None:
+    calls = SharedBudget(8, "calls")
+    rest = GivingWay(calls).new_rest()
+    calls.take("the computing call")
+    computing.compute(rest, 1.0)
+    assert computing.slept == []
+    calls.take("another")
+    computing.compute(rest, 1.0)
+    assert sum(computing.slept) == pytest.approx(1.0, rel=0.15)
+    assert max(computing.slept) <= 0.002
+
+
+def test_a_thread_that_computes_rests_until_no_call_has_ended_for_a_while(computing: Computing) -> None:
+    calls = SharedBudget(8, "calls")
+    rest = GivingWay(calls).new_rest()
+    calls.take("the computing call")
+    calls.take("another")
+    calls.give_back("another")
+    computing.compute(rest, 1.0)
+    assert 0 < sum(computing.slept) <= QUIET_S

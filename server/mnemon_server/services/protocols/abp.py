@@ -7,16 +7,19 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mnemon_server.domain.tool_calls import ParseOptions, Protocol, Repair, ToolCall
 from mnemon_server.services.protocols.findings import Findings
 from mnemon_server.services.protocols.json_repairs import Repairer, UnrepairableError, read_sound
-from mnemon_server.services.protocols.json_scanning import Boundary, Candidate, Scanner, TooManyPiecesError
+from mnemon_server.services.protocols.json_scanning import Candidate, Scanner, TooManyPiecesError
 from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json
+from mnemon_server.services.protocols.searching import matches
+from mnemon_server.services.shared.pause import Rest, no_rest
 
+_BEGINNING = re.compile(r"\[\[(?:ABP_TOOL:|END_ABP_TOOL\]\])")
 _MARKER = re.compile(r"\[\[(?:ABP_TOOL:(?:(?P<name>[^\[\]\r\n]*+)\]\])?|(?P<end>END_ABP_TOOL\]\]))")
 _BEFORE_SOUND_OBJECT = re.compile(r"\s*+(?:```\w*+\s*+)?(?=\{)")
 _MEMBER_FOLLOWS = re.compile(r"""\s*+,\s*+["']""")
@@ -38,28 +41,34 @@ class _Reading:
 
 def has_marker(text: str) -> bool:
     """Whether the text has a marker of ABP."""
-    return _MARKER.search(text) is not None
+    return next(_markers(text), None) is not None
 
 
-def parse_abp(text: str, options: ParseOptions) -> Findings:
+def parse_abp(text: str, options: ParseOptions, rest: Rest = no_rest) -> Findings:
     """All calls of `text` in order. A block without a valid call becomes a problem; the other blocks still count."""
-    return _AbpParse(text, options).run()
+    return _AbpParse(text, options, rest).run()
+
+
+def _markers(text: str) -> Iterator[re.Match[str]]:
+    return matches(_BEGINNING, _MARKER, text)
 
 
 class _AbpParse:
     """Parses one text, marker by marker."""
 
-    def __init__(self, text: str, options: ParseOptions) -> None:
+    def __init__(self, text: str, options: ParseOptions, rest: Rest) -> None:
         self._text = text
         self._options = options
-        # Not list(...): it would find 90,000 markers in one step of the interpreter, and block all other threads.
-        self._markers = [marker for marker in _MARKER.finditer(text)]  # noqa: C416
-        self._scanner = Scanner(text, [Boundary(*marker.span()) for marker in self._markers])
+        self._rest = rest
+        # Numbers, not matches: garbage collection would look through each, and block all other threads.
+        self._starts = [marker.start() for marker in _markers(text)]
+        self._scanner = Scanner(text, self._starts, rest)
         self._findings = Findings(Protocol.ABP)
         self._repairer = Repairer()
 
     def run(self) -> Findings:
         while (marker := self._next_marker()) is not None:
+            self._rest()
             if self._findings.full:
                 self._findings.surplus(marker.start())
                 break
@@ -85,7 +94,8 @@ class _AbpParse:
         return marker
 
     def _peek(self) -> re.Match[str] | None:
-        return self._markers[self._scanner.index] if self._scanner.index < len(self._markers) else None
+        index = self._scanner.index
+        return _MARKER.match(self._text, self._starts[index]) if index < len(self._starts) else None
 
     def _out_of_place(self, marker: re.Match[str], reason: str, tool: str = "") -> None:
         self._findings.problem(marker.start(), reason, tool)

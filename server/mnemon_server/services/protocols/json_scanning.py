@@ -15,14 +15,14 @@ from mnemon_server.services.protocols.json_values import (
     read_integer,
     read_string,
 )
+from mnemon_server.services.protocols.searching import PART_CHARACTERS
+from mnemon_server.services.shared.pause import Rest, no_rest
 
 TOKENS_MAX = 16_384
 """The most tokens in all objects of a text that need repair: it limits the work, whatever the length of the strings."""
 PIECES_MAX = 131_072
 """The most pieces of a text that are scanned: an object counts as several, and a token of damaged JSON as one."""
 _PIECES_OF_CANDIDATE = 8
-PART_CHARACTERS = 1 << 16
-"""How many characters are searched at once for the next object."""
 # To tell the line of an error, the decoder counts the lines from the beginning of the text, which takes time.
 _FAILURES_MAX = 256
 
@@ -43,13 +43,6 @@ class Token(NamedTuple):
 
     mark: Mark | str
     value: Any = None
-
-
-class Boundary(NamedTuple):
-    """A place that ends a block, unless it is part of a string."""
-
-    start: int
-    end: int
 
 
 @dataclass(slots=True)
@@ -97,12 +90,13 @@ _OPENERS = {"}": "{", "]": "["}
 class Scanner:
     """Scans `text` from one boundary to the next; boundaries inside strings do not count.
 
-    `boundaries` are in the order of the text; `index` is the index of the next one.
+    `boundaries` are the places, in order, that end a block; `index` is the index of the next one.
     """
 
-    def __init__(self, text: str, boundaries: Sequence[Boundary]) -> None:
+    def __init__(self, text: str, boundaries: Sequence[int], rest: Rest = no_rest) -> None:
         self._text = text
         self._boundaries = boundaries
+        self._rest = rest
         self._pieces_left = PIECES_MAX
         self._failures_left = _FAILURES_MAX
         self.index = 0
@@ -110,7 +104,7 @@ class Scanner:
     @property
     def limit(self) -> int:
         """Where the next boundary begins, or the text ends."""
-        return self._boundaries[self.index].start if self.index < len(self._boundaries) else len(self._text)
+        return self._boundaries[self.index] if self.index < len(self._boundaries) else len(self._text)
 
     def candidates(self, position: int) -> list[Candidate]:
         """All candidates from `position` to the next boundary; `index` is then the index of that boundary.
@@ -140,7 +134,8 @@ class Scanner:
         return None
 
     def count(self, pieces: int = 1) -> None:
-        """Counts scanned pieces; raises TooManyPiecesError if there are too many."""
+        """Counts scanned pieces, and may rest; raises TooManyPiecesError if there are too many."""
+        self._rest()
         self._pieces_left -= pieces
         if self._pieces_left < 0:
             raise TooManyPiecesError(f"at most {PIECES_MAX:,} pieces of damaged JSON are read")

@@ -4,6 +4,9 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from mnemon_server.services.protocols.searching import matches
+
+_TAG_BEGINNING = re.compile(r"</?think", re.IGNORECASE | re.ASCII)
 # ASCII, since otherwise other letters that fold to "k", such as the Kelvin sign, would match.
 _TAG = re.compile(r"<(/?)think(?:ing)?(?:\s[^<>]*)?>", re.IGNORECASE | re.ASCII)
 
@@ -44,7 +47,7 @@ def without_thinking(text: str) -> VisibleText:
 
 def _visible_ranges(text: str) -> tuple[list[tuple[int, int]], int | None]:
     ranges, depth, begin, hidden_from = [], 0, 0, 0
-    for tag in _TAG.finditer(text):
+    for tag in matches(_TAG_BEGINNING, _TAG, text):
         if not tag[1]:
             if depth == 0:
                 hidden_from = tag.start()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from mnemon_server.domain.tool_calls import CallFlags, Protocol, ToolCall, VcpCommand, VcpDetails
 from mnemon_server.services.protocols.findings import Findings
+from mnemon_server.services.protocols.searching import matches
+from mnemon_server.services.shared.pause import Rest, no_rest
 
 START, END = "<<<[TOOL_REQUEST]>>>", "<<<[END_TOOL_REQUEST]>>>"
 OPEN, CLOSE = "「始」", "「末」"
@@ -34,12 +36,12 @@ _DIGITS = "0123456789"
 
 def has_marker(text: str) -> bool:
     """Whether the text has a marker of VCP."""
-    return _MARKER.search(text) is not None
+    return next(matches(_MARKER, _MARKER, text), None) is not None
 
 
-def parse_vcp(text: str) -> Findings:
+def parse_vcp(text: str, rest: Rest = no_rest) -> Findings:
     """All calls of `text` in order. A block without a valid call becomes a problem; the other blocks still count."""
-    return _VcpParse(text).run()
+    return _VcpParse(text, rest).run()
 
 
 @dataclass(slots=True)
@@ -56,14 +58,16 @@ class _Block:
 class _VcpParse:
     """Parses one text, token by token."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, rest: Rest) -> None:
         self._text = text
+        self._rest = rest
         self._findings = Findings(Protocol.VCP)
         self._block: _Block | None = None
         self._escapes = 0
 
     def run(self) -> Findings:
-        for token in _TOKEN.finditer(self._text):
+        for token in matches(_TOKEN, _TOKEN, self._text):
+            self._rest()
             if self._findings.full:
                 self._findings.surplus(token.start())
                 self._block = None

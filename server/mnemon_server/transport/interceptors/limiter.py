@@ -1,10 +1,12 @@
 """Limits concurrent calls: further ones are refused with a hint, rather than queued without bound."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.services.shared.outbox import Outbox
+from mnemon_server.services.shared.pause import Rest
 from mnemon_server.transport.interceptors.base import Method, Piece
 from mnemon_server.transport.interceptors.low_priority import GivingWay, LowPriority
 
@@ -21,6 +23,8 @@ class Limits:
     """Whether it stores records, and is refused where no more may be stored."""
     piece: Piece
     """Around the work for each request of a stream."""
+    new_rest: Callable[[], Rest]
+    """For each thread that computes for long."""
 
 
 _NOT_RECORDS = ("AccessService", "TenantService", "RulesService", "BridgeService")
@@ -65,5 +69,5 @@ class Limiter:
         if method.exempt:
             return None
         slots = self._calls if method.single else self._streams
-        stores, piece = stores_records(method.path), self._giving_way.piece
-        return Limits(self._accounts, slots, self._outbox, method.single, stores, piece)
+        stores, gives_way = stores_records(method.path), self._giving_way
+        return Limits(self._accounts, slots, self._outbox, method.single, stores, gives_way.piece, gives_way.new_rest)

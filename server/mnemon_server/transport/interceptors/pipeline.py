@@ -108,7 +108,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None, lo
         account = record.account = accounts.of(record.principal.tenant, record.caller)
         account.begin(single=single, stores=stores)
         try:
-            request, record.piece = requests, limits.piece
+            request, record.piece, record.new_rest = requests, limits.piece, limits.new_rest
             if stores and receive is None:
                 request = _while_space(account, requests)
             if receive is not None:

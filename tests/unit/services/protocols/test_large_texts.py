@@ -3,8 +3,9 @@
 import pytest
 from mnemon_server.domain.tool_calls import TEXT_BYTES_MAX, ParseResult
 from mnemon_server.services.protocols.findings import BLOCKS_MAX
-from mnemon_server.services.protocols.json_scanning import PART_CHARACTERS, PIECES_MAX
+from mnemon_server.services.protocols.json_scanning import PIECES_MAX
 from mnemon_server.services.protocols.parsing import parse_tool_calls
+from mnemon_server.services.protocols.searching import PART_CHARACTERS
 
 START, END = "[[ABP_TOOL:t]]", "[[END_ABP_TOOL]]"
 SOUND = f'{START}{{"a": 1}}{END}'
@@ -70,3 +71,38 @@ def test_an_object_that_begins_where_a_part_of_the_search_ends_is_found(
     prose = filling * (PART_CHARACTERS + behind_part)
     result = parse_tool_calls(f"{START}{prose} {call}{END}")
     assert [call.parameters["a"] for call in result.calls] == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        full(f"{START}{{'a': {{'b': [1, {{'c': 'd',}}],}}{END}"),
+        full("{'a': \"b,", before=START, behind=END),
+        full("{a:", before=START, behind=END),
+        full(SOUND),
+        full(START),
+        full("「始」a「末」", before="<<<[TOOL_REQUEST]>>>"),
+    ],
+    ids=["broken calls", "a broken object", "an object without end", "calls", "markers", "fields"],
+)
+def test_a_text_that_takes_long_offers_many_rests(text: str) -> None:
+    offered = 0
+
+    def rest() -> None:
+        nonlocal offered
+        offered += 1
+
+    parse_tool_calls(text, rest=rest)
+    assert offered > 10_000
+
+
+@pytest.mark.parametrize("filling", [" ", "[", "<"])
+@pytest.mark.parametrize(
+    "call", [SOUND, "<think>x</think>" + SOUND, "<<<[TOOL_REQUEST]>>>tool_name:「始」t「末」<<<[END_TOOL_REQUEST]>>>"]
+)
+@pytest.mark.parametrize("behind_part", range(-26, 2))
+def test_a_marker_that_begins_where_a_part_of_the_search_ends_is_found(
+    filling: str, call: str, behind_part: int
+) -> None:
+    prose = filling * (PART_CHARACTERS + behind_part)
+    assert [each.tool for each in parse_tool_calls(prose + call).calls] == ["t"]
