@@ -1,13 +1,14 @@
 """The audit log: who wrote, administered or was refused, in lines that cannot be changed without notice."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import mnemon
 import pytest
-from mnemon_server.domain.access.audit import LeftOut
-from mnemon_server.engines.audit_file import FOLDER_NAME, AuditFile
+from mnemon_server.domain.access.audit import AuditEntry, LeftOut
+from mnemon_server.engines.audit_file import FOLDER_NAME, AuditFile, verify_audit
 
 from tests.support.access import guarded_server, key_id, make_key
 from tests.support.server import run_command
@@ -109,35 +110,60 @@ async def test_a_key_is_named_from_its_creation_on(tmp_path: Path) -> None:
     assert [entry["method"].split("/")[1] for entry in named] == ["CreateKey", "RotateKey", "RevokeKey"]
 
 
-async def test_every_change_of_the_files_is_noticed(tmp_path: Path) -> None:
-    await used(tmp_path)
+def test_every_change_of_the_files_is_noticed(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path)
+    for together in (range(1, 3), range(3, 4), range(4, 7)):
+        log.append([AuditEntry(0, "acme", "key:1", "", "a/B", "OK", str(number)) for number in together])
     [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")
     whole, head = path.read_bytes(), tmp_path / FOLDER_NAME / "head"
     lines = whole.splitlines(keepends=True)
+    without_hash = re.sub(rb'"chain":"[0-9a-f]+",', b"", lines[5])
     changed = {
-        "entry 2 ": [lines[0], lines[1].replace(b"DeleteMemory", b"CreateMemory"), *lines[2:]],
-        "entry 1 ": lines[1:],
-        "entry 3 ": [*lines[:2], *lines[3:]],
-        "entry 4 ": [*lines[:3], lines[4], lines[3], *lines[5:]],
-        "entry 7 ": [*lines, lines[-1]],
-        "ends with entry 5, and 6 were written": lines[:-1],
-        "line 6 ": [*lines[:-1], lines[-1][:20]],
+        "one of the entries 1 to 2 was changed": [lines[0].replace(b"key:1", b"key:2"), *lines[1:]],
+        "entry 3 was changed": [*lines[:2], lines[2].replace(b"key:1", b"key:2"), *lines[3:]],
+        "one of the entries 4 to 6 was changed": [*lines[:4], lines[4].replace(b"OK", b"ok"), lines[5]],
+        "entry 1 was changed, or an entry before is missing": lines[1:],
+        "one of the entries 3 to 5 was changed, or an entry before": [*lines[:2], *lines[3:]],
+        "one of the entries 4 to 5 was changed": [*lines[:4], lines[5]],
+        "one of the entries 4 to 6 was": [*lines[:3], lines[4], lines[3], lines[5]],
+        "one of the entries 4 to 7 was": [*lines[:4], lines[3], *lines[4:]],
+        "entry 7 was changed": [*lines, lines[-1]],
+        "entry 7 was added": [*lines, lines[0]],
+        "the log ends with entry 3, and 6 were written": lines[:3],
+        "one of the entries 4 to 5 was added, or not written to the end": lines[:5],
+        "one of the entries 4 to 6 was added, or not written to the end": [*lines[:5], without_hash],
+        "one of the entries 4 to 6 was added, or not": [*lines[:5], lines[5][:-1]],
     }
     for problem, content in changed.items():
         path.write_bytes(b"".join(content))
-        code, printed = verified(tmp_path)
-        assert (code, problem in printed) == (1, True), (problem, printed)
+        [found] = verify_audit(tmp_path).problems
+        assert found.startswith(problem)
+    assert verified(tmp_path)[0] == 1
     path.write_bytes(whole)
-    assert verified(tmp_path)[0] == 0
+    assert verified(tmp_path) == (0, "6 entries; nothing was changed\n")
     head.unlink()
     assert verified(tmp_path)[0] == 1
 
 
-async def test_the_log_goes_on_after_a_restart_and_after_a_kill_amid_a_line(tmp_path: Path) -> None:
+def test_entries_that_are_missing_at_the_end_stay_missing_when_the_log_goes_on(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path)
+    for number in range(3):
+        log.append([LeftOut(0, number)])
+    [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    AuditFile(tmp_path).append([LeftOut(0, 3)])
+    assert verify_audit(tmp_path).problems == ("entry 3 was changed, or an entry before is missing",)
+
+
+async def test_the_log_goes_on_after_a_restart_and_after_a_kill_amid_a_write(tmp_path: Path) -> None:
     await used(tmp_path)
     [path] = (tmp_path / FOLDER_NAME).glob("*.jsonl")
-    with path.open("ab") as file:
-        file.write(b'{"sequence":7,"time":"20')
+    for unfinished in (b'{"sequence":7,"time":"20', b'{"sequence":7,"left_out":1}\n{"chain":"0123'):
+        with path.open("ab") as file:
+            file.write(unfinished)
+        assert verified(tmp_path)[0] == 1
+        AuditFile(tmp_path)
+        assert verified(tmp_path) == (0, "6 entries; nothing was changed\n")
     await used(tmp_path)
     assert verified(tmp_path) == (0, "12 entries; nothing was changed\n")
 

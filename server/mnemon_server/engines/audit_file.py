@@ -1,4 +1,4 @@
-"""The audit log in files: lines of JSON, each with a keyed hash of itself and all before it.
+"""The audit log in files: lines of JSON. The last of those that were written together has a keyed hash of all so far.
 
 A line cannot be changed, removed or moved without the key, which is beside the files: whoever can read and write the
 whole folder can make a new log. Keep copies elsewhere against that. The file `head` has the last line that was
@@ -10,14 +10,14 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
-from mnemon_server.engines.audit_lines import START, AuditLines, Place, line_of
+from mnemon_server.engines.audit_lines import SEALED, AuditLines, Place
 from mnemon_server.engines.private import create_file, create_folder, open_private
 
 FOLDER_NAME = "audit"
@@ -42,7 +42,7 @@ class AuditFile:
     """Appends to the audit log of a data folder. One process at a time; any thread."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Opens or creates it. A last line that a kill has left unfinished is removed, and the log says so.
+        """Opens or creates it. An end that a kill has left unfinished is removed, and the server's log says so.
 
         Raises:
             ConfigurationError: the folder cannot be used.
@@ -51,15 +51,15 @@ class AuditFile:
         try:
             create_folder(self._folder)
             self._lines = AuditLines(_read_key(self._folder))
-            self._repair()
-            self._end = _last(self._folder)
+            # Lines that `head` knows and that are missing stay missing: otherwise, the next ones would hide that.
+            self._end = max(_repaired(self._folder), _head(self._folder) or Place())
             self._path = next(reversed(_files(self._folder)), None) or self._new_path()
             self._size = self._path.stat().st_size if self._path.exists() else 0
         except OSError as error:
             raise ConfigurationError(f"the audit log in {str(self._folder)!r} cannot be opened: {error}") from error
 
-    def append(self, entries: Iterable[AuditEntry | LeftOut]) -> None:
-        """Writes lines, and returns once they are on stable storage.
+    def append(self, entries: Sequence[AuditEntry | LeftOut]) -> None:
+        """Writes lines, at least one, and returns once they are on stable storage.
 
         Raises:
             StorageFailedError: they could not be written. Nothing of them is in the log.
@@ -92,14 +92,6 @@ class AuditFile:
         finally:
             os.close(descriptor)
 
-    def _repair(self) -> None:
-        for path in _files(self._folder)[-1:]:
-            data = path.read_bytes()
-            kept = data.rfind(b"\n") + 1
-            if kept < len(data):
-                log.warning("the last line of the audit log %s was unfinished, and is removed", path)
-                os.truncate(path, kept)
-
 
 def read_audit(data_dir: Path) -> Iterator[dict[str, Any]]:
     """The lines of the audit log, oldest first. Raises StorageFailedError if one is not JSON."""
@@ -125,46 +117,74 @@ def verify_audit(data_dir: Path) -> AuditReport:
         lines = AuditLines((folder / _KEY).read_bytes())
     except OSError as error:
         raise ConfigurationError(f"the key of the audit log cannot be read: {error}") from error
-    chain, sequence, problems, chains = START, 0, [], {0: START}
-    try:
-        for line in read_audit(data_dir):
-            sequence += 1
-            body = {name: value for name, value in line.items() if name != "chain"}
-            expected = lines.chain(chain, line_of(body))
-            if line.get("sequence") != sequence or not hmac.compare_digest(str(line.get("chain")), expected):
-                problems.append(f"entry {sequence} was changed, or an entry before it is missing")
+    # Before the lines: a server may add some meanwhile.
+    head = _head(folder)
+    end, together, problem, has_head = Place(), [], "", False
+    for line in _lines(folder):
+        together.append(line)
+        if sealed := SEALED.fullmatch(line):
+            chain = lines.chain(end.chain, b"".join([*together[:-1], b"{", sealed[2]]))
+            if not hmac.compare_digest(sealed[1], chain.encode()):
+                problem = f"{_entries(end, together)} changed, or an entry before is missing"
                 break
-            chain = chains[sequence] = expected
-    except StorageFailedError as error:
-        problems.append(str(error))
-    if not problems:
-        problems += _end_problems(folder, chains, sequence)
-    return AuditReport(sequence, tuple(problems))
+            end, together = Place(end.sequence + len(together), chain), []
+            has_head = has_head or end == head
+    if together and not problem:
+        problem = f"{_entries(end, together)} added, or not written to the end"
+    problem = problem or _end_problem(head, end, has_head=has_head)
+    return AuditReport(end.sequence + len(together), (problem,) if problem else ())
 
 
-def _end_problems(folder: Path, chains: Mapping[int, str], sequence: int) -> Iterator[str]:
-    try:
-        head = json.loads((folder / _HEAD).read_bytes())
-    except (OSError, ValueError):
-        if sequence:
-            yield "the file head is missing or damaged, so entries may be missing at the end"
-        return
-    if head["sequence"] > sequence:
-        yield f"the log ends with entry {sequence}, and {head['sequence']} were written"
-    elif chains.get(head["sequence"]) != head["chain"]:
-        yield f"entry {head['sequence']} is not the one that was written"
+def _entries(end: Place, together: Sequence[bytes]) -> str:
+    """Which entries follow a place, as the beginning of a sentence."""
+    first, last = end.sequence + 1, end.sequence + len(together)
+    return f"entry {first} was" if first == last else f"one of the entries {first} to {last} was"
+
+
+def _end_problem(head: Place | None, end: Place, *, has_head: bool) -> str:
+    if head is None:
+        return "the file head is missing or damaged, so entries may be missing at the end" if end.sequence else ""
+    if head.sequence > end.sequence:
+        return f"the log ends with entry {end.sequence}, and {head.sequence} were written"
+    return "" if has_head else f"entry {head.sequence} is not the one that was written"
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl"))
 
 
-def _last(folder: Path) -> Place:
+def _lines(folder: Path) -> Iterator[bytes]:
+    for path in _files(folder):
+        with path.open("rb") as file:
+            yield from file
+
+
+def _repaired(folder: Path) -> Place:
+    """Where the log ends, without lines of a write that a kill has ended: they are removed."""
     for path in reversed(_files(folder)):
-        if lines := path.read_bytes().splitlines():
-            last = json.loads(lines[-1])
-            return Place(int(last["sequence"]), str(last["chain"]))
+        lines = path.read_bytes().splitlines(keepends=True)
+        count = len(lines)
+        while lines and not SEALED.fullmatch(lines[-1]):
+            lines.pop()
+        if len(lines) < count:
+            log.warning("the end of the audit log %s was unfinished, and is removed", path)
+            os.truncate(path, sum(map(len, lines)))
+        if lines:
+            return _place(lines[-1])
     return Place()
+
+
+def _head(folder: Path) -> Place | None:
+    """The last place that was synced; None if that cannot be read."""
+    try:
+        return _place((folder / _HEAD).read_bytes())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _place(text: bytes) -> Place:
+    found = json.loads(text)
+    return Place(int(found["sequence"]), str(found["chain"]))
 
 
 def _read_key(folder: Path) -> bytes:

@@ -1,35 +1,38 @@
-"""How calls become lines of the audit log: JSON with sorted keys, each with a keyed hash of itself and all before it.
+"""How calls become lines of the audit log: JSON, of which the last that is written has a keyed hash of all before it.
 
-Every write of every caller passes here, so what stays the same from call to call of a caller is encoded once.
+Every write of every caller passes here, so what stays the same from call to call of a caller is encoded once, and lines
+that are written together share one hash.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 
 START = "0" * 64
-"""The predecessor's hash for the first line."""
+"""The predecessor's hash for the first lines."""
 _HASH_BYTES, _ID_BYTES = 32, 16
 _CALLERS_MAX = 4_096
 """Calls whose constant parts are remembered: of a caller, a connection, a method and a status."""
-_ENCODE = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode
+SEALED = re.compile(rb'\{"chain":"([0-9a-f]{64})",(.*\n)')
+"""A line that has the hash, and the rest of it. No text within another line begins so: quotes are escaped."""
 
 
 class Place(NamedTuple):
-    """Where a log ends: the sequence number of a line, and its hash."""
+    """Where a log ends: the sequence number of a line that has a hash, and the hash."""
 
     sequence: int = 0
     chain: str = START
 
 
-_Constant = tuple[str, str, hashlib.blake2b]
-"""What the lines of a caller's calls have in common: all before the ids of records; all between the sequence number and
-the time; the hash of an id of the caller's tenant, before the id. Garbage collections look through no plain tuples."""
+_Constant = tuple[str, hashlib.blake2b]
+"""What the lines of a caller's calls have in common: a part of the text; and the hash of an id of the caller's tenant,
+before the id. Garbage collections look through no plain tuples."""
 
 
 class AuditLines:
@@ -40,45 +43,38 @@ class AuditLines:
         self._constant: dict[tuple[str, ...], _Constant] = {}
         self._second, self._second_text = -1, ""
 
-    def encoded(self, entries: Iterable[AuditEntry | LeftOut], after: Place) -> tuple[bytes, Place]:
-        """The lines of entries that follow a place, and the place of the last one."""
-        sequence, chain, lines = *after, []
-        for entry in entries:
-            sequence += 1
-            if isinstance(entry, AuditEntry):
-                line = self._line(entry, sequence)
-            else:
-                line = f'{{"left_out":{entry.calls},"sequence":{sequence},"time":"{self._time(entry.time_ms)}"}}\n'
-            chain = self.chain(chain, line)
-            # Adds the hash to the encoded object, without encoding it again.
-            lines.append(f'{{"chain":"{chain}",{line[1:]}')
-        return "".join(lines).encode(), Place(sequence, chain)
+    def encoded(self, entries: Sequence[AuditEntry | LeftOut], after: Place) -> tuple[bytes, Place]:
+        """The lines of entries, at least one, that follow a place; and the place of the last, which has the hash."""
+        lines = [self._line(number, entry) for number, entry in enumerate(entries, after.sequence + 1)]
+        chain = self.chain(after.chain, "".join(lines).encode())
+        lines[-1] = f'{{"chain":"{chain}",{lines[-1][1:]}'
+        return "".join(lines).encode(), Place(after.sequence + len(lines), chain)
 
-    def chain(self, before: str, line: str) -> str:
-        """The hash of a line that does not have it yet, and of all before it."""
-        return hashlib.blake2b(f"{before}{line}".encode(), key=self._key, digest_size=_HASH_BYTES).hexdigest()
+    def chain(self, before: str, lines: bytes) -> str:
+        """The hash of lines that were written together, as they are without it, and of all before them."""
+        return hashlib.blake2b(before.encode() + lines, key=self._key, digest_size=_HASH_BYTES).hexdigest()
 
     def hash_of(self, tenant: str, record_id: str) -> str:
         """Replaces the id of a record."""
         return _hash(self._id_hash(tenant), record_id)
 
-    def _line(self, entry: AuditEntry, sequence: int) -> str:
-        time_ms, tenant, subject, peer, method, code, request_id, records = entry
-        named = code, method, peer, subject, tenant
-        before, after, id_hash = self._constant.get(named) or self._remember(named)
-        hashes = '","'.join([_hash(id_hash, one) for one in records])
-        ids = f'"records":["{hashes}"],' if hashes else ""
-        time = self._time(time_ms)
-        return f'{before}{ids}"request_id":{quoted(request_id)},"sequence":{sequence},{after}"time":"{time}"}}\n'
+    def _line(self, sequence: int, entry: AuditEntry | LeftOut) -> str:
+        start = f'{{"sequence":{sequence},"time":"{self._time(entry.time_ms)}"'
+        if isinstance(entry, LeftOut):
+            return f'{start},"left_out":{entry.calls}}}\n'
+        named = entry.code, entry.method, entry.peer, entry.subject, entry.tenant
+        constant, id_hash = self._constant.get(named) or self._remember(named)
+        hashes = '","'.join([_hash(id_hash, one) for one in entry.records])
+        ids = f',"records":["{hashes}"]' if hashes else ""
+        return f'{start},{constant},"request_id":{quoted(entry.request_id)}{ids}}}\n'
 
     def _remember(self, named: tuple[str, ...]) -> _Constant:
-        code, method, peer, subject, tenant = named
-        before = {"code": code, "method": method} | ({"peer": peer} if peer else {})
-        after = {name: value for name, value in (("subject", subject), ("tenant", tenant)) if value}
+        names = zip(("code", "method", "peer", "subject", "tenant"), named, strict=True)
+        shown = {name: value for name, value in names if value or name in ("code", "method")}
         if len(self._constant) >= _CALLERS_MAX:
             self._constant.clear()
-        shown_after = "".join(f"{quoted(name)}:{quoted(value)}," for name, value in after.items())
-        self._constant[named] = found = f"{_ENCODE(before)[:-1]},", shown_after, self._id_hash(tenant)
+        text = json.dumps(shown, separators=(",", ":"))[1:-1]
+        self._constant[named] = found = text, self._id_hash(named[-1])
         return found
 
     def _id_hash(self, tenant: str) -> hashlib.blake2b:
@@ -97,8 +93,3 @@ def _hash(before: hashlib.blake2b, record_id: str) -> str:
     found = before.copy()
     found.update(record_id.encode())
     return found.hexdigest()
-
-
-def line_of(body: Mapping[str, Any]) -> str:
-    """A line without its hash."""
-    return f"{_ENCODE(body)}\n"

@@ -64,10 +64,27 @@ def test_lines_say_what_the_entries_say_and_verify(tmp_path: Path, batches: list
     assert verify_audit(folder).problems == ()
 
 
-def test_a_line_that_says_something_else_does_not_verify(tmp_path: Path) -> None:
-    AuditFile(tmp_path).append([AuditEntry(0, "acme", "key:1", "", "a/B", "OK", str(number)) for number in range(3)])
-    [file] = (tmp_path / "audit").glob("*.jsonl")
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    lines[1]["subject"] = "key:2"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    assert verify_audit(tmp_path).problems == ("entry 2 was changed, or an entry before it is missing",)
+EACH_WITH_A_HASH = """\
+{"chain":"2e2685d70e79beddd5c470afc643496cabd45632bcd18c83c8041e55e21f9919","code":"OK","method":"a/B",\
+"records":["55ec713533f1eafa3bddc91b051dffa8"],"request_id":"1","sequence":1,"subject":"key:1","tenant":"acme",\
+"time":"2026-11-25T15:04:05.678Z"}
+{"chain":"cf0161cecb95bc35cd41bb540def4706a64d552d0a2aa1d64d54f8ce570ee498","code":"OK","method":"a/B",\
+"request_id":"2","sequence":2,"subject":"key:1","tenant":"acme","time":"2026-11-25T15:04:05.679Z"}
+"""
+"""How logs were written before lines shared a hash, under the key 00 01 02 ... 1f."""
+
+
+def test_a_log_whose_lines_each_have_a_hash_verifies_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    folder.mkdir(mode=0o700)
+    (folder / "key").write_bytes(bytes(range(32)))
+    file, chain = folder / f"{1:015d}.jsonl", EACH_WITH_A_HASH.rpartition('"chain":"')[2][:64]
+    file.write_text(EACH_WITH_A_HASH, encoding="utf-8")
+    (folder / "head").write_text(json.dumps({"sequence": 2, "chain": chain}), encoding="utf-8")
+    assert verify_audit(tmp_path).problems == ()
+    AuditFile(tmp_path).append([AuditEntry(0, "acme", "key:1", "", "a/B", "OK", str(number)) for number in (3, 4)])
+    assert verify_audit(tmp_path).problems == ()
+    assert [line["request_id"] for line in read_audit(tmp_path)] == ["1", "2", "3", "4"]
+    assert next(read_audit(tmp_path))["records"] == [audit_hash(tmp_path, "acme", "one")]
+    file.write_text(file.read_text(encoding="utf-8").replace('"2"', '"9"'), encoding="utf-8")
+    assert verify_audit(tmp_path).problems == ("entry 2 was changed, or an entry before is missing",)

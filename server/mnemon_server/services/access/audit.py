@@ -1,9 +1,7 @@
 """Gathers the entries of the audit log, and writes them off the event loop."""
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from types import TracebackType
 from typing import Protocol
 
@@ -24,7 +22,7 @@ class AuditStore(Protocol):
     """Where entries are kept."""
 
     def append(self, entries: Sequence[AuditEntry | LeftOut]) -> None:
-        """Keeps entries in their order. Blocks. Raises StorageFailedError, and keeps none of them then."""
+        """Keeps entries, at least one, in their order. Blocks. Raises StorageFailedError, and then keeps none."""
 
 
 class AuditLog(Periodic):
@@ -37,7 +35,7 @@ class AuditLog(Periodic):
         super().__init__("the audit log could not be written; its entries wait", interval_s=INTERVAL_S)
         self._store = store
         self._waiting_max = waiting_max
-        self._waiting: deque[AuditEntry] = deque()
+        self._waiting: list[AuditEntry] = []
         self._strangers = self._left_out = 0
 
     def record(self, entry: AuditEntry) -> None:
@@ -62,12 +60,10 @@ class AuditLog(Periodic):
     async def _write(self) -> None:
         async with self._unstoppable:
             while self._waiting or self._left_out:
-                taken = list(islice(self._waiting, TOGETHER_MAX))
-                left_out = self._left_out
+                taken, left_out = self._waiting[:TOGETHER_MAX], self._left_out
                 entries: list[AuditEntry | LeftOut] = [*taken]
                 if left_out:
                     entries.append(LeftOut(system_ms(), left_out))
                 await asyncio.to_thread(self._store.append, entries)
-                for _ in taken:
-                    self._waiting.popleft()
+                del self._waiting[: len(taken)]
                 self._left_out -= left_out
