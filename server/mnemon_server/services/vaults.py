@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -78,6 +78,8 @@ class OpenVault:
 @dataclass(slots=True)
 class _Entry:
     opening: "asyncio.Task[OpenVault]"
+    line: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Those who wait for it, who go on one by one. Hundreds in one turn of the event loop would hold up all others."""
     users: int = 0
     idle_since: float = 0.0
     closing: "asyncio.Task[None] | None" = None
@@ -210,7 +212,8 @@ class VaultPool:
             entry.users += 1
             if not entry.opening.done():
                 try:
-                    await asyncio.shield(entry.opening)
+                    async with entry.line:
+                        await asyncio.shield(entry.opening)
                 except BaseException:
                     self.release(entry)
                     raise

@@ -10,6 +10,7 @@ from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.services.vaults import OpenVault, VaultPool
 
 from tests.support.open_vaults import Index, open_vault_with
+from tests.support.turns import Turns
 
 
 class Folder:
@@ -60,6 +61,22 @@ async def test_concurrent_users_open_a_vault_once() -> None:
         folder.gate.set()
         assert await asyncio.gather(*users) == ["ada"] * 20
         assert folder.opened == 1
+
+
+async def test_users_who_waited_for_a_vault_go_on_one_by_one_between_the_work_of_others() -> None:
+    async with pool() as (vaults, folder), Turns() as turns:
+        folder.gate.clear()
+        began: list[int] = []
+
+        async def use() -> None:
+            async with vaults.use("ada"):
+                began.append(turns.count)
+
+        users = [asyncio.create_task(use()) for _ in range(20)]
+        await asyncio.sleep(0)
+        folder.gate.set()
+        await asyncio.gather(*users)
+        assert len(set(began)) == 20
 
 
 async def test_the_longest_idle_vault_makes_room_and_reopens_on_demand() -> None:
