@@ -1,7 +1,7 @@
 """The SQL of a collection's documents. Every method works on a connection within the caller's transaction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -109,10 +109,8 @@ class DocumentTable:
         self._insert_passage = f"INSERT INTO {tables.passages} (id, position, ordinal, start, stop, vector) VALUES"
         self._insert_metadata = f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES"
         self._select, self.small = cache(self._new_select), cache(self._new_small)
-        self._vectors_size = (
-            "(SELECT coalesce(sum(octet_length(p.vector)), 0)"
-            f" FROM {tables.passages} AS p WHERE p.position = d.position)"
-        )
+        sizes = f"{tables.passages} AS p WHERE p.position = d.position"
+        self._vectors_size = f"(SELECT coalesce(sum(octet_length(p.vector)), 0) FROM {sizes})"
 
     def _new_select(self, fields_only: FieldsOnly) -> tuple[str, str]:
         """The columns to select for these parts of a document, and the expression for their size."""
@@ -391,14 +389,15 @@ class DocumentTable:
             size = f"{size} + {self._vectors_size}"
         statement = f"SELECT d.position, d.id, {size} FROM {self.tables.documents} AS d WHERE {condition}"
         try:
-            return [
-                (position, doc_id, int(size)) for position, doc_id, size in fetch(connection, statement, parameters)
-            ]
+            rows = fetch(connection, statement, parameters)
+            return [(position, doc_id, int(size)) for position, doc_id, size in rows]
         except (*UNREADABLE, apsw.CorruptError) as error:
             raise self._damage(connection, condition, parameters, vectors=vectors) from error
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
         """The number of matching documents."""
+        if not replace(where, hidden=False):
+            return int(connection.execute(self.tables.counts[where.hidden]).get)
         source, parameters = prepare_positions(connection, self.tables, where)
         return int(connection.execute(f"SELECT count(*) {source}", parameters).get)
 

@@ -3,6 +3,7 @@
 Names of tables and columns come from the constants in `domain/collections.py`, never from input.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -87,6 +88,16 @@ class Tables:
     def keywords(self) -> CollectionKeywords:
         """The keyword index."""
         return CollectionKeywords(self.documents, passages=self.passages)
+
+    @cached_property
+    def counts(self) -> Mapping[bool | None, str]:
+        """Statements that count the documents that are hidden (True), visible (False), or either (None).
+
+        SQLite counts a whole table by its pages; with a condition, it looks at each entry of an index.
+        """
+        every = f"SELECT (SELECT count(*) FROM {self.documents})"  # noqa: S608 - constants
+        hidden = f"(SELECT count(*) FROM {self.documents} INDEXED BY {self.hidden_index} WHERE hidden = 1)"  # noqa: S608
+        return {None: every, True: f"SELECT {hidden}", False: f"{every} - {hidden}"}
 
     @cached_property
     def field_columns(self) -> tuple[str, ...]:
