@@ -6,7 +6,7 @@ https://sqlite.org/c3ref/io_methods.html. An encrypted file is decrypted below t
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,8 +73,12 @@ class PageFile:
     def read(self, first: int, count: int) -> bytes:
         """The bytes of adjacent pages; the first page of a file is 1. Raises apsw.Error if one is damaged."""
         # One by one, because the library only returns the error of the last page.
+        return b"".join(self.read_each(range(first, first + count)))
+
+    def read_each(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """The pages with these numbers, in their order. Raises apsw.Error if one is damaged."""
         size = self.page_bytes
-        return b"".join([self._file.read((number - 1) * size, size) for number in range(first, first + count)])
+        return self._file.read_each(((number - 1) * size for number in numbers), size)
 
     def write(self, number: int, page: bytes) -> None:
         """Writes a page. Raises apsw.Error if the disk failed."""
@@ -115,7 +119,7 @@ class PageFile:
         frame_bytes = _FRAME_HEADER_BYTES + self.page_bytes
         for start in range(_LOG_HEADER_BYTES, self._log.size - frame_bytes + 1, frame_bytes):
             try:
-                yield self._log.read(start + _FRAME_HEADER_BYTES, self.page_bytes)
+                yield from self._log.read_each([start + _FRAME_HEADER_BYTES], self.page_bytes)
             except apsw.Error:
                 continue
 
@@ -158,20 +162,23 @@ class _File:
     def _is_open(self) -> bool:
         return bool(self._methods) and bool(self._methods[0])
 
-    def read(self, start: int, count: int) -> bytes:
-        buffer = ctypes.create_string_buffer(count)
-        self._call("read", buffer, count, start)
-        return buffer.raw
+    def read_each(self, starts: Iterable[int], count: int) -> Iterator[bytes]:
+        """The `count` bytes from each of these positions."""
+        # To look a method up takes about as long as to call it.
+        buffer, read = ctypes.create_string_buffer(count), self._methods[0][0].read
+        for start in starts:
+            self._call(read, buffer, count, start)
+            yield buffer.raw
 
     def write(self, start: int, data: bytes) -> None:
-        self._call("write", data, len(data), start)
+        self._call(self._methods[0][0].write, data, len(data), start)
 
     def sync(self) -> None:
-        self._call("sync", _SYNC_NORMAL_DATA)
+        self._call(self._methods[0][0].sync, _SYNC_NORMAL_DATA)
 
-    def _call(self, method: str, *arguments: Any) -> None:
+    def _call(self, method: Any, *arguments: Any) -> None:
         try:
-            _check(getattr(self._methods[0][0], method)(self._pointer, *arguments))
+            _check(method(self._pointer, *arguments))
         except SystemError as error:
             # A VFS written in Python raised its own error.
             raise error.__cause__ or error from None
