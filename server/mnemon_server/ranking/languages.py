@@ -106,7 +106,10 @@ def of_script(word: str) -> str | None:
 def of_text(words: Sequence[str]) -> str:
     """The language of a text's words in Latin letters, which are in lower case."""
     signs = _signs(words)
-    return max(LATIN, key=signs.__getitem__) if signs else ENGLISH
+    if not signs:
+        return ENGLISH
+    most = max(signs.values())
+    return next(language for language in LATIN if signs[language] == most)
 
 
 def of_query(words: Sequence[str]) -> Sequence[str]:

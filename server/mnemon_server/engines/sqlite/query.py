@@ -9,7 +9,8 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE = (64, 8, 1)
+"""How many rows a statement inserts: as many as there are, so that few statements remain."""
 
 
 def insert_rows(connection: apsw.Connection, statement: str, rows: Sequence[Sequence[Any]], *, then: str = "") -> None:
@@ -20,11 +21,13 @@ def insert_rows(connection: apsw.Connection, statement: str, rows: Sequence[Sequ
     """
     if not rows:
         return
-    whole = len(rows) - len(rows) % _ROWS_AT_ONCE
-    groups = (chain.from_iterable(rows[i : i + _ROWS_AT_ONCE]) for i in range(0, whole, _ROWS_AT_ONCE))
-    width = len(rows[0])
-    connection.executemany(f"{_with_marks(statement, width, _ROWS_AT_ONCE)} {then}", map(tuple, groups))
-    connection.executemany(f"{_with_marks(statement, width, 1)} {then}", rows[whole:])
+    done = 0
+    for count in _ROWS_AT_ONCE:
+        until = len(rows) - (len(rows) - done) % count
+        if done < until:
+            groups = (tuple(chain.from_iterable(rows[i : i + count])) for i in range(done, until, count))
+            connection.executemany(f"{_with_marks(statement, len(rows[0]), count)} {then}", groups)
+        done = until
 
 
 @lru_cache(maxsize=256)
