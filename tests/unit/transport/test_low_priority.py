@@ -1,6 +1,7 @@
 """Long work advances one step in several turns of the event loop; calls in work delay it but cannot stop it."""
 
 import asyncio
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,6 +12,7 @@ from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.services.shared.pause import Rest
 from mnemon_server.transport.interceptors import low_priority
 from mnemon_server.transport.interceptors.low_priority import (
+    LONG_SWITCH_S,
     PAUSE_MAX_S,
     QUIET_S,
     SHORT_STEPS,
@@ -183,6 +185,37 @@ async def test_pieces_do_not_begin_together_between_two_calls_in_a_row(monkeypat
     async with asyncio.timeout(10):
         await asyncio.gather(*(load(giving_way, running, 5) for _ in range(3)))
     assert max(running) == 1
+
+
+async def test_threads_keep_the_interpreter_lock_for_longer_while_streams_are_in_work_alone() -> None:
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.0002)
+    try:
+        calls, seen = SharedBudget(8, "calls"), list[float]()
+        giving_way = GivingWay(calls)
+        async with giving_way.piece(), giving_way.piece():
+            seen.append(sys.getswitchinterval())
+            calls.take("someone")
+            seen.append(sys.getswitchinterval())
+            calls.give_back("someone")
+            seen.append(sys.getswitchinterval())
+        seen.append(sys.getswitchinterval())
+        async with asyncio.timeout(10), giving_way.piece():
+            seen.append(sys.getswitchinterval())
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert seen == pytest.approx([LONG_SWITCH_S, 0.0002, 0.0002, 0.0002, 0.0002], abs=1e-5)
+
+
+async def test_the_interpreter_lock_changes_hands_as_before_once_streams_are_done() -> None:
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.0002)
+    try:
+        async with GivingWay(SharedBudget(8, "calls")).piece():
+            during_s = sys.getswitchinterval()
+        assert (during_s, sys.getswitchinterval()) == pytest.approx((LONG_SWITCH_S, 0.0002), abs=1e-5)
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 async def test_a_piece_pauses_after_another_until_the_last_call_has_ended() -> None:

@@ -1,6 +1,7 @@
 """Long work gives way to short calls: that of the event loop in short steps, that of streams in pieces."""
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +25,9 @@ PAUSE_MAX_S = 0.25
 """The longest pause after a piece of a stream's work."""
 QUIET_S = 0.02
 """The time without a call after which it is taken that none follows."""
+LONG_SWITCH_S = 0.005
+"""After how long a computing thread releases the interpreter lock while streams are in work alone: Python's default. No
+single call waits for it then, and each switch between the event loop and the writer's thread costs both."""
 
 
 class LowPriority:
@@ -128,22 +132,33 @@ class GivingWay:
     """While single calls are in work, or have just ended, streams store one message at a time, and after each they
     pause for as long as it took. So a bulk load, which keeps all cores busy, takes half of the time at most, and does
     not begin with several messages between two calls of somebody who makes one after the other.
+
+    Without such calls, threads may keep the interpreter lock for longer.
     """
 
     def __init__(self, calls: SharedBudget) -> None:
         """`calls` counts calls in progress."""
         self._calls = calls
         calls.listeners.append(self._look)
+        calls.taken.append(self._hurry)
         self._quiet_from = 0.0
         """When no call has just ended, by `monotonic`."""
         self._pieces = asyncio.Lock()
         self._pause_s = 0.0
+        self._undisturbed = 0
+        """How many pieces are in work that began without calls in work."""
+        self._usual_switch_s = sys.getswitchinterval()
+        self._is_long = False
 
     @asynccontextmanager
     async def piece(self) -> AsyncIterator[None]:
         """Waits for the turn of a piece of work, which is the block."""
         if not self._is_busy():
-            yield
+            self._count_undisturbed(1)
+            try:
+                yield
+            finally:
+                self._count_undisturbed(-1)
             return
         async with self._pieces:
             await self._pause()
@@ -183,3 +198,18 @@ class GivingWay:
             began = perf_counter()
 
         return rest
+
+    def _hurry(self) -> None:
+        """A call has begun."""
+        if self._is_long:
+            self._switch(is_long=False)
+
+    def _count_undisturbed(self, change: int) -> None:
+        self._undisturbed += change
+        is_long = bool(self._undisturbed) and not self._is_busy()
+        if is_long != self._is_long:
+            self._switch(is_long=is_long)
+
+    def _switch(self, *, is_long: bool) -> None:
+        self._is_long = is_long
+        sys.setswitchinterval(max(self._usual_switch_s, LONG_SWITCH_S) if is_long else self._usual_switch_s)
