@@ -2,7 +2,9 @@
 
 import json
 import os
+import platform
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +86,18 @@ def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(
         may_interrupt = [thread for thread in threads if os.sched_getscheduler(thread) == os.SCHED_OTHER]
         assert server.process.pid in may_interrupt
         assert len(may_interrupt) < len(threads) / 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these heaps")
+def test_threads_share_heaps_so_that_not_each_keeps_what_large_answers_took(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST, program=True) as server, channel_to(server) as channel:
+        knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
+        threads = len([*Path(f"/proc/{server.process.pid}/task").iterdir()])
+        mapped = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="ascii")
+    # Besides the first heap, which is the program's own, glibc begins each where a multiple of 64 MiB is.
+    starts = [int(start, 16) for start in re.findall(r"^(\w+)-\w+ rw-p 0+ 00:00 0 *$", mapped, re.MULTILINE)]
+    heaps = [start for start in starts if start % (64 << 20) == 0]
+    assert len(heaps) < 3 < threads
 
 
 def test_a_server_in_the_background_of_a_script_ignores_its_interrupts(tmp_path: Path) -> None:

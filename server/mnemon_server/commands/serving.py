@@ -1,6 +1,7 @@
 """Runs the server in this process: event loop, signals, and start-up messages."""
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -23,6 +24,9 @@ and so every caller, would wait that long each time, and once more for each furt
 times. Below 0.2 ms, the switches themselves take what the shorter waits save.
 """
 
+_M_ARENA_MAX, _HEAPS_MAX = -8, 2
+"""The number of `mallopt`'s option in glibc's malloc.h, and how many heaps the threads of the server share."""
+
 
 def run_server(loaded: LoadedSettings) -> None:
     """Serves until a signal arrives; returns once everything is closed.
@@ -36,6 +40,7 @@ def run_server(loaded: LoadedSettings) -> None:
     for name in loaded.unknown_variables:
         structlog.get_logger().warning("environment variable is not a setting", name=name)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    _share_heaps()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings))
 
@@ -71,6 +76,13 @@ def _interrupt_others(*, allowed: bool) -> None:
     if sys.platform == "linux":
         with suppress(OSError):  # A sandbox may forbid it.
             os.sched_setscheduler(0, os.SCHED_OTHER if allowed else os.SCHED_BATCH, os.sched_param(0))
+
+
+def _share_heaps() -> None:
+    """By default, there are up to eight for each core, and each keeps what the large answers of its threads took."""
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        with suppress(OSError, AttributeError, TypeError):  # Other C libraries have no such function.
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _HEAPS_MAX)
 
 
 def _leave_out_of_collections() -> None:
