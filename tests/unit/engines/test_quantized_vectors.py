@@ -79,8 +79,8 @@ def test_after_any_adds_and_removes_it_answers_like_a_full_comparison(seed: int)
     assert len(found) > 40 and np.mean(found) >= 0.99
 
 
-@pytest.mark.parametrize("options", [{}, {"with_codes": False}])
-def test_it_finds_the_nearest_of_many_in_lists(many: Model, options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("options", [{}, {"bytes_max": 0}, {"bytes_max": 4_000_000}])
+def test_it_finds_the_nearest_of_many_in_lists(many: Model, options: dict[str, float]) -> None:
     with listed(quantized(many, lists_min=5_000, block_rows=3_000, **options)) as vectors:
         assert recall_of(vectors, many, clustered_vectors(50, DIMENSION, 2)) >= 0.99
 
@@ -116,13 +116,36 @@ def test_the_lists_release_what_was_removed() -> None:
         assert recall_of(vectors, model, clustered_vectors(20, DIMENSION, 2)) >= 0.99
 
 
-def test_without_codes_it_holds_less_and_leaves_scans_to_the_records(many: Model) -> None:
-    vectors, queries = quantized(many, block_rows=4_000), clustered_vectors(20, DIMENSION, 2)
-    held = vectors.usage().bytes
-    vectors.drop_codes()
-    assert vectors.usage().bytes < held / 4
-    assert vectors.scan(queries[0]) is None
+@pytest.mark.parametrize("coded", [0, 3_000, 15_000])
+def test_if_memory_is_short_the_oldest_are_compared_exactly(many: Model, coded: int) -> None:
+    with_codes, signs = (QuantizedVectors.bytes_per_vector(DIMENSION, with_codes=each) for each in (True, False))
+    bytes_max = signs * COUNT + (with_codes - signs) * coded
+    vectors, queries = quantized(many, block_rows=1_000, bytes_max=bytes_max), clustered_vectors(20, DIMENSION, 2)
+    assert 0.85 * bytes_max < vectors.usage().bytes <= bytes_max
+    scores = vectors.scan(queries[0], exact=0)
+    exact = many.scores(queries[0])
+    assert sorted(scores.passage_ids.tolist()) == sorted(exact)
+    errors = {i: abs(score - exact[i]) for i, score in zip(scores.passage_ids.tolist(), scores.scores, strict=True)}
+    assert max(error for i, error in errors.items() if i <= COUNT - coded) < 1e-6
+    assert sum(error > 1e-6 for i, error in errors.items() if i > COUNT - coded) > 0.9 * coded - 1
     assert recall_of(vectors, many, queries) >= 0.99
+
+
+def test_memory_stays_within_its_limit_while_vectors_are_added_and_removed() -> None:
+    bytes_max, model = QuantizedVectors.bytes_per_vector(DIMENSION) * 3_000, Model(DIMENSION)
+    vectors, queries = quantized(model, block_rows=500, bytes_max=bytes_max), clustered_vectors(5, DIMENSION, 2)
+    for seed in range(10):
+        matrix = clustered_vectors(900, DIMENSION, seed)
+        vectors.add(model.add(matrix), matrix)
+        vectors.remove(model.remove(sorted(model.vectors)[seed::6]))
+        assert vectors.usage().bytes <= bytes_max
+        assert recall_of(vectors, model, queries) >= 0.99
+        among = np.array(sorted(model.vectors)[::3], np.int64)
+        scores = vectors.scan(queries[0], among, exact=0)
+        exact = model.scores(queries[0])
+        found = np.argsort(scores.passage_ids)
+        assert np.array_equal(scores.passage_ids[found], among)
+        assert np.allclose(scores.scores[found], [exact[i] for i in among.tolist()], atol=0.01)
 
 
 def test_a_removed_vector_is_not_found_even_if_it_is_still_stored() -> None:

@@ -155,8 +155,18 @@ class Scores:
         rows = rows[self.passage_ids[rows] == wanted]
         return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
 
-    def those(self, rows: NDArray[np.bool_]) -> "Scores":
-        """Some of the scores, in their order."""
+    @staticmethod
+    def joined(parts: Sequence["Scores"]) -> "Scores":
+        """All scores of several parts, of which no two have the same passage."""
+        ids, scores = [np.empty(0, np.int64)], [np.empty(0, np.float64)]
+        return Scores(
+            np.concatenate(ids + [part.passage_ids for part in parts]),
+            np.concatenate(scores + [part.scores for part in parts]),
+            any(part.rounded for part in parts if len(part.scores)),
+        )
+
+    def those(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "Scores":
+        """Some of the scores."""
         return Scores(self.passage_ids[rows], self.scores[rows], self.rounded)
 
     def replaced(self, others: "Scores") -> "Scores":

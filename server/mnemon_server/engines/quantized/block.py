@@ -23,9 +23,9 @@ class RoundedVectors:
     signs: SignWords
     """The signs of the components relative to an origin, of shape (words, n)."""
     codes: NDArray[np.int8]
-    """The components as multiples of the row's scale, of shape (n, dimension), or (0, dimension)."""
+    """The components as multiples of the row's scale, of shape (n, dimension)."""
     scales: NDArray[np.float32]
-    """Of shape (n), or (0)."""
+    """Of shape (n)."""
 
     def part(self, start: int, stop: int) -> "RoundedVectors":
         """Those of some of the vectors."""
@@ -33,9 +33,9 @@ class RoundedVectors:
         return RoundedVectors(self.signs[:, rows], self.codes[rows], self.scales[rows])
 
 
-def round_vectors(vectors: NDArray[np.float32], origin: Vector, *, with_codes: bool = True) -> RoundedVectors:
+def round_vectors(vectors: NDArray[np.float32], origin: Vector) -> RoundedVectors:
     """Rounds vectors of shape (n, dimension)."""
-    codes = np.empty((len(vectors) if with_codes else 0, vectors.shape[1]), np.int8)
+    codes = np.empty(vectors.shape, np.int8)
     scales = np.empty(len(codes), np.float32)
     # A few at a time, so that the intermediate results stay in a core's cache.
     for start in range(0, len(codes), _QUANTIZED_AT_ONCE):
@@ -101,11 +101,11 @@ class View:
 class Block:
     """Up to `rows_max` vectors. One thread changes it; any number of threads read its view."""
 
-    def __init__(self, dimension: int, rows_max: int, *, with_codes: bool) -> None:
+    def __init__(self, dimension: int, rows_max: int) -> None:
         # The system provides the memory of large arrays as they fill.
         self._ids = np.empty(rows_max, np.int64)
         self._signs = np.empty((words_per_vector(dimension), rows_max), np.uint64)
-        self._codes = np.empty((rows_max if with_codes else 0, dimension), np.int8)
+        self._codes = np.empty((rows_max, dimension), np.int8)
         self._scales = np.empty(len(self._codes), np.float32)
         self._alive = np.empty(rows_max, np.bool_)
         self.live_count = 0
@@ -117,11 +117,16 @@ class Block:
         """The number of rows that can be added."""
         return len(self._ids) - len(self.view.ids)
 
+    @property
+    def has_codes(self) -> bool:
+        """Whether the rounded components of its rows, and of those added later, are held."""
+        return bool(len(self._codes))
+
     def add(self, passage_ids: PassageIds, vectors: RoundedVectors) -> None:
         """Adds up to `room` vectors. The ids ascend, and are larger than those before."""
         new = self._new(len(passage_ids))
         self._signs[:, new] = vectors.signs
-        if len(self._codes):
+        if self.has_codes:
             self._codes[new], self._scales[new] = vectors.codes, vectors.scales
         self._append(new, passage_ids)
 
@@ -130,7 +135,9 @@ class Block:
         new = self._new(len(rows))
         if view.has_signs:
             self._signs[:, new] = view.signs[:, rows]
-        if len(self._codes) and view.has_codes:
+        if not view.has_codes:
+            self.drop_codes()
+        if self.has_codes:
             self._codes[new], self._scales[new] = view.codes[rows], view.scales[rows]
         self._append(new, view.ids[rows])
 

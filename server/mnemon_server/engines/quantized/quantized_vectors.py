@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ PROPOSED_MIN, OVERFETCH = 1_024, 4
 """The minimum number of vectors whose rounded components are compared, and how many for each one requested."""
 
 PROPOSED_BY_SIGNS = 512
-"""The minimum number of vectors that are compared exactly if there are no rounded components."""
+"""The minimum number of vectors that are compared if rounded components of some are not held."""
 
 ORIGIN_ROWS_MIN, ORIGIN_ROWS_MAX = 256, 4_096
 """How many of the first vectors determine the origin."""
@@ -57,16 +58,17 @@ class QuantizedVectors:
         score: ScoreStored,
         *,
         origin: Vector | None = None,
-        with_codes: bool = True,
+        bytes_max: float = inf,
         block_rows: int = BLOCK_ROWS,
         lists_min: int = LISTS_MIN,
     ) -> None:
-        """Creates it empty. `score` reads the stored vectors; `with_codes` holds the rounded components.
+        """Creates it empty. `score` reads the stored vectors. If all would take more than `bytes_max`, the rounded
+        components of the oldest blocks are not held; the signs are.
 
         Without `origin`, the first vectors determine it.
         """
         self._dimension = dimension
-        self._with_codes = with_codes
+        self._bytes_max = bytes_max
         self._block_rows = block_rows
         self._score = score
         self._origin: Vector = np.zeros(dimension, np.float32) if origin is None else origin
@@ -105,7 +107,7 @@ class QuantizedVectors:
         if not (self._views or self._has_origin) and len(vectors) >= ORIGIN_ROWS_MIN:
             # The middle of the vectors. If they all share a direction, its signs would tell nothing.
             self._origin = vectors[:ORIGIN_ROWS_MAX].mean(axis=0)
-        self.add_rounded(passage_ids, round_vectors(vectors, self._origin, with_codes=self._with_codes))
+        self.add_rounded(passage_ids, round_vectors(vectors, self._origin))
 
     def add_rounded(self, passage_ids: PassageIds, vectors: RoundedVectors) -> None:
         """Adds vectors that were rounded with the same origin. The ids ascend, and are larger than all before."""
@@ -114,6 +116,7 @@ class QuantizedVectors:
             while done < len(passage_ids):
                 block = self._last_with_room()
                 end = min(done + block.room, len(passage_ids))
+                self._make_room(end - done)
                 block.add(passage_ids[done:end], vectors.part(done, end))
                 done = end
             self._publish()
@@ -131,52 +134,32 @@ class QuantizedVectors:
                 self._compact()
         self._signs.changed()
 
-    def drop_codes(self) -> None:
-        """Releases the memory of the rounded components."""
-        with self._changing:
-            self._with_codes = False
-            for block in self._blocks:
-                block.drop_codes()
-            self._publish()
-
-    def scan(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores | None:
+    def scan(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores:
         """Cosine similarity of every vector, or of those in `among`; unknown ids are left out.
 
-        The best `exact` are exact. Rounding changes the others, usually by less than 0.001. Returns None if the
-        rounded components are not held.
+        The best `exact` are exact. Rounding changes the others, usually by less than 0.001.
         """
         views = self._views
-        if not all(view.has_codes for view in views):
-            return None
         wanted = None if among is None else distinct(among)
         rows = [np.flatnonzero(view.alive) if wanted is None else view.rows_of(wanted) for view in views]
         ids = _ids(views, rows)
         if 0 < len(ids) <= exact:
             return self._score(query, ids)
-        scores = self._similarities(views, rows, query)
-        if not exact:
-            return Scores(ids, scores, rounded=bool(len(ids)))
-        best = _best_rows(scores, exact + SPARE)
-        known = self._score(query, ids[best])
-        others = np.ones(len(ids), np.bool_)
-        others[best] = False
-        joined = np.concatenate([known.scores, scores[others]])
-        return Scores(np.concatenate([known.passage_ids, ids[others]]), joined, rounded=bool(others.any()))
+        found = self._compared(views, rows, query)
+        if not exact or not found.rounded:
+            return found
+        others = np.ones(len(found.scores), np.bool_)
+        others[_best_rows(found.scores, exact + SPARE)] = False
+        return Scores.joined([self._score(query, found.passage_ids[~others]), found.those(others)])
 
     def nearest(self, query: Vector, limit: int, *, exact: bool = True) -> Scores:
-        """Up to `limit` vectors nearest to the query, best first. Scores are exact, or rounded if that is enough and
-        the rounded components are held.
-        """
+        """Up to `limit` vectors nearest to the query, best first. Scores are exact, or rounded if that is enough."""
         views = self._views
         with_codes = all(view.has_codes for view in views)
         wanted = max(PROPOSED_MIN if with_codes else PROPOSED_BY_SIGNS, OVERFETCH * limit)
-        rows = self._propose(views, query, wanted)
-        found = Scores(_ids(views, rows), np.empty(0))
-        if with_codes:
-            scores = self._similarities(views, rows, query)
-            best = _best_rows(scores, limit + SPARE)
-            found = Scores(found.passage_ids[best], scores[best], rounded=True)
-        if exact or not with_codes:
+        found = self._compared(views, self._propose(views, query, wanted), query)
+        found = found.those(_best_rows(found.scores, limit + SPARE))
+        if exact and found.rounded:
             found = self._score(query, found.passage_ids)
         order = np.argsort(-found.scores, kind="stable")[:limit]
         return Scores(found.passage_ids[order], found.scores[order], found.rounded)
@@ -207,10 +190,18 @@ class QuantizedVectors:
             # The lists still have what was removed.
             proposed *= WIDENING
 
-    def _similarities(self, views: Sequence[View], rows: Sequence[Rows], query: Vector) -> NDArray[np.float64]:
-        """The approximate cosine of rows of the views."""
-        parts = (view.similarities(query, chosen) for view, chosen in zip(views, rows, strict=True))
-        return np.concatenate([np.empty(0), *parts])
+    def _compared(self, views: Sequence[View], rows: Sequence[Rows], query: Vector) -> Scores:
+        """The cosine of rows of the views: approximate, or exact where the rounded components are not held."""
+        chosen = [*zip(views, rows, strict=True)]
+        parts = [
+            Scores(view.ids[found], view.similarities(query, found), rounded=True)
+            for view, found in chosen
+            if view.has_codes and len(found)
+        ]
+        unheld = [view.ids[found] for view, found in chosen if not view.has_codes and len(found)]
+        if unheld:
+            parts.append(self._score(query, np.concatenate(unheld)))
+        return Scores.joined(parts)
 
     # Blocks
 
@@ -222,8 +213,19 @@ class QuantizedVectors:
                     block.drop_signs()
             self._publish()
 
+    def _make_room(self, added: int) -> None:
+        """Releases rounded components, oldest first, if as many more vectors would take too much."""
+        with_codes, without = (self.bytes_per_vector(self._dimension, with_codes=each) for each in (True, False))
+        coded = deque(block for block in self._blocks if block.has_codes)
+        rows = added + sum(len(block.view.ids) for block in self._blocks)
+        of_coded = added + sum(len(block.view.ids) for block in coded)
+        while coded and without * rows + (with_codes - without) * of_coded > self._bytes_max:
+            block = coded.popleft()
+            of_coded -= len(block.view.ids)
+            block.drop_codes()
+
     def _new_block(self) -> Block:
-        return Block(self._dimension, self._block_rows, with_codes=self._with_codes)
+        return Block(self._dimension, self._block_rows)
 
     def _last_with_room(self) -> Block:
         if not self._blocks[-1].room:

@@ -63,8 +63,8 @@ class VectorScanners:
         bytes_max = settings.cache_bytes_max
         self._limits = MemoryLimits(
             full=min(settings.full_max, bytes_max // LocalVectors.bytes_per_vector(dimension, settings.graph)),
-            quantized=bytes_max // QuantizedVectors.bytes_per_vector(dimension),
             signs=bytes_max // QuantizedVectors.bytes_per_vector(dimension, with_codes=False),
+            bytes=bytes_max,
         )
         self._rounder = settings.new_rounder()
         self._open: dict[Collection, VectorScanner] = {}

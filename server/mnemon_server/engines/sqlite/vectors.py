@@ -38,10 +38,10 @@ class MemoryLimits:
 
     full: int
     """As 32-bit numbers, with a graph."""
-    quantized: int
-    """As bytes and signs."""
     signs: int
-    """As signs alone."""
+    """As signs, some of them with bytes."""
+    bytes: int
+    """How much memory these take."""
 
 
 class VectorScanner:
@@ -92,7 +92,7 @@ class VectorScanner:
         if self._count <= limits.full:
             self._held = new_vectors(_store_name(connection))
         elif self._count <= limits.signs:
-            self._held = self._new_quantized(self._count, read_origin(connection, tables, dimension))
+            self._held = self._new_quantized(read_origin(connection, tables, dimension))
         if self._held is not None:
             self._load(connection, self._held)
         if isinstance(self._held, QuantizedVectors):
@@ -108,9 +108,8 @@ class VectorScanner:
         held = self._held
         if isinstance(held, LocalVectors):
             return held.scan(query, among)
-        scores = None if held is None else held.scan(query, among, exact=exact)
-        if scores is not None:
-            return scores
+        if held is not None:
+            return held.scan(query, among, exact=exact)
         statement, parameters = (self._all, ()) if among is None else (self._among, (id_array(among),))
         with self._connections.lend() as connection:
             return self._scan_file(connection, statement, parameters, query)
@@ -124,7 +123,7 @@ class VectorScanner:
         if len(scores.passage_ids) == len(ids):
             return scores
         unheld = id_array(np.setdiff1d(ids, scores.passage_ids))
-        return _joined([scores, self._scan_file(connection, self._among, (unheld,), query)])
+        return Scores.joined([scores, self._scan_file(connection, self._among, (unheld,), query)])
 
     def nearest(self, query: Vector, limit: int, *, exact: bool = True) -> Scores | None:
         """See RecordEngine.nearest_vectors."""
@@ -182,11 +181,11 @@ class VectorScanner:
     def _scan_file(
         self, connection: apsw.Connection, statement: str, parameters: Sequence[Any], query: Vector
     ) -> Scores:
-        chunks = [Scores(np.empty(0, np.int64), np.empty(0, np.float64))]
+        chunks = []
         for rows in fetch_chunks(connection, statement, parameters, rows_max=ROWS_AT_ONCE):
             ids, matrix = self._matrix(rows)
             chunks.append(Scores(ids, cosine(matrix, query)))
-        return _joined(chunks)
+        return Scores.joined(chunks)
 
     def _make_room(self, added: int) -> None:
         """Holds less of each vector if too many would be held, and nothing if that would still be too much."""
@@ -195,12 +194,10 @@ class VectorScanner:
         if isinstance(held, LocalVectors) and limits.full < count <= limits.signs:
             if not self._rounding:
                 self._rounding = True
-                self._rounder.submit(self._round, held, self._new_quantized(count))
+                self._rounder.submit(self._round, held, self._new_quantized())
         elif isinstance(held, LocalVectors | QuantizedVectors) and count > limits.signs:
             self._held = None
             held.close(save=False)
-        elif isinstance(held, QuantizedVectors) and count > limits.quantized:
-            held.drop_codes()
 
     def _round(self, full: LocalVectors, rounded: QuantizedVectors) -> None:
         """Rounds the vectors while they change and are searched in full, and then replaces them."""
@@ -227,9 +224,8 @@ class VectorScanner:
             newest = int(ids[-1])
         return newest
 
-    def _new_quantized(self, count: int, origin: Vector | None = None) -> QuantizedVectors:
-        with_codes = count <= self._limits.quantized
-        return QuantizedVectors(self._dimension, self._score_stored, origin=origin, with_codes=with_codes)
+    def _new_quantized(self, origin: Vector | None = None) -> QuantizedVectors:
+        return QuantizedVectors(self._dimension, self._score_stored, origin=origin, bytes_max=self._limits.bytes)
 
     def _score_stored(self, query: Vector, ids: PassageIds) -> Scores:
         with self._connections.lend() as connection:
@@ -284,10 +280,6 @@ def _ahead(parts: Iterator[T]) -> Iterator[T]:
         while found := following.result():
             following = reader.submit(read)
             yield from found
-
-
-def _joined(parts: Sequence[Scores]) -> Scores:
-    return Scores(np.concatenate([part.passage_ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
 
 def _store_name(connection: apsw.Connection) -> str:
