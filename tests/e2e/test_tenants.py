@@ -164,8 +164,8 @@ async def test_a_deletion_that_was_killed_is_finished_by_the_next_start(tmp_path
     store = TenantFile(file := AccessFile(tmp_path))
     sign = partial((vaults / ".deleted-ada").exists) if moment == "moved" else partial(_is_marked, store)
     await asyncio.to_thread(_killed_deletion, tmp_path, sign)
-    taken = await asyncio.to_thread(command, tmp_path, "create", "ada")
     if store.get("ada") is not None:
+        taken = await asyncio.to_thread(command, tmp_path, "create", "ada")
         assert taken.returncode == 1
         assert "still being removed" in taken.stderr
         async with guarded_server(tmp_path):

@@ -67,8 +67,8 @@ EQUIVALENT: Mapping[str, str] = {
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> False": _MORE_KEPT,
-    "services/access/identities.py Identities.authenticate_at_once: not self._recent -> True": "forgotten more often",
-    "services/access/identities.py Identities.authenticate_at_once: len(self._recent) < RECENT_MAX -> True": _MORE_KEPT,
+    "services/access/identities.py Identities.authenticate: not self.recent -> True": "forgotten more often",
+    "services/access/identities.py Identities.authenticate: len(self.recent) < RECENT_MAX -> True": _MORE_KEPT,
     "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and now >="
     " opened.ends_at) -> True": _MADE_ANEW,
     "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and now >= opened.ends_at"
@@ -92,14 +92,16 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/keys.py KeyRing._turn: self._clock() - self._stored_at >= USES -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: time >= since -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: unstored -> True": _MORE_OFTEN,
-    "transport/interceptors/access.py Access.checked.call: identities.certificates and (not record.credentials.bearer)"
-    " -> not record.credentials.bearer": "certificates that nothing reads; the comparison is only quicker",
-    "transport/interceptors/access.py Access.checked.call: identities.authenticate_at_once(shown) or await"
-    " identities.authenticate(shown) -> await identities.authenticate(shown)": _QUICKER,
-    "transport/interceptors/access.py Access._stream: refusal is None or context.cancelled() -> refusal is None": _RACE,
-    "transport/interceptors/access.py Access._stream: refusal is None or context.cancelled()"
+    "transport/interceptors/access.py Access.of.admit: identities.certificates and (not call.bearer)"
+    " -> not call.bearer": "certificates that nothing reads; the comparison is only quicker",
+    "transport/interceptors/access.py Access.of.admit: principal is None -> True": _QUICKER,
+    "transport/interceptors/access.py Access.of.admit: call.bearer or call.certificate -> call.bearer": _QUICKER,
+    "transport/interceptors/access.py Access.watched.stream: refusal is None or context.cancelled()"
+    " -> refusal is None": _RACE,
+    "transport/interceptors/access.py Access.watched.stream: refusal is None or context.cancelled()"
     " -> context.cancelled()": _RACE,
-    "transport/interceptors/access.py Access.checked.call: single -> False": "single calls are watched like streams",
+    "transport/interceptors/access.py Access.watched: self._identities is None or method.exempt or method.single"
+    " -> self._identities is None or method.exempt": "single calls are watched like streams",
     "domain/changes.py ChangeFilter.matches: self.scope == change.scope or self._scope_matches(change.scope)"
     " -> self._scope_matches(change.scope)": "an equal scope also matches; the comparison is only quicker",
 }

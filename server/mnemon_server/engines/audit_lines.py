@@ -64,7 +64,7 @@ class AuditLines:
             return f'{start},"left_out":{entry.calls}}}\n'
         named = entry.code, entry.method, entry.peer, entry.subject, entry.tenant
         constant, id_hash = self._constant.get(named) or self._remember(named)
-        hashes = '","'.join([_hash(id_hash, one) for one in entry.records])
+        hashes = '","'.join([_hash(id_hash, one) for one in dict.fromkeys(entry.records) if one])
         ids = f',"records":["{hashes}"]' if hashes else ""
         return f'{start},{constant},"request_id":{quoted(entry.request_id)}{ids}}}\n'
 

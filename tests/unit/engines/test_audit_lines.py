@@ -35,7 +35,7 @@ def expected(folder: Path, sequence: int, entry: AuditEntry) -> dict[str, Any]:
         "tenant": entry.tenant,
         "subject": entry.subject,
         "peer": entry.peer,
-        "records": [audit_hash(folder, entry.tenant, one) for one in entry.records],
+        "records": [audit_hash(folder, entry.tenant, one) for one in dict.fromkeys(entry.records) if one],
     }
     return {
         "sequence": sequence,

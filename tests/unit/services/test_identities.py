@@ -40,7 +40,6 @@ class Kind:
 async def test_the_first_kind_that_knows_the_caller_decides() -> None:
     bob = replace(ADA, subject="key:2")
     identities = Identities([Kind(lambda: None), Kind(lambda: ADA), Kind(lambda: bob)])
-    assert identities.authenticate_at_once(SHOWN) is ADA
     assert await identities.authenticate(SHOWN) is ADA
 
 
@@ -67,7 +66,6 @@ async def test_what_is_not_in_memory_is_looked_for_once() -> None:
 
     identities = Identities([Kind(finds)])
     found_after = 1
-    assert identities.authenticate_at_once(SHOWN) is None
     assert await identities.authenticate(SHOWN) is ADA
     assert looks == ["looked"]
     looks.clear()
@@ -77,29 +75,22 @@ async def test_what_is_not_in_memory_is_looked_for_once() -> None:
     assert looks == ["looked"]
 
 
-async def test_a_credential_is_examined_once_for_calls_that_follow_each_other() -> None:
-    examined: list[str] = []
-
-    def finds() -> Principal | None:
-        examined.append("examined")
-        return ADA if len(examined) < 3 else None
-
-    identities = Identities([Kind(finds)])
-    assert [identities.authenticate_at_once(SHOWN) for _ in range(5)] == [ADA] * 5
-    assert len(examined) == 1
-    assert identities.authenticate_at_once(Credentials("another secret")) is ADA
-
-    def is_refused() -> bool:
-        try:
-            return identities.authenticate_at_once(SHOWN) is None
-        except UnauthenticatedError:
-            return True
-
-    await until(is_refused)
-    assert len(examined) == 3
+async def test_who_shows_a_credential_is_known_for_a_moment() -> None:
+    found: list[Principal | None] = [ADA]
+    identities = Identities([Kind(lambda: found[0])])
+    by_certificate = Credentials(certificate=b"a certificate")
+    for shown, key in ((SHOWN, SHOWN.bearer), (by_certificate, by_certificate.certificate)):
+        assert key not in identities.recent
+        assert await identities.authenticate(shown) is ADA
+        assert identities.recent[key] is ADA
+    found[0] = None
+    await until(lambda: not identities.recent)
+    with pytest.raises(UnauthenticatedError):
+        await identities.authenticate(SHOWN)
+    assert not identities.recent
 
 
-async def test_what_was_examined_before_a_key_or_a_tenant_changed_is_examined_again(tmp_path: Path) -> None:
+async def test_nobody_is_known_of_before_a_key_or_a_tenant_changed(tmp_path: Path) -> None:
     file = AccessFile(tmp_path)
     async with Tenants(TenantFile(file)) as tenants, KeyRing(KeyFile(file)) as ring:
         identities = Identities([ring], keys=ring, tenants=tenants)
@@ -108,14 +99,16 @@ async def test_what_was_examined_before_a_key_or_a_tenant_changed_is_examined_ag
             await tenants.create(tenant, "")
             made = await ring.create(tenant, "a robot", Role.WRITER)
             shown[tenant] = Credentials(made.secret)
-            assert identities.authenticate_at_once(shown[tenant]) == made.key.principal
+            assert await identities.authenticate(shown[tenant]) == made.key.principal
         await ring.revoke("globex", made.key.key_id)
+        assert not identities.recent
         with pytest.raises(UnauthenticatedError):
-            identities.authenticate_at_once(shown["globex"])
-        assert identities.authenticate_at_once(shown["acme"])
+            await identities.authenticate(shown["globex"])
+        assert await identities.authenticate(shown["acme"])
         await tenants.change("acme", TenantChange(is_suspended=True, reason="unpaid"))
+        assert not identities.recent
         with pytest.raises(TenantSuspendedError):
-            identities.authenticate_at_once(shown["acme"])
+            await identities.authenticate(shown["acme"])
     file.close()
 
 

@@ -58,7 +58,7 @@ class Exchange:
 
 @pytest.fixture
 def call() -> Iterator[Call]:
-    made = Call("a request", credentials=Credentials("a secret"))
+    made = Call("a request", bearer="a secret")
     token = current_call.set(made)
     yield made
     current_call.reset(token)
@@ -73,19 +73,30 @@ async def answer(request: Any, context: Any) -> str:
     return "answered"
 
 
+async def answered(access: Access, checked: Method, inner: Answer = answer) -> Any:
+    """What the call in progress is answered, if it passes."""
+    admit = access.of(checked)
+    assert admit is not None
+    if (examined := admit(current_call.get(), Exchange())) is not None:
+        await examined
+    return await access.watched(checked, inner)(None, Exchange())
+
+
 async def test_without_identities_and_for_health_calls_pass_as_they_are() -> None:
-    assert Access(None, PERMISSIONS).checked(method(READ), answer) is answer
-    access = Access(Identities([Callers()]), PERMISSIONS)
-    assert access.checked(method("/grpc.health.v1.Health/Check"), answer) is answer
-    assert access.checked(method(READ), answer) is not answer
+    open_access, access = Access(None, PERMISSIONS), Access(Identities([Callers()]), PERMISSIONS)
+    for path, each in ((READ, open_access), ("/grpc.health.v1.Health/Watch", access)):
+        assert each.of(method(path)) is None
+        assert each.watched(method(path, streams=True), answer) is answer
+    assert access.of(method(READ)) is not None
+    assert access.watched(method(WATCH, streams=True), answer) is not answer
 
 
 async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tenant_is_meant(call: Call) -> None:
     callers = Callers()
 
-    def checked(path: str) -> Answer:
+    async def checked(path: str) -> Any:
         # Each time as if a while had passed.
-        return Access(Identities([callers]), PERMISSIONS).checked(method(path), answer)
+        return await answered(Access(Identities([callers]), PERMISSIONS), method(path))
 
     bound = replace(ADA, bounds=Bounds.of(["ada"], []))
     refusals = {
@@ -100,16 +111,16 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
     for (principal, path), refusal in refusals.items():
         callers.known = {call.credentials: principal}
         if not refusal:
-            assert await checked(path)(None, Exchange()) == "answered"
+            assert await checked(path) == "answered"
             assert (call.principal, call.is_known) == (principal, True)
         else:
             with pytest.raises(PermissionDeniedError, match=refusal):
-                await checked(path)(None, Exchange())
+                await checked(path)
     callers.known = {}
     with pytest.raises(UnauthenticatedError, match="no caller matches"):
-        await checked(READ)(None, Exchange())
+        await checked(READ)
     callers.found = {call.credentials: ADA}
-    assert await checked(READ)(None, Exchange()) == "answered"
+    assert await checked(READ) == "answered"
 
 
 @pytest.mark.parametrize(
@@ -118,10 +129,32 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
 async def test_a_certificate_counts_where_no_header_says_who_calls(bearer: str, shown: Credentials, call: Call) -> None:
     callers = Callers()
     callers.known = {shown: ADA}
-    call.credentials = Credentials(bearer)
+    call.bearer = bearer
     access = Access(Identities([callers], certificates=True), PERMISSIONS)
-    assert await access.checked(method(READ), answer)(None, Exchange()) == "answered"
+    assert await answered(access, method(READ)) == "answered"
     assert call.credentials == shown
+
+
+async def test_a_caller_of_a_moment_ago_passes_without_being_examined_and_needs_a_role_each_time(call: Call) -> None:
+    callers = Callers()
+    callers.known = {call.credentials: ADA}
+    identities = Identities([callers])
+    access = Access(identities, PERMISSIONS)
+    admit_read, admit_write = access.of(method(READ)), access.of(method(WRITE))
+    assert admit_read is not None
+    assert admit_write is not None
+    assert await answered(access, method(READ)) == "answered"
+    second = Call("another request", bearer=call.bearer)
+    assert admit_read(second, Exchange()) is None
+    assert (second.principal, second.is_known) == (ADA, True)
+    with pytest.raises(PermissionDeniedError, match="this needs the role writer"):
+        admit_write(Call("a third", bearer=call.bearer), Exchange())
+    callers.known = {}
+    callers.listeners.tell()
+    examined = admit_read(Call("a fourth", bearer=call.bearer), Exchange())
+    assert examined is not None
+    with pytest.raises(UnauthenticatedError, match="no caller matches"):
+        await examined
 
 
 async def test_a_stream_ends_with_its_credential_and_a_single_call_is_answered(call: Call) -> None:
@@ -139,7 +172,7 @@ async def test_a_stream_ends_with_its_credential_and_a_single_call_is_answered(c
     tasks = []
     for each in (method(WATCH, streams=True), method(READ)):
         has_begun.clear()
-        tasks.append(asyncio.ensure_future(access.checked(each, wait)(None, Exchange())))
+        tasks.append(asyncio.ensure_future(answered(access, each, wait)))
         await has_begun.wait()
     stream, single = tasks
     for listener in identities.listeners:
@@ -158,8 +191,8 @@ async def test_a_stream_ends_with_its_credential_and_a_single_call_is_answered(c
 async def test_a_stream_that_its_client_cancels_is_cancelled(call: Call) -> None:
     callers = Callers()
     callers.known = {call.credentials: ADA}
-    checked = Access(Identities([callers]), PERMISSIONS).checked(method(WATCH, streams=True), answer_never)
-    task = asyncio.ensure_future(checked(None, Exchange()))
+    access = Access(Identities([callers]), PERMISSIONS)
+    task = asyncio.ensure_future(answered(access, method(WATCH, streams=True), answer_never))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

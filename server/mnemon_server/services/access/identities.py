@@ -82,28 +82,14 @@ class Identities(Periodic):
         self.certificates = certificates
         self.listeners = Listeners()
         """Called once a second, so that they notice credentials that are no longer valid."""
-        self._recent: dict[Credentials, Principal] = {}
-        """Who shows what was examined within RECENT_S."""
+        self.recent: dict[str | bytes, Principal] = {}
+        """Who shows what was examined within RECENT_S, by the header, or the certificate."""
         for changing in (*sources, *([tenants] if tenants else ())):
-            changing.listeners.append(self._recent.clear)
+            changing.listeners.append(self.recent.clear)
         self._wanted = ", or ".join(source.wanted for source in sources)
 
-    def authenticate_at_once(self, shown: Credentials) -> Principal | None:
-        """As `authenticate`, without its cost; None if that one has to look for something first."""
-        if (recent := self._recent.get(shown)) is not None:
-            return recent
-        try:
-            principal = self._identify(shown)
-        except UnknownError:
-            return None
-        if not self._recent:
-            asyncio.get_running_loop().call_later(RECENT_S, self._recent.clear)
-        if len(self._recent) < RECENT_MAX:
-            self._recent[shown] = principal
-        return principal
-
     async def authenticate(self, shown: Credentials) -> Principal:
-        """Who calls.
+        """Who calls. For a moment, `recent` has the answer.
 
         Raises:
             UnauthenticatedError: what the caller shows is not valid, or no longer.
@@ -112,12 +98,18 @@ class Identities(Periodic):
         looked_for: set[type[UnknownError]] = set()
         while True:
             try:
-                return self._identify(shown)
+                principal = self._identify(shown)
             except UnknownError as unknown:
                 if type(unknown) in looked_for:
                     raise unknown.refusal from None
                 looked_for.add(type(unknown))
                 await unknown.look()
+            else:
+                if not self.recent:
+                    asyncio.get_running_loop().call_later(RECENT_S, self.recent.clear)
+                if len(self.recent) < RECENT_MAX:
+                    self.recent[shown.bearer or shown.certificate] = principal
+                return principal
 
     def refusal(self, principal: Principal, shown: Credentials) -> MnemonError | None:
         """Why a caller who was authenticated before would not be again, as the same principal; None if it would."""

@@ -1,13 +1,16 @@
 """Who calls, and whether they may: decided by the headers alone, before the request is read."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from mnemon_server.domain.access import Credentials, Permission, Principal, Role
+from mnemon_server.domain.access import Permission, Principal, Role
 from mnemon_server.domain.errors import MnemonError, PermissionDeniedError
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, current_call
+
+Admit = Callable[[Call, Exchange], Awaitable[None] | None]
+"""Lets a call pass, or raises why it may not. If the caller must be looked for first, that is to be awaited."""
 
 
 class Access:
@@ -26,44 +29,58 @@ class Access:
         if identities is not None:
             identities.listeners.append(self._end_invalid)
 
-    def checked(self, method: Method, inner: Answer) -> Answer:
-        """Checks the caller first."""
+    def of(self, method: Method) -> Admit | None:
+        """What checks the caller of a method, before anything else; None if everybody may call it."""
         if self._identities is None or method.exempt:
-            return inner
-        identities, single = self._identities, method.single
+            return None
+        identities, recent = self._identities, self._identities.recent
         # Any caller may learn that a method does not exist.
         permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
         allowed = tuple(role for role in Role if permission.allows(role))
 
-        async def call(request: Any, context: Exchange) -> Any:
-            record = current_call.get()
-            if identities.certificates and not record.credentials.bearer:
-                record.credentials = Credentials(certificate=_certificate(context))
-            shown = record.credentials
-            principal = identities.authenticate_at_once(shown) or await identities.authenticate(shown)
-            record.principal, record.is_known = principal, True
+        # Not a coroutine: each would cost every call as much as all of the rest here.
+        def admit(call: Call, context: Exchange) -> Awaitable[None] | None:
+            if identities.certificates and not call.bearer:
+                call.certificate = _certificate(context)
+            principal = recent.get(call.bearer or call.certificate)
+            if principal is None:
+                return examine(call)
+            enter(call, principal)
+            return None
+
+        async def examine(call: Call) -> None:
+            enter(call, await identities.authenticate(call.credentials))
+
+        def enter(call: Call, principal: Principal) -> None:
+            call.principal, call.is_known = principal, True
             if principal.role not in allowed or (permission.whole_tenant and principal.bounds):
                 raise _refusal(principal, permission)
-            return await (inner(request, context) if single else self._stream(inner, request, context, record))
 
-        return call
+        return admit
 
-    async def _stream(self, inner: Answer, request: Any, context: Exchange, record: Call) -> Any:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a handler always runs in a task
-        self._streams[task] = record
-        try:
-            return await inner(request, context)
-        except asyncio.CancelledError:
-            # Without a refusal, the client or the server ended it.
-            refusal = self._refusals.get(task)
-            if refusal is None or context.cancelled():
-                raise
-            task.uncancel()
-        finally:
-            self._streams.pop(task, None)
-            self._refusals.pop(task, None)
-        raise refusal
+    def watched(self, method: Method, inner: Answer) -> Answer:
+        """The answer; if it is a stream, it ends once its credential has ended."""
+        if self._identities is None or method.exempt or method.single:
+            return inner
+
+        async def stream(request: Any, context: Exchange) -> Any:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - a handler always runs in a task
+            self._streams[task] = current_call.get()
+            try:
+                return await inner(request, context)
+            except asyncio.CancelledError:
+                # Without a refusal, the client or the server ended it.
+                refusal = self._refusals.get(task)
+                if refusal is None or context.cancelled():
+                    raise
+                task.uncancel()
+            finally:
+                self._streams.pop(task, None)
+                self._refusals.pop(task, None)
+            raise refusal
+
+        return stream
 
     def _end_invalid(self) -> None:
         assert self._identities is not None  # noqa: S101 - it listens to them

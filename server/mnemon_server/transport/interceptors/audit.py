@@ -18,8 +18,6 @@ ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id",
 PART_FIELDS = {"receipt": ("id", "event_id"), "key": ("key_id",)}
 """The ids in parts of messages."""
 UNKNOWN = Principal(NO_TENANT, "", Role.READER)
-RECORDS_MAX = 16
-"""Ids in one entry."""
 
 Record = Callable[[Call, str], None]
 """Called with a call that has ended, and its status."""
@@ -61,29 +59,28 @@ class Audit:
         return record
 
 
-def records_of(*messages: Any) -> tuple[str, ...]:
-    """The ids that a request and its answer name, each once."""
-    named: list[str] = []
-    for message in messages:
-        for read in _ids_of(message.__class__):
-            if found := read(message):
-                named.append(found)  # noqa: PERF401 - a comprehension takes half as long again for a few ids
-    return tuple(named) if len(named) < 2 else tuple(dict.fromkeys(named))[:RECORDS_MAX]
+def records_of(message: Any) -> tuple[str, ...]:
+    """The ids that a request or an answer names. An id that is not there is empty."""
+    return _ids_of(message.__class__)(message)
 
 
 @cache
-def _ids_of(kind: Any) -> tuple[Callable[[Any], str], ...]:
-    """Functions that read the ids in messages of a type and in their parts; an id that is not there is empty."""
+def _ids_of(kind: Any) -> Callable[[Any], tuple[str, ...]]:
+    """Reads the ids in messages of a type, and in their parts."""
     # Made once for each type: reading descriptors costs more than the rest of an entry.
-    descriptor = getattr(kind, "DESCRIPTOR", None)
-    if descriptor is None:
-        return ()
-    paths = [*_texts(descriptor, ID_FIELDS)]
+    paths = [*_paths(kind.DESCRIPTOR)] if hasattr(kind, "DESCRIPTOR") else []
+    if not paths:
+        return lambda _: ()
+    read: Callable[[Any], Any] = attrgetter(*paths)
+    return read if len(paths) > 1 else lambda message: (read(message),)
+
+
+def _paths(descriptor: Descriptor) -> Iterator[str]:
+    yield from _texts(descriptor, ID_FIELDS)
     for part, names in PART_FIELDS.items():
         field = descriptor.fields_by_name.get(part)
         if field is not None and field.message_type is not None:
-            paths += [f"{part}.{name}" for name in _texts(field.message_type, names)]
-    return tuple(map(attrgetter, paths))
+            yield from (f"{part}.{name}" for name in _texts(field.message_type, names))
 
 
 def _texts(descriptor: Descriptor, names: Sequence[str]) -> Iterator[str]:

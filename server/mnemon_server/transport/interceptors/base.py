@@ -79,8 +79,8 @@ Answer = Callable[[Any, Exchange], Awaitable[Any]]
 
 REQUEST_ID_KEY = "x-request-id"
 TRACEPARENT_KEY = "traceparent"
-NOTHING_SHOWN = Credentials()
-CREDENTIAL_KEY, CREDENTIAL_SCHEME = "authorization", "bearer"
+CREDENTIAL_KEY, CREDENTIAL_SCHEME = "authorization", "bearer "
+_SCHEME = len(CREDENTIAL_SCHEME)
 
 # Probes and descriptions must answer when everything else is full.
 _HEALTH = "/grpc.health.v1."
@@ -96,7 +96,10 @@ class Call:
     request_id: str
     connection: str = ""
     """The address of the client. The runtime makes it anew each time that it is asked for it."""
-    credentials: Credentials = NOTHING_SHOWN
+    bearer: str = ""
+    """The secret or token in the header `authorization`; empty without one."""
+    certificate: bytes = b""
+    """The certificate of the connection, in PEM; empty without one, or if it does not count."""
     principal: Principal = EVERYBODY
     account: Account = NOBODY
     """In which the call is counted."""
@@ -123,6 +126,11 @@ class Call:
     """Its trace, if it is traced here."""
     started: float = 0.0
     """By `time.perf_counter`."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the caller shows."""
+        return Credentials(self.bearer, self.certificate)
 
     @property
     def trailers(self) -> Trailers:
@@ -201,13 +209,10 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
             call.request_id = value
         elif key == TRACEPARENT_KEY and isinstance(value, str) and _TRACEPARENT.fullmatch(value):
             call.traceparent = value
-        elif key == CREDENTIAL_KEY and isinstance(value, str):
-            scheme, _, credential = value.partition(" ")
-            if scheme.lower() == CREDENTIAL_SCHEME:
-                if shown := call.credentials.bearer:
-                    # Several make one that is not valid: a proxy may have verified another one than we would choose.
-                    credential = f"{shown}, {credential}"
-                call.credentials = Credentials(credential.strip())
+        elif key == CREDENTIAL_KEY and isinstance(value, str) and value[:_SCHEME].lower() == CREDENTIAL_SCHEME:
+            credential = value[_SCHEME:].strip()
+            # Several make one that is not valid: a proxy may have verified another one than we would choose.
+            call.bearer = f"{call.bearer}, {credential}" if call.bearer else credential
     if not call.request_id:
         call.request_id = new_id().replace("-", "")
     return call

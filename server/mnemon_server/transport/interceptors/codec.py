@@ -42,12 +42,9 @@ class Codec:
         async def audited_call(request: Any, context: Exchange) -> bytes:
             message = await read(request)
             record = current_call.get()
-            try:
-                response = await inner(message, context)
-            except BaseException:
-                record.records = records_of(message)
-                raise
-            record.records = records_of(message, response)
+            record.records = named = records_of(message)
+            response = await inner(message, context)
+            record.records = named + records_of(response)
             return write(response)
 
         return audited_call if audited else call

@@ -12,7 +12,7 @@ from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.outbox import FREE_BYTES, Sending
 from mnemon_server.services.shared.pause import LARGE_BYTES
 from mnemon_server.transport.interceptors.abort import abort, failure_of
-from mnemon_server.transport.interceptors.access import Access
+from mnemon_server.transport.interceptors.access import Access, Admit
 from mnemon_server.transport.interceptors.audit import Audit
 from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, Observer, current_call, end_trace
 from mnemon_server.transport.interceptors.codec import Codec
@@ -64,7 +64,8 @@ class Pipeline:
         receive = None if method.handler.request_streaming else steps.receiver.receive
         answer = _received(self._answer(method), receive, steps.limiter.limits(method), self.low_priority)
         begin = steps.tracing.of(method) if steps.tracing else None
-        return _guarded(steps.access.checked(method, answer), MethodLog(method), begin, self._observers(method))
+        answer = steps.access.watched(method, answer)
+        return _guarded(answer, MethodLog(method), steps.access.of(method), begin, self._observers(method))
 
     def _observers(self, method: Method) -> tuple[Observer, ...]:
         """What hears of each call of a method that has ended, besides the log."""
@@ -161,7 +162,11 @@ def _unlimited(answer: Answer, receive: Receive) -> Answer:
 
 
 def _guarded(
-    answer: Answer, log: MethodLog, begin: Callable[[Call], None] | None, observers: tuple[Observer, ...]
+    answer: Answer,
+    log: MethodLog,
+    admit: Admit | None,
+    begin: Callable[[Call], None] | None,
+    observers: tuple[Observer, ...],
 ) -> Answer:
     """The answer, or the status of its error; the line of the call, and what others get of it."""
 
@@ -171,6 +176,8 @@ def _guarded(
         record, code = log.begin(context), "UNKNOWN"
         try:
             try:
+                if admit is not None and (examined := admit(record, context)) is not None:
+                    await examined
                 response = await answer(requests, context)
             except (aio.AbortError, asyncio.CancelledError):
                 # Already a status, or no one waits for one. Swallowing a cancellation would leak the call's memory.
