@@ -143,15 +143,15 @@ def test_a_message_with_more_fields_than_any_may_have_is_refused_before_its_end(
     assert len(message.namespace) <= FIELDS_MAX
 
 
-WIDE_OBJECTS = {
-    "keys": Struct(fields={str(number): Value(bool_value=True) for number in range(FIELDS_MAX + 1)}),
-    "a list": Struct(fields={"a": Value(list_value={"values": [Value(bool_value=True)] * (FIELDS_MAX + 1)})}),
-}
+def wide_object(kind: str) -> Struct:
+    if kind == "keys":
+        return Struct(fields={str(number): Value(bool_value=True) for number in range(FIELDS_MAX + 1)})
+    return Struct(fields={"a": Value(list_value={"values": [Value(bool_value=True)] * (FIELDS_MAX + 1)})})
 
 
-@pytest.mark.parametrize("kind", WIDE_OBJECTS)
+@pytest.mark.parametrize("kind", ["keys", "a list"])
 def test_of_an_object_with_too_many_values_so_many_are_read_that_its_reader_refuses_it(kind: str) -> None:
-    value = WIDE_OBJECTS[kind]
+    value = wide_object(kind)
     wide, good = facts_pb2.PutFactRequest(fact={"value": value}), facts_pb2.PutFactRequest(fact={"key": "good"})
     message = read(
         facts_pb2.BulkPutFactsRequest, facts_pb2.BulkPutFactsRequest(requests=[wide, good]).SerializeToString()
