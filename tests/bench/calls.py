@@ -1,18 +1,17 @@
 """What a single call costs: processor time of the server and calls per second, beside a bare echo.
 
-    python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--api-key] [--jwt] [--metrics] [--traces]
-                                [--only CALL] [--alike 4] [--output FILE]
+    python -m tests.bench.calls [--rounds 10] [--before CHECKOUT] [--metrics] [--traces] [--only CALL] [--alike 4]
+                                [--output FILE]
 
 The servers take turns, round by round. On a busy machine, the lower quartile of the rounds says more than their mean.
 There are several servers of each kind: two processes with the same code differ by up to a tenth, whoever calls them. A
-share of a few hundredths takes more of them.
+share of a few hundredths takes more of them. What credentials cost is measured by `tests.bench.credentials`.
 """
 
 import asyncio
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,7 +22,6 @@ from typing import Any, NamedTuple
 import click
 import grpc
 from grpc import aio
-from mnemon._authorization import AuthorizedChannel, Credential
 from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 from tests.bench import loads
@@ -32,8 +30,6 @@ from tests.bench.speed import Row, markdown
 from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timelines import FLAGS
 from tests.bench.vectors import topical_vectors
-from tests.support.access import make_key
-from tests.support.issuers import SigningKey, publish, write_identities
 from tests.support.timeline_messages import bulk
 
 CALLS = 500
@@ -42,14 +38,12 @@ FOUND = 10
 """A search by a vector, because the cost of the model would hide everything else."""
 SEED = 11
 SETTLE_S = 0.7
-"""After so long, the audit log has the calls of a phase, which pays for that."""
+"""What a server does in so long after its answers counts as well."""
 
 EPISODIC = {"RecordEvent", "QueryWindow"}
-KEYED, TOKENED = "with an API key", "with a JWT"
 MEASURED, TRACED = "with metrics", "with traces"
-SHARES = {KEYED: 0.05, TOKENED: 0.05, MEASURED: 0.03, TRACED: 0.03}
-"""The goals for what kinds add to the processor time of a call: knowing the caller, quotas and the audit log; metrics;
-and the traces of one call in a hundred."""
+SHARES = {MEASURED: 0.03, TRACED: 0.03}
+"""The goals for what kinds add to the processor time of a call: metrics; and the traces of one call in a hundred."""
 
 Call = Callable[[Any, int], Awaitable[Any]]
 Server = MnemonServer | EchoServer
@@ -89,15 +83,9 @@ class Subject:
     kind: str
     """Those of a kind are alike: "echo" is the floor, and "now" this checkout."""
     server: Server
-    secret: str = ""
-    """Sent with each call, if there is one."""
     known: list[str] = field(default_factory=list)
     """Ids of its memories."""
     samples: dict[str, _Samples] = field(default_factory=lambda: {what: _Samples() for what in GOALS})
-
-    def authorized(self, channel: Any) -> Any:
-        """A channel to the server, whose calls send the secret."""
-        return AuthorizedChannel(channel, Credential(self.secret)) if self.secret else channel
 
 
 class _Cost:
@@ -148,8 +136,7 @@ class Measurement:
     def _prepare(self, subject: Subject) -> None:
         """Stores what the reads of the first round return."""
         requests = loads.create_requests(topical_vectors(CALLS, 384, SEED))
-        with grpc.insecure_channel(subject.server.address) as plain:
-            channel = subject.authorized(plain)
+        with grpc.insecure_channel(subject.server.address) as channel:
             memories = memory_pb2_grpc.MemoryServiceStub(channel)
             created = [memories.CreateMemory(request).memory.memory_id for request in requests]
             # The echo gives no ids. Any will do for it.
@@ -161,8 +148,7 @@ class Measurement:
         subject.server.wait_until_idle()
 
     async def _fill(self, subject: Subject) -> None:
-        async with aio.insecure_channel(subject.server.address) as plain:
-            channel = subject.authorized(plain)
+        async with aio.insecure_channel(subject.server.address) as channel:
             batches = (bulk(batch) for batch in self._events.batches(0, EVENTS, 1_000))
             async for _ in episodic_pb2_grpc.EpisodicMemoryServiceStub(channel).BulkRecordEvents(batches):
                 pass
@@ -216,9 +202,7 @@ class Measurement:
 async def _measure(what: str, subject: Subject, call: Call, new_stub: Callable[[Any], Any]) -> None:
     server, samples = subject.server, subject.samples[what]
     before = server.processor_s()
-    rate = await loads.calls_per_second(
-        server.address, call, CALLS, lambda channel: new_stub(subject.authorized(channel))
-    )
+    rate = await loads.calls_per_second(server.address, call, CALLS, new_stub)
     await asyncio.sleep(SETTLE_S)
     samples.per_second.append(rate)
     samples.processor_ms.append((server.processor_s() - before) / CALLS * 1e3)
@@ -245,8 +229,6 @@ def _verdict(goal: Goal, cost: _Cost, echo: _Cost) -> str:
 @click.option(
     "--before", type=click.Path(path_type=Path, exists=True), help="Another checkout, measured in the same rounds."
 )
-@click.option("--api-key", is_flag=True, help="Also a server with authentication, whose callers have a key.")
-@click.option("--jwt", is_flag=True, help="Also a server whose callers have a token of an identity provider.")
 @click.option("--metrics", is_flag=True, help="Also a server that measures for Prometheus.")
 @click.option("--traces", is_flag=True, help="Also a server that sends the traces of one call in a hundred.")
 @click.option("--only", default="", help="Calls whose name has this in it.")
@@ -284,14 +266,6 @@ def _subjects(folder: Path, stack: ExitStack, before: Path | None, extra: Mappin
     if before is not None:
         yield Subject("before", started("before", checkout=before.resolve()))
     yield Subject("now", started("now"))
-    if extra["api_key"]:
-        secret = make_key(folder / KEYED / "data", "writer")
-        yield Subject(KEYED, started(KEYED, "--authentication", "api_key"), secret)
-    if extra["jwt"]:
-        guarded, key = _made(folder / "issuer"), SigningKey("bench", "RS256")
-        publish(guarded, key)
-        flags = ("--authentication", "jwt", "--identity-file", str(write_identities(guarded, "jwks.json")))
-        yield Subject(TOKENED, started(TOKENED, *flags), key.sign(exp=int(time.time()) + 86_400))
     if extra["metrics"]:
         yield Subject(MEASURED, started(MEASURED, "--metrics-listen", "127.0.0.1:0"))
     if extra["traces"]:

@@ -39,19 +39,18 @@ def run_server(loaded: LoadedSettings) -> None:
     configure_logging(log_format=settings.log_format, level=settings.log_level)
     for name in loaded.unknown_variables:
         structlog.get_logger().warning("environment variable is not a setting", name=name)
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    _share_heaps()
+    prepare_process()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
     stop = _Stop()
-    _interrupt_others(allowed=False)
+    interrupt_others(allowed=False)
     try:
         async with app.running_server(settings, report=_print_line) as server:
-            _interrupt_others(allowed=True)
-            _leave_out_of_collections()
+            interrupt_others(allowed=True)
+            leave_out_of_collections()
             _print_line(
                 f"mnemon-server is serving on {server.address}: backend {settings.knowledge_store_backend}, "
                 f"model {settings.embedding_model}, data in {settings.data_dir.absolute()}"
@@ -67,7 +66,7 @@ async def _serve(settings: Settings) -> None:
             raise
 
 
-def _interrupt_others(*, allowed: bool) -> None:
+def interrupt_others(*, allowed: bool) -> None:
     """Whether this thread, and those that it starts, may interrupt a running thread when they wake up.
 
     The threads of the start may not. Otherwise those of gRPC interrupt the event loop six times in each call, and the
@@ -78,14 +77,16 @@ def _interrupt_others(*, allowed: bool) -> None:
             os.sched_setscheduler(0, os.SCHED_OTHER if allowed else os.SCHED_BATCH, os.sched_param(0))
 
 
-def _share_heaps() -> None:
-    """By default, there are up to eight for each core, and each keeps what the large answers of its threads took."""
+def prepare_process() -> None:
+    """Makes threads pass on the interpreter lock sooner, and share heaps."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # By default, there are up to eight for each core, and each keeps what the large answers of its threads took.
     if "MALLOC_ARENA_MAX" not in os.environ:
         with suppress(OSError, AttributeError, TypeError):  # Other C libraries have no such function.
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _HEAPS_MAX)
 
 
-def _leave_out_of_collections() -> None:
+def leave_out_of_collections() -> None:
     """What the start made stays until the end: a full collection that looks through it stops every thread for 80 ms."""
     gc.collect()
     gc.freeze()
