@@ -5,7 +5,7 @@
 
 The servers take turns, round by round. On a busy machine, the lower quartile of the rounds says more than their mean.
 There are several servers of each kind: two processes with the same code differ by up to a tenth, whoever calls them. A
-share of a few hundredths takes more of them. What credentials cost is measured by `tests.bench.credentials`.
+share of a few hundredths takes more of them. `tests.bench.credentials` measures the cost of credentials.
 """
 
 import asyncio

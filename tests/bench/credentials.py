@@ -2,13 +2,14 @@
 
     python -m tests.bench.credentials [--rounds 90] [--only CALL]
 
-Two processes with the same code differ by up to a tenth, whoever calls them. So four servers run in this one: without
-authentication, the same for callers who show a key all the same, with keys, and with tokens. A process of its own calls
-them in turns, in short blocks with 64 calls in flight. Told are the mean processor time of this process, and by how
-much more a call takes with credentials: the mean difference to the block without in the same round, with its standard
-error, and the threads that write the audit log. What a key costs that nothing looks at is the runtime's part.
-The threads that write records are left out of it: they do not know who calls, and what the disk makes them wait and do
-varies by more than a credential costs.
+Two processes that run the same code differ by up to a tenth, so all servers share this process: one without
+authentication, one that ignores the API key it is sent, one with keys and one with tokens. Another process calls them
+in turns, in short blocks with 64 calls in flight.
+
+The table shows the mean processor time of a call, and what credentials add to it: the mean difference from the block
+without them in the same round, with its standard error, plus the threads that write the audit log. The cost of a key
+that the server ignores is gRPC's own share. Threads that write records are excluded: they never see who calls, and
+their time varies with the disk by more than a credential costs.
 """
 
 import asyncio
@@ -41,18 +42,18 @@ from tests.support.issuers import SigningKey, trusting_server
 from tests.support.server import whole_server
 
 METHODS = ("CreateMemory", "GetMemory", "SearchMemories", "RecordEvent")
-PLAIN, SHOWN, KEYED, TOKENED = "without", "shown to a server that looks at none", "with an API key", "with a JWT"
+PLAIN, IGNORED, KEYED, TOKENED = "without", "API key ignored by the server", "with an API key", "with a JWT"
 GOAL = 0.05
 CALLS, ROUNDS_MAX, KNOWN, FOUND, SEED = 128, 120, 200, 10, 11
-"""With more rounds, a thread would begin to build the graph of so many memories."""
+"""More rounds would create enough memories for a thread to start building their graph."""
 
 
 class Server(NamedTuple):
-    """One of those that take turns."""
+    """A server that is measured."""
 
     address: str
     secret: str
-    """Sent with each call, if there is one."""
+    """Sent with each call, unless empty."""
     known: Sequence[str]
     """Ids of memories."""
 
@@ -62,7 +63,7 @@ class Server(NamedTuple):
 
 
 def make_calls(server: Server, method: str, first: int) -> None:
-    """A block of calls, for memories or events from a number on. Runs in the calling process."""
+    """Makes a block of calls. `first` numbers its first memory or event. Runs in the calling process."""
     _loop().run_until_complete(_make_calls(server, method, first))
 
 
@@ -108,7 +109,7 @@ def _vectors() -> Any:
 
 
 async def _measure(rounds: int, methods: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
-    """See `_processor_us`: for each call, by method and kind of server, in each round."""
+    """What `_processor_us` measures per call, by method and kind of server, for each round."""
     serving.prepare_process()
     serving.interrupt_others(allowed=False)
     async with AsyncExitStack() as stack:
@@ -126,7 +127,7 @@ async def _servers(folder: Path, stack: AsyncExitStack) -> dict[str, Server]:
     (folder / "tokened").mkdir()
     made = {
         PLAIN: (whole_server(folder / "plain", **settings), ""),
-        SHOWN: (whole_server(folder / "shown", **settings), secret),
+        IGNORED: (whole_server(folder / "ignored", **settings), secret),
         KEYED: (guarded_server(folder / "keyed", **settings), secret),
         TOKENED: (trusting_server(folder / "tokened", signing, settings=settings), signing.sign()),
     }
@@ -143,7 +144,7 @@ async def _servers(folder: Path, stack: AsyncExitStack) -> dict[str, Server]:
 async def _in_turns(servers: dict[str, Server], caller: Executor, method: str, rounds: int) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {kind: [] for kind in servers}
     for number in range(rounds + 1):
-        # Every second round has the opposite order of the one before.
+        # Every second round reverses the order of the one before.
         order = random.Random(number // 2).sample([*servers], len(servers))
         for kind in order[:: -1 if number % 2 else 1]:
             before = _processor_us()
@@ -154,7 +155,7 @@ async def _in_turns(servers: dict[str, Server], caller: Executor, method: str, r
 
 
 def _processor_us() -> Any:
-    """Processor time of this process; of its threads that write logs; and of all but these and those for records."""
+    """Processor time of this process, of its audit threads, and of everything except audit and record threads."""
     names = {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id}
     # The clocks of other threads, as pthread_getcpuclockid(3) makes them.
     used = {number: time.clock_gettime(~number << 3 | 6) for number in names}
@@ -166,13 +167,13 @@ def _processor_us() -> Any:
 
 def _row(method: str, found: dict[str, list[Any]]) -> str:
     whole_us, cells, verdicts = np.mean(found[PLAIN], axis=0)[0], [], []
-    # The lines of a block are written during another one; there are lines of the calls with a key and with a token.
+    # The lines of one block are written during another. Two of the servers write some.
     log_us = np.sum([np.sum(found[kind], axis=0)[1] for kind in found]) / len(found[PLAIN]) / 2
-    for kind in (SHOWN, KEYED, TOKENED):
-        more = np.subtract(found[kind], found[PLAIN])[:, 2] + (0 if kind == SHOWN else log_us)
+    for kind in (IGNORED, KEYED, TOKENED):
+        more = np.subtract(found[kind], found[PLAIN])[:, 2] + (0 if kind == IGNORED else log_us)
         mean, error = more.mean(), more.std(ddof=1) / len(more) ** 0.5
         cells.append(f"{mean:+.0f} ± {error:.0f} µs, {mean / whole_us:+.1%} ± {error / whole_us:.1%}")
-        if kind != SHOWN:
+        if kind != IGNORED:
             verdicts.append("met" if mean / whole_us <= GOAL else "missed")
     return f"| {method} | {whole_us:,.0f} µs | {' | '.join(cells)} | <= {GOAL:.0%}: {', '.join(verdicts)} |"
 
@@ -187,7 +188,7 @@ def main(rounds: int, only: str) -> None:
         found = runner.run(_measure(rounds, [method for method in METHODS if only in method]))
     click.echo(f"{machine.describe()}\n\n    {' '.join(['python -m tests.bench.credentials', *sys.argv[1:]])}\n")
     click.echo(f"{rounds} blocks of {CALLS} calls of each kind, {loads.IN_FLIGHT} in flight.\n")
-    click.echo(f"| what | {PLAIN} | {SHOWN} | {KEYED} | {TOKENED} | goal |\n|{' --- |' * 6}")
+    click.echo(f"| what | {PLAIN} | {IGNORED} | {KEYED} | {TOKENED} | goal |\n|{' --- |' * 6}")
     for method, values in found.items():
         click.echo(_row(method, values))
 

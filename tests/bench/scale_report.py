@@ -116,10 +116,10 @@ def doubling_factors(rows: Sequence[Row], name: str) -> list[float]:
 
 def draw(rows: Sequence[Row], file: Path) -> None:
     """Draws cost against size on logarithmic axes, in the format that the file's name ends with."""
-    names = [name for name in dict.fromkeys(name for row in rows for name in row.figures) if _is_time(rows, name)]
     import matplotlib as mpl
     from matplotlib.figure import Figure as Picture
 
+    names = [name for name in dict.fromkeys(name for row in rows for name in row.figures) if _is_time(rows, name)]
     with mpl.rc_context(_STYLE):
         picture = Picture(figsize=(12, 5.4), layout="constrained")
         wall, processor = picture.subplots(1, 2, sharey=True)

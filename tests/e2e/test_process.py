@@ -89,12 +89,12 @@ def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these heaps")
-def test_threads_share_heaps_so_that_not_each_keeps_what_large_answers_took(tmp_path: Path) -> None:
+def test_threads_share_two_heaps(tmp_path: Path) -> None:
     with server_process(tmp_path, *FAST, program=True) as server, channel_to(server) as channel:
         knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
         threads = len([*Path(f"/proc/{server.process.pid}/task").iterdir()])
         mapped = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="ascii")
-    # Besides the first heap, which is the program's own, glibc begins each where a multiple of 64 MiB is.
+    # glibc aligns every heap but the program's own to 64 MiB.
     starts = [int(start, 16) for start in re.findall(r"^(\w+)-\w+ rw-p 0+ 00:00 0 *$", mapped, re.MULTILINE)]
     heaps = [start for start in starts if start % (64 << 20) == 0]
     assert len(heaps) < 3 < threads

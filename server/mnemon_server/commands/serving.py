@@ -25,7 +25,7 @@ times. Below 0.2 ms, the switches themselves take what the shorter waits save.
 """
 
 _M_ARENA_MAX, _HEAPS_MAX = -8, 2
-"""The number of `mallopt`'s option in glibc's malloc.h, and how many heaps the threads of the server share."""
+"""The `mallopt` option from glibc's malloc.h, and the number of heaps that the server's threads share."""
 
 
 def run_server(loaded: LoadedSettings) -> None:
@@ -78,16 +78,16 @@ def interrupt_others(*, allowed: bool) -> None:
 
 
 def prepare_process() -> None:
-    """Makes threads pass on the interpreter lock sooner, and share heaps."""
+    """Shortens the switch interval of the interpreter lock, and makes threads share heaps."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # By default, there are up to eight for each core, and each keeps what the large answers of its threads took.
+    # By default there are up to eight per core, and each holds on to the memory of large answers.
     if "MALLOC_ARENA_MAX" not in os.environ:
-        with suppress(OSError, AttributeError, TypeError):  # Other C libraries have no such function.
+        with suppress(OSError, AttributeError, TypeError):  # Other C libraries lack it.
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _HEAPS_MAX)
 
 
 def leave_out_of_collections() -> None:
-    """What the start made stays until the end: a full collection that looks through it stops every thread for 80 ms."""
+    """Exempts the objects made so far, which live until the end: scanning them would stop every thread for 80 ms."""
     gc.collect()
     gc.freeze()
 

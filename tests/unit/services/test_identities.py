@@ -75,7 +75,7 @@ async def test_what_is_not_in_memory_is_looked_for_once() -> None:
     assert looks == ["looked"]
 
 
-async def test_who_shows_a_credential_is_known_for_a_moment() -> None:
+async def test_an_authenticated_caller_is_cached_for_a_moment() -> None:
     found: list[Principal | None] = [ADA]
     identities = Identities([Kind(lambda: found[0])])
     by_certificate = Credentials(certificate=b"a certificate")
@@ -90,7 +90,7 @@ async def test_who_shows_a_credential_is_known_for_a_moment() -> None:
     assert not identities.recent
 
 
-async def test_nobody_is_known_of_before_a_key_or_a_tenant_changed(tmp_path: Path) -> None:
+async def test_a_changed_key_or_tenant_clears_the_cached_callers(tmp_path: Path) -> None:
     file = AccessFile(tmp_path)
     async with Tenants(TenantFile(file)) as tenants, KeyRing(KeyFile(file)) as ring:
         identities = Identities([ring], keys=ring, tenants=tenants)

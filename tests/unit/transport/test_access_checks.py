@@ -126,7 +126,7 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
 @pytest.mark.parametrize(
     ("bearer", "shown"), [("", Credentials(certificate=CERTIFICATE)), ("a secret", Credentials("a secret"))]
 )
-async def test_a_certificate_counts_where_no_header_says_who_calls(bearer: str, shown: Credentials, call: Call) -> None:
+async def test_a_certificate_counts_unless_a_header_says_who_calls(bearer: str, shown: Credentials, call: Call) -> None:
     callers = Callers()
     callers.known = {shown: ADA}
     call.bearer = bearer
@@ -135,7 +135,7 @@ async def test_a_certificate_counts_where_no_header_says_who_calls(bearer: str, 
     assert call.credentials == shown
 
 
-async def test_a_caller_of_a_moment_ago_passes_without_being_examined_and_needs_a_role_each_time(call: Call) -> None:
+async def test_a_cached_caller_is_not_authenticated_again_but_needs_the_role_in_every_call(call: Call) -> None:
     callers = Callers()
     callers.known = {call.credentials: ADA}
     identities = Identities([callers])

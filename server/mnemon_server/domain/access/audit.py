@@ -22,7 +22,7 @@ class AuditEntry:
     request_id: str
     """The `x-request-id` of the call, which is in the server's log as well."""
     records: tuple[str, ...] = ()
-    """The ids that the request or its answer names; the file gets keyed hashes. They may repeat, or be empty."""
+    """The ids that the request or its answer names, perhaps repeated or empty; the file gets keyed hashes."""
 
 
 @dataclass(slots=True)

@@ -157,7 +157,7 @@ class Scores:
 
     @staticmethod
     def joined(parts: Sequence["Scores"]) -> "Scores":
-        """All scores of several parts, of which no two have the same passage."""
+        """The scores of several parts that have no passage in common."""
         ids, scores = [np.empty(0, np.int64)], [np.empty(0, np.float64)]
         return Scores(
             np.concatenate(ids + [part.passage_ids for part in parts]),

@@ -119,7 +119,7 @@ class Block:
 
     @property
     def has_codes(self) -> bool:
-        """Whether the rounded components of its rows, and of those added later, are held."""
+        """Whether rounded components are held, both of its rows and of rows added later."""
         return bool(len(self._codes))
 
     def add(self, passage_ids: PassageIds, vectors: RoundedVectors) -> None:

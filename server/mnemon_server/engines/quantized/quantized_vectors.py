@@ -28,7 +28,7 @@ PROPOSED_MIN, OVERFETCH = 1_024, 4
 """The minimum number of vectors whose rounded components are compared, and how many for each one requested."""
 
 PROPOSED_BY_SIGNS = 512
-"""The minimum number of vectors that are compared if rounded components of some are not held."""
+"""The minimum number of vectors that are compared once some rounded components were dropped."""
 
 ORIGIN_ROWS_MIN, ORIGIN_ROWS_MAX = 256, 4_096
 """How many of the first vectors determine the origin."""
@@ -62,8 +62,8 @@ class QuantizedVectors:
         block_rows: int = BLOCK_ROWS,
         lists_min: int = LISTS_MIN,
     ) -> None:
-        """Creates it empty. `score` reads the stored vectors. If all would take more than `bytes_max`, the rounded
-        components of the oldest blocks are not held; the signs are.
+        """Creates it empty. `score` reads the stored vectors. Beyond `bytes_max`, the rounded components of
+        the oldest blocks are dropped; their signs stay.
 
         Without `origin`, the first vectors determine it.
         """
@@ -191,7 +191,7 @@ class QuantizedVectors:
             proposed *= WIDENING
 
     def _compared(self, views: Sequence[View], rows: Sequence[Rows], query: Vector) -> Scores:
-        """The cosine of rows of the views: approximate, or exact where the rounded components are not held."""
+        """The cosine of rows of the views: approximate, or exact where the rounded components were dropped."""
         chosen = [*zip(views, rows, strict=True)]
         parts = [
             Scores(view.ids[found], view.similarities(query, found), rounded=True)
@@ -214,7 +214,7 @@ class QuantizedVectors:
             self._publish()
 
     def _make_room(self, added: int) -> None:
-        """Releases rounded components, oldest first, if as many more vectors would take too much."""
+        """Drops rounded components, oldest first, until so many more vectors fit."""
         with_codes, without = (self.bytes_per_vector(self._dimension, with_codes=each) for each in (True, False))
         coded = deque(block for block in self._blocks if block.has_codes)
         rows = added + sum(len(block.view.ids) for block in self._blocks)

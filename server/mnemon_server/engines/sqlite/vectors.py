@@ -39,9 +39,9 @@ class MemoryLimits:
     full: int
     """As 32-bit numbers, with a graph."""
     signs: int
-    """As signs, some of them with bytes."""
+    """As signs, with rounded components as far as `bytes` allows."""
     bytes: int
-    """How much memory these take."""
+    """The memory for signs and rounded components."""
 
 
 class VectorScanner:

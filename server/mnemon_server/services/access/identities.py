@@ -83,13 +83,13 @@ class Identities(Periodic):
         self.listeners = Listeners()
         """Called once a second, so that they notice credentials that are no longer valid."""
         self.recent: dict[str | bytes, Principal] = {}
-        """Who shows what was examined within RECENT_S, by the header, or the certificate."""
+        """Callers authenticated within RECENT_S, by bearer credential or certificate."""
         for changing in (*sources, *([tenants] if tenants else ())):
             changing.listeners.append(self.recent.clear)
         self._wanted = ", or ".join(source.wanted for source in sources)
 
     async def authenticate(self, shown: Credentials) -> Principal:
-        """Who calls. For a moment, `recent` has the answer.
+        """Who calls. The answer stays in `recent` for a moment.
 
         Raises:
             UnauthenticatedError: what the caller shows is not valid, or no longer.

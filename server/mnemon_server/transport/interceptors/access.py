@@ -10,7 +10,7 @@ from mnemon_server.services.access.identities import Identities
 from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, current_call
 
 Admit = Callable[[Call, Exchange], Awaitable[None] | None]
-"""Lets a call pass, or raises why it may not. If the caller must be looked for first, that is to be awaited."""
+"""Admits a call or raises the refusal. Returns an awaitable if the caller has to be authenticated first."""
 
 
 class Access:
@@ -30,7 +30,7 @@ class Access:
             identities.listeners.append(self._end_invalid)
 
     def of(self, method: Method) -> Admit | None:
-        """What checks the caller of a method, before anything else; None if everybody may call it."""
+        """The check that precedes every other step of a method; None for a method open to all callers."""
         if self._identities is None or method.exempt:
             return None
         identities, recent = self._identities, self._identities.recent
@@ -38,7 +38,7 @@ class Access:
         permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
         allowed = tuple(role for role in Role if permission.allows(role))
 
-        # Not a coroutine: each would cost every call as much as all of the rest here.
+        # A plain function: a coroutine would double the cost of this check.
         def admit(call: Call, context: Exchange) -> Awaitable[None] | None:
             if identities.certificates and not call.bearer:
                 call.certificate = _certificate(context)
@@ -59,7 +59,7 @@ class Access:
         return admit
 
     def watched(self, method: Method, inner: Answer) -> Answer:
-        """The answer; if it is a stream, it ends once its credential has ended."""
+        """The answer. A stream ends when its credential does."""
         if self._identities is None or method.exempt or method.single:
             return inner
 

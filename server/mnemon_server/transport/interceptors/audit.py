@@ -60,7 +60,7 @@ class Audit:
 
 
 def records_of(message: Any) -> tuple[str, ...]:
-    """The ids that a request or an answer names. An id that is not there is empty."""
+    """The ids in a request or an answer; a missing one is empty."""
     return _ids_of(message.__class__)(message)
 
 

@@ -99,7 +99,7 @@ class Call:
     bearer: str = ""
     """The secret or token in the header `authorization`; empty without one."""
     certificate: bytes = b""
-    """The certificate of the connection, in PEM; empty without one, or if it does not count."""
+    """The certificate of the connection, in PEM; empty without one, or if certificates are not accepted."""
     principal: Principal = EVERYBODY
     account: Account = NOBODY
     """In which the call is counted."""
@@ -211,7 +211,7 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
             call.traceparent = value
         elif key == CREDENTIAL_KEY and isinstance(value, str) and value[:_SCHEME].lower() == CREDENTIAL_SCHEME:
             credential = value[_SCHEME:].strip()
-            # Several make one that is not valid: a proxy may have verified another one than we would choose.
+            # Joined, several headers are invalid: a proxy may have verified a different one than we would pick.
             call.bearer = f"{call.bearer}, {credential}" if call.bearer else credential
     if not call.request_id:
         call.request_id = new_id().replace("-", "")
