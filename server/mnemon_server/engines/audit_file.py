@@ -6,6 +6,7 @@ synced, so that lines missing at the end are noticed, too.
 """
 
 import contextlib
+import errno
 import hmac
 import json
 import logging
@@ -68,11 +69,9 @@ class AuditFile:
             self._path, self._size = self._new_path(), 0
         lines, end = self._lines.encoded(entries, self._end)
         try:
-            with open(self._path, "ab", opener=open_private) as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            self._write_head(end)
+            _write(self._path, lines, os.O_APPEND | os.O_DSYNC)
+            # In place, and always of the same length: to replace the file would cost more than all the rest.
+            _write(self._folder / _HEAD, json.dumps(end._asdict()).ljust(_HEAD_BYTES).encode())
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.truncate(self._path, self._size)
@@ -83,14 +82,18 @@ class AuditFile:
     def _new_path(self) -> Path:
         return self._folder / f"{self._end.sequence + 1:015d}.jsonl"
 
-    def _write_head(self, end: Place) -> None:
-        text = json.dumps(end._asdict()).ljust(_HEAD_BYTES).encode()
-        # In place, and always of the same length: to replace the file would cost more than all the rest.
-        descriptor = open_private(self._folder / _HEAD, os.O_WRONLY | os.O_CREAT)
-        try:
-            os.pwrite(descriptor, text, 0)
-        finally:
-            os.close(descriptor)
+
+def _write(path: Path, text: bytes, flags: int = 0) -> None:
+    """Writes to a file, which it creates if needed. Raises OSError.
+
+    A file object makes twice as many system calls, and waits for the interpreter after each of them.
+    """
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | flags)
+    try:
+        if os.write(descriptor, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
 
 
 def read_audit(data_dir: Path) -> Iterator[dict[str, Any]]:

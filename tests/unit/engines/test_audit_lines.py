@@ -1,12 +1,15 @@
 """Lines of the audit log are JSON, whatever callers are called, and verify."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mnemon_server.domain.access.audit import AuditEntry, LeftOut
+from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.audit_file import AuditFile, audit_hash, read_audit, verify_audit
 
 TIMES_MS = {
@@ -88,3 +91,20 @@ def test_a_log_whose_lines_each_have_a_hash_verifies_and_goes_on(tmp_path: Path)
     assert next(read_audit(tmp_path))["records"] == [audit_hash(tmp_path, "acme", "one")]
     file.write_text(file.read_text(encoding="utf-8").replace('"2"', '"9"'), encoding="utf-8")
     assert verify_audit(tmp_path).problems == ("entry 2 was changed, or an entry before is missing",)
+
+
+def test_lines_that_fit_only_in_part_are_not_kept(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path)
+    log.append([LeftOut(0, 1)])
+    [path] = (tmp_path / "audit").glob("*.jsonl")
+    whole, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, limits[1]))
+    try:
+        with pytest.raises(StorageFailedError):
+            log.append([LeftOut(0, 2)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == whole
+    log.append([LeftOut(0, 3)])
+    assert [line["left_out"] for line in read_audit(tmp_path)] == [1, 3]
+    assert verify_audit(tmp_path).problems == ()
