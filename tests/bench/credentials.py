@@ -11,12 +11,13 @@ The table shows the mean processor time of a call, and what credentials add to i
 without them in the same round, with its standard error, plus the threads that write the audit log. The cost of a key
 that the server ignores is gRPC's own share.
 
-Some threads are measured apart, or excluded:
+Two kinds of threads are treated differently:
 
-- Those that write the audit log write the lines of one block during the next ones, and twice a second they sync a
-  file, which costs each line the less the more there are. So they are measured in a server that is busy all the time.
-- Those that write and index records never see who calls. Their time varies with the disk by more than a credential
-  costs; and the text index of the timeline has a share of the time, so that a longer block pays for more of its work.
+- Those of the audit log write the lines of one block during the next ones, and sync a file twice a second, however few
+  lines there are. They are measured in a server that is called all the time.
+- Those that write and index records are left out, since they never see who calls. Their time varies with the disk by
+  more than a credential costs. The one that indexes the text of events may use a fifth of the time, and so does more
+  of its work in a block that takes longer.
 """
 
 import asyncio
@@ -127,7 +128,7 @@ class Figures(NamedTuple):
     """What one process has measured, in microseconds per call."""
 
     blocks: dict[str, list[Any]]
-    """By kind of server: of each block, the time of the process, and that without the threads that are apart."""
+    """By kind of server: of each block, the time of the process, and that without those threads."""
     log: dict[str, float]
     """By kind of server: the threads that write the audit log."""
 
@@ -199,7 +200,7 @@ async def _log_us(server: Server, caller: Executor, method: str) -> float:
 
 
 def _processor_us() -> Any:
-    """Processor time of this process, of it without the threads that are apart, and of those that write the log."""
+    """Processor time of this process, of it without the two kinds of threads, and of those of the audit log."""
     # The clocks of other threads, as pthread_getcpuclockid(3) makes them.
     threads = [(each.name, each.native_id) for each in threading.enumerate() if each.native_id]
     used = [(name, time.clock_gettime(~number << 3 | 6)) for name, number in threads]
