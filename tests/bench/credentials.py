@@ -224,7 +224,7 @@ def _row(method: str, found: Sequence[Figures]) -> str:
 
 
 @click.command()
-@click.option("--rounds", default=120, show_default=True, help=f"Blocks of each kind; rounded up to {ROUNDS}s.")
+@click.option("--rounds", type=click.IntRange(1), default=120, show_default=True, help=f"Blocks, in {ROUNDS}s.")
 @click.option("--only", default="", help="Calls whose name has this in it.")
 def main(rounds: int, only: str) -> None:
     """Print what credentials cost."""
