@@ -15,9 +15,8 @@ Two kinds of threads are treated differently:
 
 - Those of the audit log write the lines of one block during the next ones, and sync a file twice a second, however few
   lines there are. They are measured in a server that is called all the time.
-- Those that write and index records are left out, since they never see who calls. Their time varies with the disk by
-  more than a credential costs. The one that indexes the text of events may use a fifth of the time, and so does more
-  of its work in a block that takes longer.
+- Those that write records are left out, since they never see who calls, and their time varies with the disk by more
+  than a credential costs.
 """
 
 import asyncio
@@ -58,7 +57,7 @@ CALLS, KNOWN, FOUND, SEED = 128, 200, 10, 11
 ROUNDS, BUSY_BLOCKS = 30, 30
 """Of each process. Many more would create enough memories for a thread to start building their graph."""
 NUMBERS = CALLS * (1 + ROUNDS + BUSY_BLOCKS)
-LOG_THREADS, RECORD_THREADS = ("uvloop_", "asyncio_"), ("records-writer", "timeline-")
+LOG_THREADS, RECORD_THREADS = ("uvloop_", "asyncio_"), "records-writer"
 """What the names of threads begin with."""
 LOG_WAIT_S = 1.0
 """Lines are written every half second."""
