@@ -126,7 +126,7 @@ def verify_audit(data_dir: Path) -> AuditReport:
     for line in _lines(folder):
         together.append(line)
         if sealed := SEALED.fullmatch(line):
-            chain = lines.chain(end.chain, b"".join([*together[:-1], b"{", sealed[2]]))
+            chain = lines.chain(end.chain, [*together[:-1], b"{", sealed[2]])
             if not hmac.compare_digest(sealed[1], chain.encode()):
                 problem = f"{_entries(end, together)} changed, or an entry before is missing"
                 break

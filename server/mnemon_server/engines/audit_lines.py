@@ -7,7 +7,7 @@ that are written together share one hash.
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
@@ -45,28 +45,33 @@ class AuditLines:
 
     def encoded(self, entries: Sequence[AuditEntry | LeftOut], after: Place) -> tuple[bytes, Place]:
         """The lines of entries, at least one, that follow a place; and the place of the last, which has the hash."""
-        lines = [self._line(number, entry) for number, entry in enumerate(entries, after.sequence + 1)]
-        chain = self.chain(after.chain, "".join(lines).encode())
-        lines[-1] = f'{{"chain":"{chain}",{lines[-1][1:]}'
-        return "".join(lines).encode(), Place(after.sequence + len(lines), chain)
+        lines = [self._line(number, entry).encode() for number, entry in enumerate(entries, after.sequence + 1)]
+        chain = self.chain(after.chain, lines)
+        lines[-1] = b'{"chain":"%b",%b' % (chain.encode(), lines[-1][1:])
+        return b"".join(lines), Place(after.sequence + len(lines), chain)
 
-    def chain(self, before: str, lines: bytes) -> str:
+    def chain(self, before: str, lines: Iterable[bytes]) -> str:
         """The hash of lines that were written together, as they are without it, and of all before them."""
-        return hashlib.blake2b(before.encode() + lines, key=self._key, digest_size=_HASH_BYTES).hexdigest()
+        # One by one: together, they would be too large for the processor's caches.
+        found = hashlib.blake2b(before.encode(), key=self._key, digest_size=_HASH_BYTES)
+        for line in lines:
+            found.update(line)
+        return found.hexdigest()
 
     def hash_of(self, tenant: str, record_id: str) -> str:
         """Replaces the id of a record."""
         return _hash(self._id_hash(tenant), record_id)
 
     def _line(self, sequence: int, entry: AuditEntry | LeftOut) -> str:
-        start = f'{{"sequence":{sequence},"time":"{self._time(entry.time_ms)}"'
+        second, ms = divmod(entry.time_ms, 1_000)
+        if second != self._second:
+            self._second, self._second_text = second, _rfc3339(second)
+        start = f'{{"sequence":{sequence},"time":"{self._second_text}.{ms:03}Z"'
         if isinstance(entry, LeftOut):
             return f'{start},"left_out":{entry.calls}}}\n'
         named = entry.code, entry.method, entry.peer, entry.subject, entry.tenant
         constant, id_hash = self._constant.get(named) or self._remember(named)
-        hashes = '","'.join([_hash(id_hash, one) for one in dict.fromkeys(entry.records) if one])
-        ids = f',"records":["{hashes}"]' if hashes else ""
-        return f'{start},{constant},"request_id":{quoted(entry.request_id)}{ids}}}\n'
+        return f'{start},{constant},"request_id":{quoted(entry.request_id)}{_records(id_hash, entry.records)}}}\n'
 
     def _remember(self, named: tuple[str, ...]) -> _Constant:
         names = zip(("code", "method", "peer", "subject", "tenant"), named, strict=True)
@@ -80,16 +85,22 @@ class AuditLines:
     def _id_hash(self, tenant: str) -> hashlib.blake2b:
         return hashlib.blake2b(f"{tenant}\0".encode(), key=self._key, digest_size=_ID_BYTES)
 
-    def _time(self, time_ms: int) -> str:
-        """RFC 3339, in UTC."""
-        second, ms = divmod(time_ms, 1_000)
-        if second != self._second:
-            self._second = second
-            self._second_text = datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()
-        return f"{self._second_text}.{ms:03}Z"
+
+def _rfc3339(second: int) -> str:
+    """A time in UTC, without its zone."""
+    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()
 
 
 def _hash(before: hashlib.blake2b, record_id: str) -> str:
     found = before.copy()
     found.update(record_id.encode())
     return found.hexdigest()
+
+
+def _records(before: hashlib.blake2b, ids: Sequence[str]) -> str:
+    """The part of a line that has the hashes of ids, each once; empty without any."""
+    text = ""
+    for one in ids:
+        if one and (found := _hash(before, one)) not in text:
+            text = f'{text},"{found}"' if text else f',"records":["{found}"'
+    return text and f"{text}]"
