@@ -40,7 +40,8 @@ class AuditLog(Periodic):
 
     def record(self, entry: AuditEntry) -> None:
         """Adds an entry, or counts it if there are too many."""
-        self._strangers += not entry.subject
+        if not entry.subject:
+            self._strangers += 1
         if len(self._waiting) >= self._waiting_max or (not entry.subject and self._strangers > STRANGERS_MAX):
             self._left_out += 1
         else:

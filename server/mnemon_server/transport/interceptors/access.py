@@ -33,14 +33,14 @@ class Access:
         """The check that precedes every other step of a method; None for a method open to all callers."""
         if self._identities is None or method.exempt:
             return None
-        identities, recent = self._identities, self._identities.recent
+        identities, recent, certificates = self._identities, self._identities.recent, self._identities.certificates
         # Any caller may learn that a method does not exist.
         permission = self._permissions.get(method.path, Permission(Role.READER, open_to_operators=True))
         allowed = tuple(role for role in Role if permission.allows(role))
 
         # A plain function: a coroutine would double the cost of this check.
         def admit(call: Call, context: Exchange) -> Awaitable[None] | None:
-            if identities.certificates and not call.bearer:
+            if certificates and not call.bearer:
                 call.certificate = _certificate(context)
             principal = recent.get(call.bearer or call.certificate)
             if principal is None:

@@ -1,10 +1,10 @@
 """Tells the audit log of calls that write, that administer, or that are refused."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
 
 from mnemon_server.domain.access import NO_TENANT, Permission, Principal, Role
@@ -21,6 +21,15 @@ UNKNOWN = Principal(NO_TENANT, "", Role.READER)
 
 Record = Callable[[Call, str], None]
 """Called with a call that has ended, and its status."""
+ReadIds = Callable[[Any], tuple[str, ...]]
+"""Reads the ids in a message; a missing one is empty."""
+
+
+class IdReaders(NamedTuple):
+    """What reads the ids that a method's messages name; None where they have none."""
+
+    of_request: ReadIds | None = None
+    of_answer: ReadIds | None = None
 
 
 class Audit:
@@ -32,45 +41,45 @@ class Audit:
         self._permissions = permissions
         self._reads = reads
 
-    def has_all(self, method: Method) -> bool:
-        """Whether all calls of a method are told, and not only those that are refused."""
-        permission = self._permissions.get(method.path)
-        return self._reads or (permission is not None and permission.role is not Role.READER)
+    def id_readers(self, method: Method) -> IdReaders | None:
+        """For a method whose calls are all told, and not only those that are refused; None for others."""
+        if not self._has_all(method):
+            return None
+        if method.path not in self._permissions:
+            return IdReaders()
+        found = descriptor_pool.Default().FindMethodByName(method.path[1:].replace("/", "."))
+        return IdReaders(_id_reader(found.input_type), _id_reader(found.output_type))
 
     def of(self, method: Method) -> Record | None:
         """What is told of the calls of a method; None if nothing is."""
         if method.exempt:
             return None
-        permission, always = self._permissions.get(method.path), self.has_all(method)
+        always, record_entry = self._has_all(method), self._log.record
         # The name of a method that does not exist is the client's.
-        path = method.path.removeprefix("/") if permission is not None else "unknown method"
+        path = method.path.removeprefix("/") if method.path in self._permissions else "unknown method"
 
         def record(call: Call, code: str) -> None:
             # Clients may drop calls before their request arrives as often as they like.
             left = call.awaits_request and code == "CANCELLED"
             if (always and not left) or code in REFUSALS:
                 who = call.principal if call.is_known else UNKNOWN
-                self._log.record(
-                    AuditEntry(
-                        system_ms(), who.tenant, who.subject, call.connection, path, code, call.request_id, call.records
-                    )
+                at = system_ms()
+                record_entry(
+                    AuditEntry(at, who.tenant, who.subject, call.connection, path, code, call.request_id, call.records)
                 )
 
         return record
 
+    def _has_all(self, method: Method) -> bool:
+        permission = self._permissions.get(method.path)
+        return self._reads or (permission is not None and permission.role is not Role.READER)
 
-def records_of(message: Any) -> tuple[str, ...]:
-    """The ids in a request or an answer; a missing one is empty."""
-    return _ids_of(message.__class__)(message)
 
-
-@cache
-def _ids_of(kind: Any) -> Callable[[Any], tuple[str, ...]]:
-    """Reads the ids in messages of a type, and in their parts."""
-    # Made once for each type: reading descriptors costs more than the rest of an entry.
-    paths = [*_paths(kind.DESCRIPTOR)] if hasattr(kind, "DESCRIPTOR") else []
+def _id_reader(descriptor: Descriptor) -> ReadIds | None:
+    """Reads the ids in messages of a type, and in their parts; None if it has none."""
+    paths = [*_paths(descriptor)]
     if not paths:
-        return lambda _: ()
+        return None
     read: Callable[[Any], Any] = attrgetter(*paths)
     return read if len(paths) > 1 else lambda message: (read(message),)
 

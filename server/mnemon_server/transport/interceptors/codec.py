@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
-from mnemon_server.transport.interceptors.audit import records_of
+from mnemon_server.transport.interceptors.audit import IdReaders
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
 from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.metrics.call_figures import CallFigures, Traffic
@@ -32,22 +32,27 @@ class Codec:
         self._low_priority = low_priority
         self._figures = figures
 
-    def single(self, method: Method, inner: Single, *, audited: bool = False) -> Answer:
-        """Reads the request, writes the response. If it is `audited`, the call gets the ids that they name."""
+    def single(self, method: Method, inner: Single, ids: IdReaders | None = None) -> Answer:
+        """Reads the request, writes the response. With `ids`, the call gets those that they name.
+
+        A response whose type has ids must be a message, not bytes.
+        """
         read, write = self._reader(method), self._writer(method)
+        of_request, of_answer = ids or IdReaders()
 
         async def call(request: Any, context: Exchange) -> bytes:
             return write(await inner(await read(request), context))
 
         async def audited_call(request: Any, context: Exchange) -> bytes:
             message = await read(request)
-            record = current_call.get()
-            record.records = named = records_of(message)
+            if of_request is not None:
+                current_call.get().records = of_request(message)
             response = await inner(message, context)
-            record.records = named + records_of(response)
+            if of_answer is not None:
+                current_call.get().records += of_answer(response)
             return write(response)
 
-        return audited_call if audited else call
+        return audited_call if of_request or of_answer else call
 
     def stream(self, method: Method, inner: Stream) -> Stream:
         """Reads the request, writes each response."""

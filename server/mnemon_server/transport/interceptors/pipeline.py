@@ -82,8 +82,8 @@ class Pipeline:
             stream = steps.codec.stream(method, handler.unary_stream or handler.stream_stream)
             return steps.streams.answer(method, stream)
         behaviour = handler.unary_unary or handler.stream_unary
-        audited = steps.audit is not None and steps.audit.has_all(method) and not handler.request_streaming
-        answer = steps.codec.single(method, behaviour, audited=audited)
+        ids = steps.audit.id_readers(method) if steps.audit and not handler.request_streaming else None
+        answer = steps.codec.single(method, behaviour, ids)
         # A long upload is not a fault.
         return answer if handler.request_streaming else steps.deadline.limited(answer)
 
