@@ -67,8 +67,8 @@ EQUIVALENT: Mapping[str, str] = {
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> False": _MORE_KEPT,
-    "services/access/identities.py Identities.authenticate: not self.recent -> True": "forgotten more often",
-    "services/access/identities.py Identities.authenticate: len(self.recent) < RECENT_MAX -> True": _MORE_KEPT,
+    "services/access/identities.py Identities.remember: not self.recent -> True": "forgotten more often",
+    "services/access/identities.py Identities.remember: len(self.recent) < RECENT_MAX -> True": _MORE_KEPT,
     "services/access/keys.py KeyRing.authenticate: opened is None or (opened.ends_at is not None and now >="
     " opened.ends_at) -> True": _MADE_ANEW,
     "services/access/keys.py KeyRing.authenticate: opened.ends_at is not None and now >= opened.ends_at"
@@ -92,10 +92,9 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/keys.py KeyRing._turn: self._clock() - self._stored_at >= USES -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: time >= since -> True": _MORE_OFTEN,
     "services/access/keys.py KeyRing._store_uses: unstored -> True": _MORE_OFTEN,
-    "transport/interceptors/access.py Access.of.admit: identities.certificates and (not call.bearer)"
+    "transport/interceptors/access.py Access.of.admit: certificates and (not call.bearer)"
     " -> not call.bearer": "certificates that nothing reads; the comparison is only quicker",
     "transport/interceptors/access.py Access.of.admit: principal is None -> True": _QUICKER,
-    "transport/interceptors/access.py Access.of.admit: call.bearer or call.certificate -> call.bearer": _QUICKER,
     "transport/interceptors/access.py Access.watched.stream: refusal is None or context.cancelled()"
     " -> refusal is None": _RACE,
     "transport/interceptors/access.py Access.watched.stream: refusal is None or context.cancelled()"

@@ -78,11 +78,8 @@ async def test_what_is_not_in_memory_is_looked_for_once() -> None:
 async def test_an_authenticated_caller_is_cached_for_a_moment() -> None:
     found: list[Principal | None] = [ADA]
     identities = Identities([Kind(lambda: found[0])])
-    by_certificate = Credentials(certificate=b"a certificate")
-    for shown, key in ((SHOWN, SHOWN.bearer), (by_certificate, by_certificate.certificate)):
-        assert key not in identities.recent
-        assert await identities.authenticate(shown) is ADA
-        assert identities.recent[key] is ADA
+    identities.remember("a header", await identities.authenticate(SHOWN))
+    assert identities.recent == {"a header": ADA}
     found[0] = None
     await until(lambda: not identities.recent)
     with pytest.raises(UnauthenticatedError):
@@ -99,12 +96,14 @@ async def test_a_changed_key_or_tenant_clears_the_cached_callers(tmp_path: Path)
             await tenants.create(tenant, "")
             made = await ring.create(tenant, "a robot", Role.WRITER)
             shown[tenant] = Credentials(made.secret)
-            assert await identities.authenticate(shown[tenant]) == made.key.principal
+            principal = await identities.authenticate(shown[tenant])
+            assert principal == made.key.principal
+            identities.remember("a header", principal)
         await ring.revoke("globex", made.key.key_id)
         assert not identities.recent
         with pytest.raises(UnauthenticatedError):
             await identities.authenticate(shown["globex"])
-        assert await identities.authenticate(shown["acme"])
+        identities.remember("a header", await identities.authenticate(shown["acme"]))
         await tenants.change("acme", TenantChange(is_suspended=True, reason="unpaid"))
         assert not identities.recent
         with pytest.raises(TenantSuspendedError):

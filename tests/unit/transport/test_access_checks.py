@@ -49,8 +49,11 @@ class Callers:
 class Exchange:
     """What the transport knows about a call."""
 
+    def __init__(self, certificate: bytes = CERTIFICATE) -> None:
+        self._certificate = certificate
+
     def auth_context(self) -> Mapping[str, Any]:
-        return {"x509_pem_cert": [CERTIFICATE]}
+        return {"x509_pem_cert": [self._certificate]}
 
     def cancelled(self) -> bool:
         return False
@@ -58,7 +61,7 @@ class Exchange:
 
 @pytest.fixture
 def call() -> Iterator[Call]:
-    made = Call("a request", bearer="a secret")
+    made = Call("a request", authorization="Bearer a secret")
     token = current_call.set(made)
     yield made
     current_call.reset(token)
@@ -124,15 +127,34 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
 
 
 @pytest.mark.parametrize(
-    ("bearer", "shown"), [("", Credentials(certificate=CERTIFICATE)), ("a secret", Credentials("a secret"))]
+    ("header", "shown"),
+    [
+        ("", Credentials(certificate=CERTIFICATE)),
+        ("Basic a secret", Credentials(certificate=CERTIFICATE)),
+        ("Bearer a secret", Credentials("a secret")),
+    ],
 )
-async def test_a_certificate_counts_unless_a_header_says_who_calls(bearer: str, shown: Credentials, call: Call) -> None:
+async def test_a_certificate_counts_unless_a_header_says_who_calls(header: str, shown: Credentials, call: Call) -> None:
     callers = Callers()
     callers.known = {shown: ADA}
-    call.bearer = bearer
+    call.authorization = header
     access = Access(Identities([callers], certificates=True), PERMISSIONS)
     assert await answered(access, method(READ)) == "answered"
     assert call.credentials == shown
+
+
+async def test_certificates_tell_callers_apart_who_send_the_same_header() -> None:
+    callers, eve = Callers(), replace(ADA, subject="certificate:eve")
+    callers.known = {Credentials(certificate=CERTIFICATE): ADA, Credentials(certificate=b"another"): eve}
+    admit = Access(Identities([callers], certificates=True), PERMISSIONS).of(method(READ))
+    assert admit is not None
+    found = []
+    for certificate in (CERTIFICATE, b"another", CERTIFICATE):
+        call = Call("a request", authorization="Basic the same")
+        if (examined := admit(call, Exchange(certificate))) is not None:
+            await examined
+        found.append(call.principal)
+    assert found == [ADA, eve, ADA]
 
 
 async def test_a_cached_caller_is_not_authenticated_again_but_needs_the_role_in_every_call(call: Call) -> None:
@@ -144,14 +166,14 @@ async def test_a_cached_caller_is_not_authenticated_again_but_needs_the_role_in_
     assert admit_read is not None
     assert admit_write is not None
     assert await answered(access, method(READ)) == "answered"
-    second = Call("another request", bearer=call.bearer)
+    second = Call("another request", authorization=call.authorization)
     assert admit_read(second, Exchange()) is None
     assert (second.principal, second.is_known) == (ADA, True)
     with pytest.raises(PermissionDeniedError, match="this needs the role writer"):
-        admit_write(Call("a third", bearer=call.bearer), Exchange())
+        admit_write(Call("a third", authorization=call.authorization), Exchange())
     callers.known = {}
     callers.listeners.tell()
-    examined = admit_read(Call("a fourth", bearer=call.bearer), Exchange())
+    examined = admit_read(Call("a fourth", authorization=call.authorization), Exchange())
     assert examined is not None
     with pytest.raises(UnauthenticatedError, match="no caller matches"):
         await examined

@@ -83,13 +83,13 @@ class Identities(Periodic):
         self.listeners = Listeners()
         """Called once a second, so that they notice credentials that are no longer valid."""
         self.recent: dict[str | bytes, Principal] = {}
-        """Callers authenticated within RECENT_S, by bearer credential or certificate."""
+        """Callers authenticated within RECENT_S, by what they show: the certificate, or else the header."""
         for changing in (*sources, *([tenants] if tenants else ())):
             changing.listeners.append(self.recent.clear)
         self._wanted = ", or ".join(source.wanted for source in sources)
 
     async def authenticate(self, shown: Credentials) -> Principal:
-        """Who calls. The answer stays in `recent` for a moment.
+        """Who calls.
 
         Raises:
             UnauthenticatedError: what the caller shows is not valid, or no longer.
@@ -98,18 +98,19 @@ class Identities(Periodic):
         looked_for: set[type[UnknownError]] = set()
         while True:
             try:
-                principal = self._identify(shown)
+                return self._identify(shown)
             except UnknownError as unknown:
                 if type(unknown) in looked_for:
                     raise unknown.refusal from None
                 looked_for.add(type(unknown))
                 await unknown.look()
-            else:
-                if not self.recent:
-                    asyncio.get_running_loop().call_later(RECENT_S, self.recent.clear)
-                if len(self.recent) < RECENT_MAX:
-                    self.recent[shown.bearer or shown.certificate] = principal
-                return principal
+
+    def remember(self, shown: str | bytes, principal: Principal) -> None:
+        """Keeps a caller in `recent` for a moment, right after `authenticate`."""
+        if not self.recent:
+            asyncio.get_running_loop().call_later(RECENT_S, self.recent.clear)
+        if len(self.recent) < RECENT_MAX:
+            self.recent[shown] = principal
 
     def refusal(self, principal: Principal, shown: Credentials) -> MnemonError | None:
         """Why a caller who was authenticated before would not be again, as the same principal; None if it would."""

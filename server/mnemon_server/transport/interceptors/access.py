@@ -42,14 +42,17 @@ class Access:
         def admit(call: Call, context: Exchange) -> Awaitable[None] | None:
             if certificates and not call.bearer:
                 call.certificate = _certificate(context)
-            principal = recent.get(call.bearer or call.certificate)
+            shown = call.certificate or call.authorization
+            principal = recent.get(shown)
             if principal is None:
-                return examine(call)
+                return examine(call, shown)
             enter(call, principal)
             return None
 
-        async def examine(call: Call) -> None:
-            enter(call, await identities.authenticate(call.credentials))
+        async def examine(call: Call, shown: str | bytes) -> None:
+            principal = await identities.authenticate(call.credentials)
+            identities.remember(shown, principal)
+            enter(call, principal)
 
         def enter(call: Call, principal: Principal) -> None:
             call.principal, call.is_known = principal, True

@@ -96,8 +96,8 @@ class Call:
     request_id: str
     connection: str = ""
     """The address of the client. The runtime makes it anew each time that it is asked for it."""
-    bearer: str = ""
-    """The secret or token in the header `authorization`; empty without one."""
+    authorization: str = ""
+    """The header `authorization`, as it was sent; if there are several, each in a line."""
     certificate: bytes = b""
     """The certificate of the connection, in PEM; empty without one, or if certificates are not accepted."""
     principal: Principal = EVERYBODY
@@ -126,6 +126,14 @@ class Call:
     """Its trace, if it is traced here."""
     started: float = 0.0
     """By `time.perf_counter`."""
+
+    @property
+    def bearer(self) -> str:
+        """The secret or token in the header `authorization`; empty without one."""
+        lines = self.authorization.split("\n")
+        found = [line[_SCHEME:].strip() for line in lines if line[:_SCHEME].lower() == CREDENTIAL_SCHEME]
+        # Joined, several headers are invalid: a proxy may have verified a different one than we would pick.
+        return ", ".join(found)
 
     @property
     def credentials(self) -> Credentials:
@@ -209,10 +217,8 @@ def call_of(headers: Iterable[tuple[str, str | bytes]]) -> Call:
             call.request_id = value
         elif key == TRACEPARENT_KEY and isinstance(value, str) and _TRACEPARENT.fullmatch(value):
             call.traceparent = value
-        elif key == CREDENTIAL_KEY and isinstance(value, str) and value[:_SCHEME].lower() == CREDENTIAL_SCHEME:
-            credential = value[_SCHEME:].strip()
-            # Joined, several headers are invalid: a proxy may have verified a different one than we would pick.
-            call.bearer = f"{call.bearer}, {credential}" if call.bearer else credential
+        elif key == CREDENTIAL_KEY and isinstance(value, str):
+            call.authorization = f"{call.authorization}\n{value}" if call.authorization else value
     if not call.request_id:
         call.request_id = new_id().replace("-", "")
     return call
