@@ -48,7 +48,7 @@ class TenantServicer:
         self._answers = answers
 
     def room(self, context: Context, *, vectors: bool = False, copies: int = 1) -> Room:
-        """What the answer to this call may hold; released once it is on its way, or the call has ended.
+        """What the answer to this call may hold; the pipeline releases it once the answer is on its way.
 
         Args:
             context: the call.
@@ -67,7 +67,6 @@ class TenantServicer:
             copies=copies,
             account=call.account,
         )
-        context.add_done_callback(lambda _: room.close())
         return room
 
     def vault_of(self, tenant: str) -> "VaultLease":

@@ -1,4 +1,4 @@
-"""Large messages are sent one in a turn of the event loop, and not kept until the next one comes."""
+"""Large messages are sent one in a turn of the event loop, and take no memory once their call has ended."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,7 +6,10 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc import aio
+from mnemon_server.domain.errors import NotServingError
 from mnemon_server.services.shared.accounts import Accounts
+from mnemon_server.services.shared.answers import WEIGHT, AnswerMemory, Room
 from mnemon_server.services.shared.outbox import Outbox
 from mnemon_server.services.shared.pause import LARGE_BYTES
 from mnemon_server.transport.interceptors.access import Access
@@ -47,6 +50,18 @@ class Exchange:
 
     async def write(self, message: bytes) -> None:
         self._written.append(self._turns.count)
+
+    async def abort(self, *status: Any) -> None:
+        raise aio.AbortError
+
+    def cancelled(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return False
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.INTERNAL
 
 
 def pipeline() -> Pipeline:
@@ -149,3 +164,38 @@ async def test_a_stream_that_waits_for_its_next_message_does_not_keep_the_last(h
     await until(lambda: Message.gone > before)
     call.cancel()
     await asyncio.wait([call])
+
+
+async def is_answered(call: "asyncio.Future[Any]", end: "asyncio.Future[bytes]") -> None:
+    end.set_result(b"tea")
+    assert await call == b"tea"
+
+
+async def fails(call: "asyncio.Future[Any]", end: "asyncio.Future[bytes]") -> None:
+    end.set_exception(NotServingError("no tea"))
+    with pytest.raises(aio.AbortError):
+        await call
+
+
+async def is_cancelled(call: "asyncio.Future[Any]", end: "asyncio.Future[bytes]") -> None:
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+@pytest.mark.parametrize("ends", [is_answered, fails, is_cancelled])
+async def test_an_answer_takes_memory_until_its_call_ends(ends: Callable[..., Awaitable[None]]) -> None:
+    memory, end = AnswerMemory(1 << 30), asyncio.get_running_loop().create_future()
+
+    async def read(request: Any, context: Any) -> bytes:
+        room = current_call.get().room = Room(memory)
+        assert room.fits("a record", 100_000)
+        return bytes(await end)
+
+    answer = pipeline().wrapped(Method("/tea.Tea/Read", grpc.unary_unary_rpc_method_handler(read)))
+    current_call.set(Call("a request", connection="1"))
+    exchange: Any = Exchange(Turns(), [])
+    call = asyncio.ensure_future(answer(None, exchange))
+    await until(lambda: memory.used == WEIGHT * 100_000)
+    await ends(call, end)
+    assert memory.used == 0

@@ -130,6 +130,8 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None, lo
             return response
         finally:
             account.end(single=single, held=held)
+            if record.room is not None:
+                record.room.close()
 
     return call
 
