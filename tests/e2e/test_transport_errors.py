@@ -23,6 +23,7 @@ from tests.support.http2 import raw_connection
 from tests.support.server import bare_server, detail, failure_of, reason, stream_end, whole_server
 
 ROOT = Path(__file__).parents[2]
+CALLS = 100
 
 
 @pytest.mark.parametrize("name", ["raise_error", "raise_midway"])
@@ -62,6 +63,25 @@ async def test_what_a_refused_call_held_is_free_before_the_next_collection() -> 
                 assert handlers.held() is None
     finally:
         gc.enable()
+
+
+async def test_a_refused_call_leaves_no_more_to_the_garbage_collector_than_one_that_is_answered() -> None:
+    gc.disable()
+    try:
+        async with bare_server(Misbehaving()) as connection:
+            echo, refused = (method(connection.channel, name) for name in ("echo", "fail_with_hands_full"))
+            left = []
+            for refusals in (0, 0, CALLS):
+                gc.collect()
+                for _ in range(refusals):
+                    await failure_of(refused(b""))
+                for _ in range(2 * CALLS - refusals):
+                    await echo(b"")
+                left.append(gc.collect())
+    finally:
+        gc.enable()
+    # The first block pays for what is made once.
+    assert left[2] <= left[1] + CALLS
 
 
 async def test_trap_1_bytes_that_are_no_message_are_an_invalid_argument() -> None:

@@ -28,8 +28,8 @@ async def abort(context: Exchange, failure: Failure) -> NoReturn:
     Waits until the status is on its way. Behind a message that the client does not read, that can take until the
     client leaves.
 
-    Call it outside of `except`. The runtime keeps the AbortError in a cycle with its call. Until the next full
-    collection, that cycle would also hold the error that it came after, and the message that was refused.
+    Call it outside of `except`. The runtime keeps the AbortError with its call, and that would keep the error that it
+    came after, with its frames.
     """
     call = current_call.get()
     call.reason, call.incident_id = failure.reason, failure.incident_id

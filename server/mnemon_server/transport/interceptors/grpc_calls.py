@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from grpc import aio
 
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, call_of, current_call
 from mnemon_server.transport.interceptors.cancellations import Cancellations
@@ -58,6 +59,11 @@ class GrpcCalls(grpc.GenericRpcHandler):
                 response = await answer(requests, context)
             except asyncio.CancelledError:
                 pass  # Until the end of this block, it keeps everything that the call has.
+            except aio.AbortError as error:
+                # The runtime keeps it with the call, and it would keep its frames, which have the call: a cycle.
+                error.__traceback__ = None
+                del requests, context
+                raise
             else:
                 cancellations.note_answer(current_call.get().connection)
                 return response
