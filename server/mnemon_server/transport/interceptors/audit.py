@@ -32,6 +32,9 @@ class IdReaders(NamedTuple):
     of_answer: ReadIds | None = None
 
 
+NO_IDS = IdReaders()
+
+
 class Audit:
     """Which calls the audit log gets."""
 
@@ -41,12 +44,10 @@ class Audit:
         self._permissions = permissions
         self._reads = reads
 
-    def id_readers(self, method: Method) -> IdReaders | None:
-        """For a method whose calls are all told, and not only those that are refused; None for others."""
-        if not self._has_all(method):
-            return None
-        if method.path not in self._permissions:
-            return IdReaders()
+    def id_readers(self, method: Method) -> IdReaders:
+        """What reads the ids for the entries of a method that has one request, and whose calls are all told."""
+        if method.handler.request_streaming or not self._has_all(method) or method.path not in self._permissions:
+            return NO_IDS
         found = descriptor_pool.Default().FindMethodByName(method.path[1:].replace("/", "."))
         return IdReaders(_id_reader(found.input_type), _id_reader(found.output_type))
 

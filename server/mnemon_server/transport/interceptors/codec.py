@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
-from mnemon_server.transport.interceptors.audit import IdReaders
+from mnemon_server.transport.interceptors.audit import NO_IDS, IdReaders
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
 from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.metrics.call_figures import CallFigures, Traffic
@@ -32,13 +32,13 @@ class Codec:
         self._low_priority = low_priority
         self._figures = figures
 
-    def single(self, method: Method, inner: Single, ids: IdReaders | None = None) -> Answer:
+    def single(self, method: Method, inner: Single, ids: IdReaders = NO_IDS) -> Answer:
         """Reads the request, writes the response. With `ids`, the call gets those that they name.
 
         A response whose type has ids must be a message, not bytes.
         """
         read, write = self._reader(method), self._writer(method)
-        of_request, of_answer = ids or IdReaders()
+        of_request, of_answer = ids
 
         async def call(request: Any, context: Exchange) -> bytes:
             return write(await inner(await read(request), context))

@@ -13,7 +13,7 @@ from mnemon_server.services.shared.outbox import FREE_BYTES, Sending
 from mnemon_server.services.shared.pause import LARGE_BYTES
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access, Admit
-from mnemon_server.transport.interceptors.audit import Audit
+from mnemon_server.transport.interceptors.audit import NO_IDS, Audit
 from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, Observer, current_call, end_trace
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
@@ -82,7 +82,7 @@ class Pipeline:
             stream = steps.codec.stream(method, handler.unary_stream or handler.stream_stream)
             return steps.streams.answer(method, stream)
         behaviour = handler.unary_unary or handler.stream_unary
-        ids = steps.audit.id_readers(method) if steps.audit and not handler.request_streaming else None
+        ids = steps.audit.id_readers(method) if steps.audit else NO_IDS
         answer = steps.codec.single(method, behaviour, ids)
         # A long upload is not a fault.
         return answer if handler.request_streaming else steps.deadline.limited(answer)
