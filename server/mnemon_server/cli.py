@@ -40,7 +40,7 @@ class _Group(click.Group):
     """A command group with a default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h")):
+        if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version")):
             args = [_DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
 
@@ -77,6 +77,7 @@ def _option(row: Setting) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mnemon-server")
 def cli() -> None:
     """The Mnemon server. The default command is serve."""
 

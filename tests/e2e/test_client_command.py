@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mnemon import Client, HealthStatus, Scope
+from mnemon import Client, HealthStatus, Scope, __version__
+from mnemon._cli.app import mnemon
 
 from tests.support.command import run, run_json
 from tests.support.server import START_S, server_process, wait_until
@@ -70,10 +72,39 @@ def test_files_that_are_not_text_are_skipped_on_request(address: str, memory: Cl
 
 
 def test_a_limit_below_one_is_refused(address: str) -> None:
-    for command in (("search", "tea", "--top-k"), ("similar", "tea", "--top-k"), ("facts", "search", "tea", "--limit")):
+    for command in (("search", "tea", "--top-k"), ("similar", "tea", "-k"), ("facts", "search", "tea", "--limit")):
         refused = run(address, *command, "0")
         assert refused.returncode == 2
         assert "0 is not in the range 1<=x<=" in refused.stderr
+
+
+def test_a_limit_has_the_same_names_everywhere(address: str, memory: Client) -> None:
+    for number in range(2):
+        memory.documents.put(f"note-{number}", f"Note {number} is about tea.")
+        memory.remember(f"Note {number} is about coffee.")
+
+    for command in (["search", "note"], ["list"], ["recall", "note"], ["memories"]):
+        for name in ("--limit", "--top-k", "-k", "-n"):
+            lines = run_json(address, *command, name, "1")
+            assert sum(len(line.get("results", [line])) for line in lines) == 1
+        differ = run(address, *command, "--limit", "1", "--top-k", "2")
+        assert (differ.returncode, "one number is meant, not 1 and 2" in differ.stderr) == (2, True)
+
+
+def test_the_help_shows_the_commands_by_kind_and_what_each_kind_is_for() -> None:
+    shown = run("127.0.0.1:1", "--help").stdout
+
+    assert "Documents: texts and files under ids of your own:\n  index " in shown
+    headings = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert len(headings) == 8  # the options, and seven kinds
+    assert all(re.search(rf"^  {name} +[A-Z]", shown, re.M) for name in mnemon.commands)
+
+
+@pytest.mark.parametrize("command", ["mnemon", "mnemon_server"])
+def test_a_checkout_knows_its_version(command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", command, "--version"], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip().endswith(f"version {__version__}")
 
 
 def test_an_empty_list_says_so(address: str, memory: Client) -> None:

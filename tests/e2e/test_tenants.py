@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -353,12 +354,16 @@ async def test_the_clients_command_manages_tenants(tmp_path: Path, monkeypatch: 
             return ended.stdout
 
         assert "acme  Acme" in await says("create", "acme", "--display-name", "Acme", "--quotas", '{"records": 9}')
-        assert json.loads(await says("show", "acme"))["quotas"]["records"] == 9
+        assert json.loads(await says("show", "acme", "--json"))["quotas"]["records"] == 9
         assert "served" in await says("update", "acme", "--quotas", '{"open_streams": 7}')
-        assert json.loads(await says("show", "acme"))["quotas"]["open_streams"] == 7
+        assert json.loads(await says("show", "acme", "--json"))["quotas"]["open_streams"] == 7
         assert "suspended: unpaid" in await says("suspend", "acme", "--reason", "unpaid")
         assert "served" in await says("resume", "acme")
-        assert json.loads(await says("usage", "acme"))["records"]["document"] == 0
+        assert json.loads(await says("usage", "acme", "--json"))["records"]["document"] == 0
+        for command in ("show", "usage"):
+            lines = [re.split(r"  +", line.strip(), maxsplit=1) for line in (await says(command, "acme")).splitlines()]
+            assert dict(lines)["quota open_streams"] == "7"
+            assert "{" not in str(lines)
         assert "suspended" in await says("suspend", "acme", "--reason", "unpaid")
         assert "deleted" in await says("delete", "acme", "--yes")
         assert "default" in await says("list")

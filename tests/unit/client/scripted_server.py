@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2_grpc as health
+from grpc_health.v1.health import HealthServicer
 from grpc_status import rpc_status
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
@@ -93,6 +95,7 @@ def scripted_server(*script: Script, threads: int = 4) -> Iterator[tuple[str, Sc
     add_BridgeServiceServicer_to_server(store, server)
     add_FactServiceServicer_to_server(store, server)
     add_ToolServiceServicer_to_server(store, server)
+    health.add_HealthServicer_to_server(HealthServicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -9,7 +9,11 @@ from mnemon import Document, FilterValue, Passage, SearchAnswer, SearchDiagnosti
 from mnemon._cli.options import key_value
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import document_sheet, search_table
+from mnemon.v1 import common_pb2, knowledge_store_pb2, memory_pb2
 from rich.console import Console
+
+from tests.support.command import run
+from tests.unit.client.scripted_server import scripted_server
 
 
 @pytest.mark.parametrize(
@@ -117,3 +121,21 @@ def test_a_bar_shows_the_total_and_the_remaining_time() -> None:
 
     assert "1/4" in screen.getvalue()
     assert "0/4" in screen.getvalue() and "-:--:--" in screen.getvalue()
+
+
+def test_health_waits_until_the_server_has_started_if_it_is_told_to() -> None:
+    states = [common_pb2.STATE_STARTING, common_pb2.STATE_READY]
+
+    def answer(request: object, context: object) -> object:
+        is_of_documents = isinstance(request, knowledge_store_pb2.CheckHealthRequest)
+        state = states.pop(0) if is_of_documents and len(states) > 1 else states[0]
+        kind = knowledge_store_pb2.CheckHealthResponse if is_of_documents else memory_pb2.GetStatusResponse
+        return kind(state=state)
+
+    with scripted_server(answer) as (address, _):
+        waited = run(address, "--wait", "60", "health")
+        assert (waited.returncode, "starting" in waited.stdout) == (0, False)
+        states[:] = [common_pb2.STATE_STARTING]
+        assert run(address, "health").returncode == 0
+        too_late = run(address, "--wait", "0.3", "health")
+        assert (too_late.returncode, "still starting" in too_late.stderr) == (1, True)

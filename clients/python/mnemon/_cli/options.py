@@ -85,6 +85,30 @@ def meta_option(noun: str) -> Callable[[_Command], _Command]:
     )
 
 
+def limit_option(default: int, *, maximum: int | None = None) -> Callable[[_Command], _Command]:
+    """`--limit`, which is also `--top-k`, `-k` and `-n`; the command gets `limit`. Without a maximum, 0 means all."""
+    text = "Maximum number; 0 for all." if maximum is None else "Maximum number of results."
+    return click.option(
+        "--limit",
+        "--top-k",
+        "-k",
+        "-n",
+        type=click.IntRange(min=0) if maximum is None else click.IntRange(1, maximum),
+        # Several, so that two that differ are an error: by itself, the last one would win.
+        multiple=True,
+        default=(default,),
+        show_default=True,
+        callback=_one_limit,
+        help=text,
+    )
+
+
+def _one_limit(context: click.Context, parameter: click.Parameter, given: tuple[int, ...]) -> int:
+    if len(set(given)) > 1:
+        raise click.BadParameter(f"one number is meant, not {' and '.join(map(str, given))}", context, parameter)
+    return given[0]
+
+
 def json_option(command: _Command) -> _Command:
     """`--json`; the command gets `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)

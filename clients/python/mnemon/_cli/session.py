@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -23,7 +24,9 @@ class Session:
 
     def __init__(self, context: click.Context, arguments: Mapping[str, Any], *, wait_s: float = 0.0) -> None:
         """Opens the client with `arguments` once the server is ready, within `wait_s`."""
-        self._context, self._arguments, self._wait_s = context, arguments, wait_s
+        self._context, self._arguments = context, arguments
+        self.is_waiting = wait_s > 0
+        self._ready_by = time.monotonic() + wait_s
         self.console = Console(highlight=False, width=_width())
         self.error_console = Console(stderr=True, highlight=False)
 
@@ -36,6 +39,11 @@ class Session:
         """A client for asyncio, which the caller closes."""
         return self._connected(AsyncClient)
 
+    @property
+    def wait_left_s(self) -> float:
+        """The seconds that are left for waiting until the server is ready."""
+        return max(0.0, self._ready_by - time.monotonic())
+
     def hint(self, error: MnemonError) -> str:
         """What a person may not think of when a call was refused: where the credential came from."""
         says_who = any(self._arguments.get(name) is not None for name in ("api_key", "token"))
@@ -45,9 +53,9 @@ class Session:
 
     def _connected(self, kind: type[_AnyClient]) -> _AnyClient:
         try:
-            if self._wait_s:
+            if self.is_waiting:
                 with Client(**self._arguments) as first:
-                    first.wait_until_ready(self._wait_s)
+                    first.wait_until_ready(self.wait_left_s)
             return kind(**self._arguments)
         except (ValueError, OSError) as error:
             raise click.UsageError(_in_options(str(error)), self._context) from error

@@ -5,6 +5,7 @@ import json
 import click
 
 from mnemon._cli.options import json_option
+from mnemon._cli.render import field_table, short_time
 from mnemon._cli.session import Session
 from mnemon._values.tenants import Quotas, Tenant
 
@@ -31,10 +32,22 @@ def list_tenants(session: Session, *, as_json: bool) -> None:
 
 @tenants.command()
 @click.argument("tenant")
+@json_option
 @click.pass_obj
-def show(session: Session, tenant: str) -> None:
-    """Print a tenant as JSON."""
-    click.echo(json.dumps(session.client.tenants.get(tenant).to_dict(), indent=2, ensure_ascii=False))
+def show(session: Session, tenant: str, *, as_json: bool) -> None:
+    """Show a tenant: what it is called, since when there is one, and its quotas."""
+    found = session.client.tenants.get(tenant)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        return
+    fields = {
+        "tenant": found.tenant,
+        "name": found.display_name,
+        "state": _state(found),
+        "created": short_time(found.create_time),
+        "updated": short_time(found.update_time),
+    }
+    session.console.print(field_table({**fields, **_quota_fields(found.quotas)}))
 
 
 @tenants.command()
@@ -90,10 +103,24 @@ def delete(session: Session, tenant: str, *, yes: bool) -> None:
 
 @tenants.command()
 @click.argument("tenant", default="")
+@json_option
 @click.pass_obj
-def usage(session: Session, tenant: str) -> None:
-    """Print what a tenant stores and uses, as JSON. An admin names none: it is that of its key."""
-    click.echo(json.dumps(session.client.tenants.usage(tenant).to_dict(), indent=2))
+def usage(session: Session, tenant: str, *, as_json: bool) -> None:
+    """Show what a tenant stores and uses. An admin names none: it is that of its key."""
+    found = session.client.tenants.usage(tenant)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        return
+    counts = {**found.to_dict(), "disk_bytes": f"{found.disk_bytes:,}", "bytes_in_flight": f"{found.bytes_in_flight:,}"}
+    del counts["records"], counts["quotas"]
+    fields = {**{f"{kind} records": f"{number:,}" for kind, number in found.records.items()}, **counts}
+    shown = {name.replace("_", " "): value for name, value in fields.items()}
+    session.console.print(field_table({**shown, **_quota_fields(found.quotas)}))
+
+
+def _quota_fields(quotas: Quotas) -> dict[str, object]:
+    """The quotas that are set; the option --quotas takes their names."""
+    return {f"quota {name}": f"{most:,}" for name, most in quotas.to_dict().items() if most is not None}
 
 
 def _quotas(text: str | None) -> Quotas | None:
@@ -104,9 +131,12 @@ def _quotas(text: str | None) -> Quotas | None:
         raise click.BadParameter(f"must be a JSON object with numbers of known quotas: {error}") from error
 
 
-def _line(tenant: Tenant) -> str:
-    state = "served" if tenant.suspension is None else f"suspended: {tenant.suspension.reason}"
+def _state(tenant: Tenant) -> str:
     if tenant.delete_time is not None:
-        state = "deleted, its files are being removed"
+        return "deleted, its files are being removed"
+    return "served" if tenant.suspension is None else f"suspended: {tenant.suspension.reason}"
+
+
+def _line(tenant: Tenant) -> str:
     name = f"  {tenant.display_name}" if tenant.display_name else ""
-    return f"{tenant.tenant}{name}  (created {tenant.create_time:%Y-%m-%d}; {state})"
+    return f"{tenant.tenant}{name}  (created {tenant.create_time:%Y-%m-%d}; {_state(tenant)})"

@@ -1,6 +1,7 @@
 """The commands that change nothing."""
 
 import json
+import time
 import warnings
 from itertools import islice
 from typing import Any
@@ -11,7 +12,7 @@ from rich.text import Text
 from mnemon._cli import render
 from mnemon._cli.documents.options import lenient_option, which_options
 from mnemon._cli.memories.render import status_table
-from mnemon._cli.options import json_option
+from mnemon._cli.options import json_option, limit_option
 from mnemon._cli.session import Session
 from mnemon._errors import UnimplementedError
 from mnemon._values import documents as values
@@ -19,13 +20,12 @@ from mnemon._values.memories import MemoryStatus
 
 LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000
+_PAUSE_S = 0.1
 
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "--top-k", "-k", type=click.IntRange(1, 100), default=5, show_default=True, help="Maximum number of results."
-)
+@limit_option(5, maximum=100)
 @which_options
 @lenient_option
 @click.option(
@@ -44,14 +44,14 @@ def search(
     which: dict[str, Any],
     mode: str,
     *,
-    top_k: int,
+    limit: int,
     min_score: float,
     lenient: bool,
     as_json: bool,
 ) -> None:
     """Find the documents nearest to QUERY, best first."""
     answer = session.client.documents.search(
-        query, limit=top_k, mode=mode, min_score=min_score, strict=not lenient, **which
+        query, limit=limit, mode=mode, min_score=min_score, strict=not lenient, **which
     )
     note_cut(truncated=answer.truncated)
     if as_json:
@@ -79,9 +79,7 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
 @click.command("list")
 @which_options
 @lenient_option
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(LIST_LIMIT)
 @json_option
 @click.pass_obj
 def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenient: bool, as_json: bool) -> None:
@@ -118,8 +116,14 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bo
 @json_option
 @click.pass_obj
 def health(session: Session, *, as_json: bool) -> None:
-    """Show the health of the server; exit code 1 if documents or memories are unhealthy."""
+    """Show the health of the server; exit code 1 if documents or memories are unhealthy.
+
+    With --wait, which comes before the command, also if they are still starting after that time.
+    """
     store, memories = session.client.documents.status(), _memory_status(session)
+    while (is_starting := _is_starting(store, memories)) and session.wait_left_s:
+        time.sleep(_PAUSE_S)
+        store, memories = session.client.documents.status(), _memory_status(session)
     if as_json:
         click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
     else:
@@ -129,6 +133,13 @@ def health(session: Session, *, as_json: bool) -> None:
     serving = (values.HealthStatus.HEALTHY, values.HealthStatus.STARTING, values.HealthStatus.DEGRADED)
     if store.status not in serving or (memories and memories.status not in serving):
         raise SystemExit(1)
+    if is_starting and session.is_waiting:
+        note(["it is still starting; --wait says for how many seconds to wait"])
+        raise SystemExit(1)
+
+
+def _is_starting(store: values.StoreHealth, memories: MemoryStatus | None) -> bool:
+    return values.HealthStatus.STARTING in (store.status, memories and memories.status)
 
 
 def _memory_status(session: Session) -> MemoryStatus | None:

@@ -14,7 +14,7 @@ from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.facts.options import dotted, json_object, labels, namespace_argument, which_facts_options
 from mnemon._cli.json_lines import LineReport
 from mnemon._cli.memories.options import moment
-from mnemon._cli.options import json_option, meta_option
+from mnemon._cli.options import json_option, limit_option, meta_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
@@ -146,7 +146,7 @@ def get(
 @click.argument("query")
 @namespace_argument(required=False)
 @which_facts_options
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of results.")
+@limit_option(10, maximum=1000)
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="How many of the best results to skip.")
 @click.option(
     "--mode",
@@ -174,9 +174,7 @@ def search(
 @namespace_argument(required=False)
 @which_facts_options
 @click.option("--versions", is_flag=True, help="Include their earlier versions, in JSON.")
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(LIST_LIMIT)
 @json_option
 @click.pass_obj
 def list_facts(
@@ -219,9 +217,7 @@ def list_facts(
     default=0,
     help="Show at most this many labels of each namespace.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(LIST_LIMIT)
 @json_option
 @click.pass_obj
 def namespaces(

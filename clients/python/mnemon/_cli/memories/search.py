@@ -10,7 +10,7 @@ import click
 from mnemon._cli.documents.read import note, note_cut
 from mnemon._cli.memories import render as memory_render
 from mnemon._cli.memories.options import future, which_options
-from mnemon._cli.options import json_option
+from mnemon._cli.options import json_option, limit_option
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
 
@@ -20,9 +20,7 @@ _PAGE_SIZE_MAX = 1000
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "--limit", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of results."
-)
+@limit_option(10, maximum=1000)
 @click.option(
     "--min-confidence",
     type=click.FloatRange(0, 1),
@@ -77,9 +75,7 @@ def recall(
     help="Only memories with at least this confidence now.",
 )
 @click.option("--deleted", "show_deleted", is_flag=True, help="Include forgotten memories that are not yet purged.")
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(_LIST_LIMIT)
 @click.option("--count", "only_count", is_flag=True, help="Only count them.")
 @json_option
 @click.pass_obj

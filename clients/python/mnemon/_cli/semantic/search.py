@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from mnemon._cli.documents.read import LIST_LIMIT, note, note_cut, note_more, page_size_of
-from mnemon._cli.options import json_option
+from mnemon._cli.options import json_option, limit_option
 from mnemon._cli.semantic import render as statement_render
 from mnemon._cli.semantic.options import which_statements_options
 from mnemon._cli.session import Session
@@ -17,9 +17,7 @@ MIN_SIMILARITY = 0.7
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "--top-k", "-k", type=click.IntRange(1, 100), default=3, show_default=True, help="Maximum number of results."
-)
+@limit_option(3, maximum=100)
 @click.option(
     "--min-similarity",
     type=click.FloatRange(0, 1),
@@ -29,7 +27,7 @@ MIN_SIMILARITY = 0.7
 @json_option
 @click.pass_obj
 def similar(
-    session: Session, query: str, *, top_k: int, min_similarity: float | None, which: dict[str, Any], as_json: bool
+    session: Session, query: str, *, limit: int, min_similarity: float | None, which: dict[str, Any], as_json: bool
 ) -> None:
     """Find the statements nearest to QUERY by meaning, most similar first.
 
@@ -39,7 +37,7 @@ def similar(
     least = min_similarity
     if least is None:
         least = MIN_SIMILARITY if as_json else 0.0
-    answer = session.client.semantic.search(query, limit=top_k, min_similarity=least, **which)
+    answer = session.client.semantic.search(query, limit=limit, min_similarity=least, **which)
     note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
@@ -57,9 +55,7 @@ def similar(
 @click.option(
     "--superseded", "show_superseded", is_flag=True, help="Include statements that were merged or superseded."
 )
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(LIST_LIMIT)
 @json_option
 @click.pass_obj
 def known(
@@ -93,9 +89,7 @@ def known(
 @click.command()
 @click.option("--user", default="", help="Only decisions of this user.")
 @click.option("--memory", "memory_id", default="", metavar="MEMORY_ID", help="Only decisions about this statement.")
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(LIST_LIMIT)
 @json_option
 @click.pass_obj
 def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_json: bool) -> None:

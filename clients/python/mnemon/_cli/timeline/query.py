@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mnemon._cli.documents.read import note, note_cut, note_more, page_size_of
-from mnemon._cli.options import json_option
+from mnemon._cli.options import json_option, limit_option
 from mnemon._cli.session import Session
 from mnemon._cli.timeline import render as event_render
 from mnemon._cli.timeline.options import which_events_options, window_options
@@ -28,9 +28,7 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
     type=click.Choice([each.value for each in values.SearchMode]),
     help="With QUERY: by meaning, by word, or both.  [default: as the server can]",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Maximum number; 0 for all."
-)
+@limit_option(_LIMIT)
 @json_option
 @click.pass_obj
 def show_timeline(
