@@ -132,6 +132,23 @@ async def test_the_deadline_of_the_client_ends_a_call() -> None:
         assert handlers.waiting == 0
 
 
+@pytest.mark.parametrize(
+    "deadline",
+    [
+        *({"connect-timeout-ms": text} for text in ("5s", "-1", "1.5", "", "12345678901", "٣")),
+        *({"grpc-timeout": text} for text in ("500", "1d", "m", "")),
+    ],
+    ids=str,
+)
+async def test_a_deadline_that_is_none_is_refused_instead_of_dropped(deadline: dict[str, str]) -> None:
+    async with misbehaving() as (handlers, _, client):
+        refused = await client.post(path("wait"), headers={**PROTO, **{k: v.encode() for k, v in deadline.items()}})
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_argument")
+        [name] = deadline
+        assert name in refused.json()["message"].lower()
+        assert handlers.waiting == 0
+
+
 @pytest.mark.parametrize("name", ["wait", "idle"])
 async def test_a_client_that_leaves_cancels_its_call(name: str) -> None:
     async with misbehaving() as (handlers, _, client):
@@ -228,6 +245,26 @@ async def test_probes_say_whether_the_server_serves(tmp_path: Path) -> None:
         await until(lambda: server.server.health.readiness.warm)
         assert (await client.get("/readyz")).status_code == 200
         assert (await client.post("/healthz")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/", "GET, HEAD, OPTIONS"),
+        ("/docs", "GET, HEAD, OPTIONS"),
+        ("/mnemon.v1.MemoryService/CreateMemory", "POST, OPTIONS"),
+        ("/mnemon.v1.MemoryService/GetMemory", "GET, POST, OPTIONS"),
+        ("/mnemon.v1.MemoryService/Forget", None),
+        ("/nothing", None),
+    ],
+)
+async def test_options_names_the_methods_that_a_path_takes(tmp_path: Path, path: str, allowed: str | None) -> None:
+    async with serving(tmp_path) as (_, client):
+        told = await client.options(path)
+        assert (told.status_code, told.headers.get("allow")) == (204 if allowed else 404, allowed)
+        for method in (allowed or "").split(", "):
+            if method:
+                assert (await client.request(method, path)).status_code != 405
 
 
 async def test_a_shutdown_finishes_calls_ends_streams_and_refuses_what_is_new() -> None:

@@ -165,6 +165,7 @@ async def test_only_the_named_websites_may_call(tmp_path: Path) -> None:
         assert allowed.status_code == 204
         assert allowed.headers["access-control-allow-origin"] == "https://app.example"
         assert "connect-protocol-version" in allowed.headers["access-control-allow-headers"]
+        assert allowed.headers["access-control-allow-methods"] == "GET, POST"
         other = await client.options(INFO, headers={**asks, "origin": "https://evil.example"})
         assert not [name for name in other.headers if name.startswith("access-control")]
         answer = await client.post(INFO, json={}, headers={"origin": "https://app.example"})

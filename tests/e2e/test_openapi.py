@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import json_format
+from mnemon_server import __version__
 from mnemon_server.commands.isolation.calls import filled
 from mnemon_server.commands.isolation.probes import OWN, PLANTED, READS, WRITES, Probe
 
@@ -150,6 +151,24 @@ async def _tried(api: DescribedApi, caller: Caller, rpc: Rpc, probe: Probe, name
     return {**names, probe.keeps.strip("{}"): answer["memory"]["memoryId"]} if probe.keeps else names
 
 
+async def test_the_form_of_every_method_holds_a_request_that_the_server_takes(
+    tmp_path: Path, api: DescribedApi
+) -> None:
+    credentials = make_key(tmp_path, "admin"), make_key(tmp_path, "operator")
+    refused = []
+    async with guarded_server(tmp_path, **HTTP) as server, http_client(server) as client:
+        for rpc in CALLABLE:
+            content = api.operation(path_of(rpc))["requestBody"]["content"][JSON]
+            headers = {"authorization": f"Bearer {credentials[rpc.name.startswith('Tenant')]}", "content-type": JSON}
+            async with client.stream(
+                "POST", path_of(rpc), json=content["example"], headers={**headers, **DEADLINE}
+            ) as response:
+                # What it names may be missing; what it says must be right.
+                if response.status_code == 400 and json.loads(await response.aread())["code"] == "invalid_argument":
+                    refused.append((rpc.name, json.loads(await response.aread())["message"]))
+    assert refused == [], refused
+
+
 async def test_requests_that_the_document_allows_are_read(tmp_path: Path, api: DescribedApi) -> None:
     requests = Requests(api, SEED)
     async with whole_server(tmp_path, **HTTP) as server, http_client(server) as client:
@@ -212,10 +231,25 @@ async def test_the_server_shows_the_document_and_a_page_that_asks_no_other_host(
         assert "://" not in page.text + part.text
 
 
+async def test_the_front_page_links_to_every_other_one(served: httpx.AsyncClient) -> None:
+    front = await served.get("/")
+    assert front.headers["content-type"].startswith("text/html") and f"Mnemon {__version__}" in front.text
+    links = re.findall('<a href="([^"]+)"', front.text)
+    assert links == ["docs", "openapi.json", "readyz", "healthz"]
+    assert {(await served.get(f"/{link}")).status_code for link in links} <= {200, 503}
+
+
+def test_services_are_in_the_order_of_the_readme(api: DescribedApi) -> None:
+    told = re.findall(r"^\| `mnemon\.v1\.(\w+)`", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert [tag["name"] for tag in api.document["tags"]] == [name for name in told if name != "ToolProviderService"]
+
+
 async def test_the_pages_are_shown_where_reflection_is(tmp_path: Path) -> None:
     async with whole_server(tmp_path, **HTTP, reflection=False) as server, http_client(server) as client:
         assert {(await client.get(page)).status_code for page in ("/docs", "/docs.js", "/openapi.json")} == {404}
         assert (await client.get("/healthz")).status_code == 200
+        front = (await client.get("/")).text
+    assert "readyz" in front and "docs" not in front and __version__ not in front
 
 
 def _violations(error: Any) -> list[Any]:

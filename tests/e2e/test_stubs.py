@@ -70,3 +70,18 @@ def test_a_browser_shows_a_method_of_the_api(tmp_path: Path) -> None:
     assert shown, dom[:2000] + complaints
     assert "POST /mnemon.v1.MemoryService/SearchMemories" in shown[1]
     assert "best first" in shown[1] and "What does she drink?" in shown[1]
+
+
+@pytest.mark.stubs
+@pytest.mark.parametrize(
+    ("word", "found"), [("remember", "MemoryService_CreateMemory"), ("forget", "MemoryService_DeleteMemory")]
+)
+def test_methods_are_found_by_the_words_of_the_client(tmp_path: Path, word: str, found: str) -> None:
+    with server_process(tmp_path / "data", *HTTP) as server:
+        flags = [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom"]
+        _, lines, _ = ran(chromium(), *flags, f"http://{server.http_address()}/docs?find={word}")
+    dom = "\n".join(lines)
+    shown = re.findall(r'<details id="(\w+)" data-text="[^"]*">', dom)
+    linked = re.findall(r'<li><a href="#(\w+_\w+)">', dom)
+    assert found in shown and "MemoryService_CountMemories" not in shown
+    assert linked == shown

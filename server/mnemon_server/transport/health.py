@@ -50,6 +50,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """The readiness that was set last."""
         return self._readiness
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the whole server is ready."""
+        return bool(self._statuses[OVERALL] == _SERVING)
+
     def status(self, service: str) -> Any:
         """The status of one service; None if it is unknown."""
         return self._statuses.get(service)

@@ -15,6 +15,7 @@ from openapi_spec_validator import validate
 from tests.support.api import openapi, reference
 from tests.support.api.comments import comments_in
 from tests.support.api.examples import EXAMPLES
+from tests.support.api.forms import REQUESTS, WORDS
 from tests.support.repository import ROOT
 
 OPENAPI = ROOT / "server/mnemon_server/transport/http/pages/openapi.json"
@@ -25,7 +26,7 @@ SHOWN_LINES_MAX = 40
 def files(image: Path) -> dict[Path, str]:
     """What belongs into each file."""
     comments = comments_in(image)
-    document = openapi.document(comments, {each.full_name: each.request for each in EXAMPLES})
+    document = openapi.document(comments, {**REQUESTS, **{each.method: each.request for each in EXAMPLES}}, WORDS)
     validate(document)
     pages = {REFERENCE / name: text for name, text in reference.pages(comments).items()}
     return {OPENAPI: openapi.text_of(document), **pages}

@@ -1,6 +1,7 @@
 """The OpenAPI document of what the server answers over HTTP."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +18,7 @@ from mnemon_server.transport.http.json_text import VALUES_MAX
 
 from tests.support.api.errors import error_schemas
 from tests.support.api.schemas import Schema, Schemas, reference
+from tests.support.repository import ROOT
 from tests.support.rpcs import rpcs
 
 ABOUT = Template((Path(__file__).parent / "about.md.in").read_text("utf-8"))
@@ -45,15 +47,20 @@ _CLIENT_ERRORS, _SERVER_ERRORS = range(400, 500), range(500, 600)
 _ROLES = {number: name.removeprefix("ROLE_").lower() for name, number in access_pb2.Role.items()}
 
 
-def document(comments: Mapping[str, str], examples: Mapping[str, Any]) -> dict[str, Any]:
-    """The document.
+def document(
+    comments: Mapping[str, str], examples: Mapping[str, Mapping[str, Any]], words: Mapping[str, str]
+) -> dict[str, Any]:
+    """The document; services are in the order of the README.
 
     Args:
         comments: those of the protos, by full name.
-        examples: a request for some methods, by full name.
+        examples: requests by method, such as "MemoryService/GetMemory"; the rest have an empty one.
+        words: further words by which people look for a method.
     """
-    methods = [rpc.method for rpc in rpcs()]
+    order = re.findall(r"`mnemon\.v1\.(\w+)`", (ROOT / "README.md").read_text("utf-8"))
+    methods = sorted((rpc.method for rpc in rpcs()), key=lambda method: order.index(_service_of(method).name))
     served = [method for method in methods if not method.client_streaming]
+    operations = {_path(each): {"post": _operation(each, comments, examples, words)} for each in served}
     messages = Schemas(comments, [each.input_type for each in served], [each.output_type for each in served])
     return {
         "openapi": "3.1.0",
@@ -67,7 +74,7 @@ def document(comments: Mapping[str, str], examples: Mapping[str, Any]) -> dict[s
         "servers": [{"url": "/", "description": "This server."}],
         "security": [{}, {"credential": []}],
         "tags": [_tag(service, list(each), comments) for service, each in groupby(methods, _service_of)],
-        "paths": {**_probes(), **{_path(each): {"post": _operation(each, comments, examples)} for each in served}},
+        "paths": {**_probes(), **operations},
         "components": {
             "schemas": {**messages.all(), **error_schemas(comments)},
             "parameters": dict(_PARAMETERS),
@@ -104,20 +111,26 @@ def _tag(service: ServiceDescriptor, methods: list[MethodDescriptor], comments: 
     return {"name": service.name, "description": text}
 
 
-def _operation(method: MethodDescriptor, comments: Mapping[str, str], examples: Mapping[str, Any]) -> Schema:
+def _operation(
+    method: MethodDescriptor,
+    comments: Mapping[str, str],
+    examples: Mapping[str, Mapping[str, Any]],
+    words: Mapping[str, str],
+) -> Schema:
     service, request = _service_of(method), method.input_type
     shared = ["Timeout", "RequestId"]
     if method.server_streaming and CURSOR in request.fields_by_name:
         shared.append("LastEventId")
-    content: Schema = {"schema": reference(request.full_name)}
-    if method.full_name in examples:
-        content["example"] = examples[method.full_name]
+    name = f"{service.name}/{method.name}"
+    # Without the id of a request: a changed form would be another request with the same one, and be refused.
+    example = {key: value for key, value in examples.get(name, {}).items() if key != "requestId"}
+    content: Schema = {"schema": reference(request.full_name), "example": example}
     operation: Schema = {
         "tags": [service.name],
         "operationId": f"{service.name}_{method.name}",
         "summary": method.name,
         "description": "\n\n".join(_said(method, comments)),
-        "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in shared],
+        "parameters": [{"$ref": f"#/components/parameters/{each}"} for each in shared],
         "requestBody": {"required": True, "content": {"application/json": content}},
         "responses": {
             "200": _answer(method, comments),
@@ -125,6 +138,8 @@ def _operation(method: MethodDescriptor, comments: Mapping[str, str], examples: 
             "5XX": {"$ref": "#/components/responses/ServerError"},
         },
     }
+    if name in words:
+        operation["x-also-called"] = words[name]
     return {**operation, "deprecated": True} if method.GetOptions().deprecated else operation
 
 

@@ -46,7 +46,7 @@ async def shown() -> Page:
     [
         ("GET /page HTTP/1.1", b"HTTP/1.1 200 OK", b"\r\n\r\nshown\n", False),
         ("HEAD /page HTTP/1.1", b"HTTP/1.1 200 OK", b"\r\n\r\n", False),
-        ("GET /nothing HTTP/1.1", b"HTTP/1.1 404 Not Found", b'"there is nothing here"}', False),
+        ("GET /nothing HTTP/1.1", b"HTTP/1.1 404 Not Found", b'<service>/<method>"}', False),
         ("OPTIONS /page HTTP/1.1", b"HTTP/1.1 204 No Content", b"\r\n\r\n", False),
         ("GET /page HTTP/1.0", b"HTTP/1.1 200 OK", b"\r\n\r\nshown\n", True),
     ],

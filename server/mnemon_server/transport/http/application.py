@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from mnemon_server.transport.http.calls import HttpCalls, Refused
+from mnemon_server.transport.http.calls import NOTHING, HttpCalls, Refused
 from mnemon_server.transport.http.cross_origin import CrossOrigin
 from mnemon_server.transport.http.json_form import dumped
 from mnemon_server.transport.http.request import Receive, Request, Send
@@ -50,17 +50,26 @@ class Application:
             if self._local_hosts_only and not _is_local(request.headers.get("host", "")):
                 raise Refused(421, "without authentication, this server must be addressed as localhost or by its IP")
             if request.method == "OPTIONS":
-                await _respond(request, 204, {**headers, **self._origins.preflight(request)}, b"")
+                allowed = self._origins.preflight(request, self._methods(request))
+                await _respond(request, 204, {**headers, **allowed}, b"")
             elif (page := self._pages.get(request.path)) is not None:
                 await self._show(request, page, headers)
             elif self._calls is not None:
                 await self._calls.answer(request, headers)
             else:
-                raise Refused(404, "there is nothing here")
+                raise Refused(404, NOTHING)
         except Refused as refused:
             body = dumped({"code": "unknown", "message": str(refused)})
             headers = {**headers, **refused.headers, "content-type": "application/json"}
             await _respond(request, refused.code, headers, body)
+
+    def _methods(self, request: Request) -> str:
+        """The HTTP methods that the path of a request takes."""
+        if request.path in self._pages:
+            return "GET, HEAD"
+        if self._calls is None:
+            raise Refused(404, NOTHING)
+        return self._calls.methods(request)
 
     async def _show(self, request: Request, page: Callable[[], Awaitable[Page]], headers: Mapping[str, str]) -> None:
         if request.method not in ("GET", "HEAD"):

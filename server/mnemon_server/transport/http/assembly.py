@@ -1,14 +1,12 @@
 """Builds the HTTP server from the parts that gRPC has, too."""
 
-from grpc_health.v1 import health_pb2
-
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
-from mnemon_server.transport.health import OVERALL, HealthServicer
+from mnemon_server.transport.health import HealthServicer
 from mnemon_server.transport.http.application import Application, Page, Pages
 from mnemon_server.transport.http.calls import Find, HttpCalls
 from mnemon_server.transport.http.cross_origin import CrossOrigin
-from mnemon_server.transport.http.description import description
+from mnemon_server.transport.http.description import description, front_page
 from mnemon_server.transport.http.intake import Intake
 from mnemon_server.transport.http.server import HttpServer
 from mnemon_server.transport.interceptors.pipeline import Pipeline
@@ -33,9 +31,10 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
         message_bytes_max=(settings.max_message_mib << 20) + MARGIN_BYTES,
     )
     calls = HttpCalls(pipeline, find, intake, write_timeout_s=settings.stream_write_timeout_s)
+    pages = {**probes(health), **(description() if _is_described(settings, address) else {})}
     application = Application(
         calls,
-        {**probes(health), **(description() if _is_described(settings, address) else {})},
+        {"/": front_page(health, pages), **pages},
         CrossOrigin(settings.http_origins),
         local_hosts_only=address.is_local and not address.socket_path and not settings.authentication,
     )
@@ -54,7 +53,7 @@ def probes(health: HealthServicer) -> Pages:
         return Page(b"ok\n")
 
     async def ready() -> Page:
-        if health.status(OVERALL) == health_pb2.HealthCheckResponse.SERVING:
+        if health.is_serving:
             return Page(b"ok\n")
         return Page(b"not ready\n", code=503)
 

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message_factory import GetMessageClass
 
+from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.errors import UnimplementedError
 from mnemon_server.transport.http.exchange import HttpExchange, Kinds
 from mnemon_server.transport.http.forms import ACCEPTED, Form, form_of
@@ -21,9 +22,11 @@ from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, 
 from mnemon_server.transport.interceptors.pipeline import Pipeline
 from mnemon_server.transport.interceptors.turns import Turns
 
+NOTHING = "there is nothing at this path; / lists the pages, and calls are POST /mnemon.v1.<service>/<method>"
 _METHODS_MAX = 1000
 """Unknown methods have a handler too, and their names are the client's."""
-_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
+_TIMEOUT_MS = re.compile("[0-9]{1,10}", re.ASCII)
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 Find = Callable[[str], Any]
@@ -50,6 +53,11 @@ class _Route:
     streams: bool
     may_get: bool
     """Whether it changes nothing, so that a GET may call it."""
+
+    @property
+    def methods(self) -> str:
+        """The HTTP methods that may call it."""
+        return "GET, POST" if self.may_get else "POST"
 
 
 class HttpCalls:
@@ -84,7 +92,23 @@ class HttpCalls:
             work=self._pipeline.low_priority,
             write_timeout_s=self._write_timeout_s,
         )
-        await exchange.run(route.behaviour, streams=route.streams, timeout_s=_timeout_s(request.headers))
+        try:
+            timeout_s = _timeout_s(request.headers)
+        except InvalidArgumentError as error:
+            await exchange.fail(error)
+        else:
+            await exchange.run(route.behaviour, streams=route.streams, timeout_s=timeout_s)
+
+    def methods(self, request: Request) -> str:
+        """The HTTP methods that a call of this path may have.
+
+        Raises:
+            Refused: the path has no method, and no browser asks whether it may try: it could not read why it may not.
+        """
+        route = self._route(request.path)
+        if not route.is_known and "access-control-request-method" not in request.headers:
+            raise Refused(404, NOTHING)
+        return route.methods
 
     def _route(self, path: str) -> _Route:
         known = self._routes.get(path)
@@ -114,10 +138,9 @@ class HttpCalls:
 def _form(request: Request, route: _Route) -> Form:
     """The form of a call. Raises Refused if it has none."""
     if not route.is_known and request.method == "GET":
-        raise Refused(404, "there is nothing here")
-    methods = "GET, POST" if route.may_get else "POST"
-    if request.method not in methods.split(", "):
-        raise Refused(405, f"use {methods}", {"allow": methods})
+        raise Refused(404, NOTHING)
+    if request.method not in route.methods.split(", "):
+        raise Refused(405, f"use {route.methods}", {"allow": route.methods})
     content_type = request.headers.get("content-type", "")
     if request.method == "GET":
         content_type = f"application/{request.query.get('encoding', 'json')}"
@@ -139,12 +162,24 @@ def _described(path: str) -> MethodDescriptor | None:
 
 
 def _timeout_s(headers: Mapping[str, str]) -> float | None:
-    """The deadline of the client, in seconds, as Connect or gRPC-Web write it."""
-    text = headers.get("connect-timeout-ms", "")
-    if text.isdecimal() and len(text) <= 10:
+    """The deadline of the client, in seconds, as Connect or gRPC-Web write it.
+
+    Raises:
+        InvalidArgumentError: a header is not such a number; without it, the call could take longer than is meant.
+    """
+    if (text := headers.get("connect-timeout-ms")) is not None:
+        if not _TIMEOUT_MS.fullmatch(text):
+            raise InvalidArgumentError.of(
+                "Connect-Timeout-Ms", "this header must be a whole number of milliseconds, with at most ten digits"
+            )
         return int(text) / 1000
-    match = _TIMEOUT.fullmatch(headers.get("grpc-timeout", ""))
-    return int(match[1]) * _UNITS_S[match[2]] if match else None
+    if (text := headers.get("grpc-timeout")) is not None:
+        if not (match := _TIMEOUT.fullmatch(text)):
+            raise InvalidArgumentError.of(
+                "grpc-timeout", "this header must be at most eight digits and a unit of H, M, S, m, u and n, as in 500m"
+            )
+        return int(match[1]) * _UNITS_S[match[2]]
+    return None
 
 
 async def _refuse_streams(requests: AsyncIterator[bytes], exchange: Exchange) -> NoReturn:

@@ -35,12 +35,19 @@ class CrossOrigin:
             "vary": "origin",
         }
 
-    def preflight(self, request: Request) -> Mapping[str, str]:
-        """Those of the answer to a browser that asks whether it may call."""
+    def preflight(self, request: Request, methods: str) -> Mapping[str, str]:
+        """Those of the answer to OPTIONS, by which a browser asks whether it may call.
+
+        Args:
+            request: that of the browser.
+            methods: the HTTP methods of its path, such as "GET, POST".
+        """
+        allow = {"allow": f"{methods}, OPTIONS"}
         if "access-control-allow-origin" not in self.headers(request):
-            return {"allow": "GET, POST, OPTIONS"}
+            return allow
         return {
-            "access-control-allow-methods": "GET, POST",
+            **allow,
+            "access-control-allow-methods": methods,
             "access-control-allow-headers": _ALLOWED_HEADERS,
             "access-control-max-age": _MAX_AGE_S,
         }

@@ -80,11 +80,11 @@ class HttpExchange:
         except aio.AbortError:
             pass  # Its status is on its way.
         except TimeoutError:
-            await self._fail(DeadlineExceededError("the deadline of the client has passed"))
+            await self.fail(DeadlineExceededError("the deadline of the client has passed"))
         except asyncio.CancelledError:
             # Else, the server ends.
             if not self._left:
-                await self._fail(NotServingError("the server is shutting down"))
+                await self.fail(NotServingError("the server is shutting down"))
         finally:
             connection.on_lost = None
             self._ended = True
@@ -174,7 +174,7 @@ class HttpExchange:
         text = json_form.dumped(status.error())
         await self._respond(HTTP_STATUSES[status.code], JSON_ERROR, text)
 
-    async def _fail(self, error: Exception) -> None:
+    async def fail(self, error: Exception) -> None:
         """Ends the call with an error of which the pipeline does not know."""
         if not self._ended:
             failure = Failure.of(error)

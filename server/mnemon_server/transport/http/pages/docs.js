@@ -2,6 +2,9 @@
 
 const source = new URL("openapi.json", document.baseURI);
 const content = document.getElementById("content");
+const services = document.getElementById("services");
+// Of a stream that does not end, the newest messages are shown, and of each its beginning.
+const [MESSAGES_SHOWN, CHARACTERS_SHOWN] = [100, 20_000];
 
 try {
   const response = await fetch(source);
@@ -20,21 +23,30 @@ function show(api) {
     return element("section", { id: tag.name }, element("h2", {}, tag.name), ...markdown(tag.description),
       ...own.map((method) => shownMethod(api, method)));
   });
-  const links = api.tags.map(({ name }) => element("li", {}, element("a", { href: `#${name}` }, name)));
-  document.getElementById("services").replaceChildren(...links);
+  services.replaceChildren(...api.tags.map(({ name }) => {
+    const own = methods.filter((method) => method.tags.includes(name));
+    const links = own.map(({ operationId, summary }) => element("li", {}, element("a", { href: `#${operationId}` }, summary)));
+    return element("li", {}, element("a", { href: `#${name}` }, name), element("ul", {}, ...links));
+  }));
   content.replaceChildren(...markdown(api.info.description), element("p", {}, `Version ${api.info.version}`), ...sections);
-  document.getElementById("find").addEventListener("input", ({ target }) => find(target.value));
+  const field = document.getElementById("find");
+  field.addEventListener("input", () => find(field.value));
+  field.value = new URLSearchParams(location.search).get("find") ?? "";
+  find(field.value);
   addEventListener("hashchange", open);
   open();
 }
 
-// Hides the methods whose name and description lack a word.
+// Hides the methods that lack a word in their name, in their description and among the words that they are also called by.
 function find(text) {
   const words = text.toLowerCase().split(/\s+/);
   for (const section of content.querySelectorAll("section")) {
     const methods = [...section.querySelectorAll(":scope > details")];
     for (const each of methods) each.hidden = !words.every((word) => each.dataset.text.includes(word));
     section.hidden = text !== "" && methods.every((each) => each.hidden);
+  }
+  for (const link of services.querySelectorAll("a")) {
+    link.parentElement.hidden = document.getElementById(link.hash.slice(1)).hidden;
   }
 }
 
@@ -45,24 +57,23 @@ function open() {
 }
 
 function shownMethod(api, method) {
-  const { path, summary, description, deprecated, operationId } = method;
+  const { path, summary, description, deprecated, operationId, "x-also-called": words = "" } = method;
   const sentence = description.split(/(?<=\.)\s/)[0];
   const details = element("details", { id: operationId },
     element("summary", {}, element("b", {}, summary), element("span", {}, sentence), deprecated ? " (deprecated)" : ""));
-  details.dataset.text = `${path} ${description}`.toLowerCase();
+  details.dataset.text = `${path} ${description} ${words}`.toLowerCase();
   whenOpened(details, () => {
     const { schema, example } = method.requestBody.content["application/json"];
     const answers = Object.entries(method.responses["200"].content);
     return [
       ...markdown(description),
-      element("p", {}, element("code", {}, `POST ${path}`)),
+      element("p", {}, element("code", {}, `POST ${path}`)), ...form(path, example),
       element("h3", {}, "Request"), shownType(api, schema),
       element("h3", {}, "Answer"),
       ...answers.flatMap(([type, each]) => [element("p", {}, element("code", {}, type)), shownType(api, each.schema)]),
       element("h3", {}, "Errors"),
       ...["4XX", "5XX"].flatMap((range) => markdown(resolved(api, method.responses[range]).description)),
       shownType(api, { $ref: "#/components/schemas/Error" }),
-      element("h3", {}, "Call"), ...form(path, example ?? {}),
     ];
   });
   return details;
@@ -122,8 +133,20 @@ function resolved(api, schema) {
 function form(path, example) {
   const text = JSON.stringify(example, null, 2);
   const request = element("textarea", { rows: 6, spellcheck: false, "aria-label": "Request" }, text);
-  const [send, stop, answer] = [element("button", {}, "Send"), element("button", { hidden: "" }, "Stop"), element("pre", { role: "status" })];
+  const [send, stop, copy] = [element("button", {}, "Send"), element("button", { hidden: "" }, "Stop"), element("button", {}, "Copy as curl")];
+  const answer = element("pre", { role: "status" });
   let ended;
+  copy.addEventListener("click", async () => {
+    const command = curl(path, request.value);
+    try {
+      await navigator.clipboard.writeText(command);
+      answer.textContent = `copied:\n${command}`;
+    } catch {
+      // Browsers let only pages of localhost and of HTTPS write to the clipboard.
+      answer.textContent = command;
+      getSelection().selectAllChildren(answer);
+    }
+  });
   stop.addEventListener("click", () => ended.abort());
   send.addEventListener("click", async () => {
     ended = new AbortController();
@@ -135,24 +158,49 @@ function form(path, example) {
     }
     [send.hidden, stop.hidden] = [false, true];
   });
-  return [request, element("p", {}, send, stop), answer];
+  return [request, element("p", {}, send, stop, copy), answer];
+}
+
+// The same call as a command. A credential stays out of it: commands are kept in the shell's history.
+function curl(path, body) {
+  const credential = document.getElementById("credential").value && '--header "authorization: Bearer $MNEMON_API_KEY" ';
+  let text = body;
+  try {
+    text = JSON.stringify(JSON.parse(body));
+  } catch {
+    // The server says what is wrong with it.
+  }
+  return `curl ${credential}--json '${text.replaceAll("'", "'\\''")}' ${new URL(`.${path}`, source)}`;
 }
 
 // Shows an answer as it arrives: a stream may not end.
 async function call(path, body, answer, signal) {
   const credential = document.getElementById("credential").value;
   const headers = { "content-type": "application/json", ...(credential && { authorization: `Bearer ${credential}` }) };
-  answer.textContent = "";
+  const [status, left] = ["", ""].map((text) => document.createTextNode(text));
+  answer.replaceChildren(status, left);
   const response = await fetch(new URL(`.${path}`, source), { method: "POST", headers, body, signal });
-  answer.append(`${response.status} ${response.statusText}\n`);
+  status.data = `${response.status} ${response.statusText}\n`;
+  let gone = 0;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ; ) {
     const { done, value = "" } = await reader.read();
     const lines = (rest + value).split("\n");
     rest = done ? "" : lines.pop();
-    for (const line of lines.filter(Boolean)) answer.append(`${JSON.stringify(JSON.parse(line), null, 2)}\n`);
+    for (const line of lines.filter(Boolean)) {
+      answer.append(`${shortened(JSON.stringify(JSON.parse(line), null, 2))}\n`);
+      if (answer.childNodes.length > MESSAGES_SHOWN + 2) {
+        left.nextSibling.remove();
+        left.data = `… ${(gone += 1).toLocaleString("en")} earlier messages\n`;
+      }
+    }
     if (done) return;
   }
+}
+
+function shortened(text) {
+  const more = text.length - CHARACTERS_SHOWN;
+  return more > 0 ? `${text.slice(0, CHARACTERS_SHOWN)}\n… ${more.toLocaleString("en")} more characters` : text;
 }
 
 function whenOpened(details, parts) {
