@@ -127,6 +127,9 @@ class FactRecordsContract(VaultSuite):
         assert engine.distinct_texts("namespace", after="a.", limit=2) == ["a.x.", "b."]
         assert engine.distinct_texts("namespace", after="a", limit=1) == ["a-b."]
         assert engine.distinct_texts("namespace", after="\U0001f600.", limit=3) == []
+        assert engine.distinct_texts("namespace", within=("a.", "b."), limit=9) == ["a.", "a.x."]
+        assert engine.distinct_texts("namespace", within=("a", "z."), after="a.", limit=9) == ["a.x.", "b."]
+        assert engine.distinct_texts("namespace", within=("z.", "b."), limit=9) == []
 
     def test_a_list_can_begin_at_an_offset(self, engine: RecordEngine) -> None:
         for number in range(7):

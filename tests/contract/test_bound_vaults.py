@@ -304,18 +304,28 @@ def test_a_caller_without_namespaces_has_no_facts(vault: Vault) -> None:
     assert records.distinct_texts("namespace", limit=9) == []
 
 
-def test_a_caller_is_told_of_its_own_namespaces_page_by_page(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound_records, "_STEP", 4)
-    names = [encode_namespace(Namespace(("users", user, f"{i:02}"))) for i in range(11) for user in ("ada", "bob")]
+def test_a_caller_is_told_of_its_own_namespaces_page_by_page(vault: Vault) -> None:
+    names = [encode_namespace(Namespace(("users", user, f"{i:02}"))) for i in range(11) for user in ("ada", "bob", "c")]
+    # Neighbours in the order of texts: only the first is within "users.ada".
+    names += [encode_namespace(Namespace(("users", *labels))) for labels in (("ada",), ("ada-1",), ("ada!",), ("ad",))]
     for i, name in enumerate(names):
-        fact = write(f"fact {i}", "window", fields={"namespace": name})
-        last = vault.collection(FACTS).put_document(fact)
+        last = vault.collection(FACTS).put_document(write(f"fact {i}", "window", fields={"namespace": name}))
     last.result()
-    hers = BoundVault(vault, ADA).collection(FACTS)
-    own = sorted(name for name in names if "ada" in name)
-    assert hers.distinct_texts("namespace", limit=1_000) == own
-    assert hers.distinct_texts("namespace", limit=2) == own[:2]
-    assert hers.distinct_texts("namespace", after=own[1], limit=2) == own[2:4]
+    own = sorted(name for name in names if name.startswith("users.ada."))
+    for bounds in (ADA, Bounds.of([], ["users.ada.03", "users.ada"])):
+        hers = BoundVault(vault, bounds).collection(FACTS)
+        assert hers.distinct_texts("namespace", limit=1_000) == own
+        assert hers.distinct_texts("namespace", limit=2) == own[:2]
+        assert hers.distinct_texts("namespace", after=own[1], limit=2) == own[2:4]
+        assert hers.distinct_texts("namespace", within=("users.ada.04", "users.ada.06"), limit=9) == own[5:7]
+        assert hers.distinct_texts("namespace", within=("users.b", "users.d"), limit=9) == []
+    both = BoundVault(vault, Bounds.of([], ["users.bob", "users.ada"])).collection(FACTS)
+    theirs = sorted(name for name in names if name.startswith(("users.ada.", "users.bob.")))
+    assert both.distinct_texts("namespace", limit=99) == theirs
+    everything = BoundVault(vault, Bounds.of(["ada"], ["*"])).collection(FACTS)
+    assert everything.distinct_texts("namespace", limit=1) == [min(names)]
+    with pytest.raises(PermissionDeniedError):
+        BoundVault(vault, ADA).collection(DOCUMENTS).distinct_texts("type", limit=1)
 
 
 def test_a_record_that_does_not_fit_is_left_out_and_one_of_others_takes_no_room(vault: Vault) -> None:

@@ -59,9 +59,6 @@ EQUIVALENT: Mapping[str, str] = {
     "engines/bound/guard.py BoundGuard.refusals: refusal is None and writes[i].document.doc_id"
     " -> refusal is None": "no stored document has the empty id; leaving it out is only quicker",
     "engines/bound/guard.py BoundGuard.refusals: names -> True": _QUICKER,
-    "engines/bound/records.py BoundRecords.distinct_texts: len(found) < limit and (texts :="
-    " self._records.distinct_texts(field, after=after, limit=_STEP)) -> (texts :="
-    " self._records.distinct_texts(field, after=after, limit=_STEP))": "more is read than is given back",
     "engines/bound/timeline.py BoundTimeline.window_at_once: found is None -> True": "it is read on a thread instead",
     "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,

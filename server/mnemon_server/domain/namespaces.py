@@ -82,9 +82,14 @@ def starts_with(prefix: Namespace, field: str) -> Expression:
 
     It is a range of texts in code point order, which an index can serve.
     """
-    first = encode_namespace(prefix)
-    after = first.removesuffix(_END) + _AFTER_END
+    first, after = span_of(prefix)
     return AllOf((Condition(field, Operator.GTE, (first,)), Condition(field, Operator.LT, (after,))))
+
+
+def span_of(prefix: Namespace) -> tuple[str, str]:
+    """The first text that encodes this namespace or one below it, and the first text after all of these."""
+    first = encode_namespace(prefix)
+    return first, first.removesuffix(_END) + _AFTER_END
 
 
 class NamespaceTemplate:

@@ -51,6 +51,17 @@ class _Boundary:
     def where(self, where: RecordFilter) -> RecordFilter:
         return self._bounds.restricted(self._collection, where)
 
+    def spans(self, field: str) -> list[tuple[str, str]] | None:
+        """The ranges that a text field of the caller's documents has; None if that is any text.
+
+        Raises PermissionDeniedError if a field does not tell whose a document is.
+        """
+        if self._collection == FACTS and field == "namespace":
+            return self._bounds.namespace_spans
+        if self._collection == RULES:
+            return None
+        raise refused()
+
     def relates(self, query: RelatedQuery) -> bool:
         """Whether the query is about documents that exist for the caller; they are those of one user."""
         return self._bounds.admits_user(query.user)
@@ -204,13 +215,18 @@ class BoundRecords:
             fits=fits,
         )
 
-    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+    def distinct_texts(
+        self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
+    ) -> list[str]:
         """See RecordEngine."""
+        spans = self._boundary.spans(field)
+        if spans is None:
+            return self._records.distinct_texts(field, after=after, within=within, limit=limit)
         found: list[str] = []
-        while len(found) < limit and (texts := self._records.distinct_texts(field, after=after, limit=_STEP)):
-            after = texts[-1]
-            found += [text for text in texts if self._has_text(field, text)]
-        return found[:limit]
+        for first, end in spans:
+            span = (max(first, within[0]), min(end, within[1])) if within else (first, end)
+            found += self._records.distinct_texts(field, after=after, within=span, limit=limit - len(found))
+        return found
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
@@ -284,9 +300,6 @@ class BoundRecords:
         if among is None:
             return self.match_passages(_EVERYTHING)
         return self.filter_passages(among, _EVERYTHING)
-
-    def _has_text(self, field: str, text: str) -> bool:
-        return bool(self.count_documents(RecordFilter(expression=Condition(field, Operator.EQ, (text,)))))
 
     # What concerns the whole collection
 

@@ -155,11 +155,13 @@ class InMemoryCollection:
                 run = takewhile(lambda stored: fits(stored.document.doc_id, view.size_of(stored)), run)
             return [(stored.position, view.shown(stored)) for stored in run]
 
-    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+    def distinct_texts(
+        self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
+    ) -> list[str]:
         """See RecordEngine."""
         with self._commits.lock:
             texts = {str(stored.document.fields.get(field) or "") for stored in self.state.searchable()}
-        return sorted(text for text in texts if text > after)[:limit]
+        return sorted(text for text in texts if text > after and (not within or within[0] <= text < within[1]))[:limit]
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""

@@ -149,11 +149,13 @@ class RecordEngine(Protocol):
         over first; `descending` reverses the order. The first document that `fits` rejects ends the result.
         """
 
-    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+    def distinct_texts(
+        self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
+    ) -> list[str]:
         """Up to `limit` distinct texts greater than `after` in an indexed text field, ascending by code point.
 
-        Ignores hidden documents and empty texts. The cost depends on the number of texts, not on the number of
-        documents that share one.
+        With `within`, only those from its first text on and below its second. Ignores hidden documents and empty texts.
+        The cost depends on the number of texts within, not on the number of documents that share one.
         """
 
     def count_documents(self, where: RecordFilter) -> int:

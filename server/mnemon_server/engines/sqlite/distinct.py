@@ -8,19 +8,29 @@ from mnemon_server.engines.sqlite.tables import Tables
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
 
-def distinct_texts(connection: apsw.Connection, tables: Tables, field: str, *, after: str, limit: int) -> list[str]:
+def distinct_texts(
+    connection: apsw.Connection,
+    tables: Tables,
+    field: str,
+    *,
+    after: str,
+    within: tuple[str, str] | None,
+    limit: int,
+) -> list[str]:
     """See RecordEngine."""
     if field not in tables.indexed_texts:
         raise ValueError(f"{field!r} is not an indexed text field")
     # The index excludes empty texts, so SQLite uses it only if the condition excludes them too.
-    column = f'"{field}"'
+    column = f'd."{field}"'
+    ends = f" AND {column} < ?2" if within else ""
     following = (
-        f"(SELECT d.{column} FROM {tables.documents} AS d WHERE d.{column} > {{}} AND d.{column} <> '' AND d.hidden = 0"
-        f" ORDER BY d.{column} LIMIT 1)"
+        f"(SELECT {column} FROM {tables.documents} AS d WHERE {column} {{}} AND {column} <> ''{ends} AND d.hidden = 0"
+        f" ORDER BY {column} LIMIT 1)"
     )
-    first, next_one = following.format("?"), following.format("step.text")
+    first, end = within or ("", "")
+    start, next_one = following.format(">= ?1" if first > after else "> ?1"), following.format("> step.text")
     statement = (
-        f"WITH RECURSIVE step (text) AS (SELECT {first} UNION ALL SELECT {next_one} FROM step"
-        " WHERE step.text IS NOT NULL) SELECT text FROM step WHERE text IS NOT NULL LIMIT ?"
+        f"WITH RECURSIVE step (text) AS (SELECT {start} UNION ALL SELECT {next_one} FROM step"
+        " WHERE step.text IS NOT NULL) SELECT text FROM step WHERE text IS NOT NULL LIMIT ?3"
     )
-    return [row[0] for row in fetch(connection, statement, (after, limit))]
+    return [row[0] for row in fetch(connection, statement, (max(first, after), end, limit))]

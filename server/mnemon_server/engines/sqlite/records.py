@@ -175,10 +175,12 @@ class SQLiteCollection:
                 fits=fits,
             )
 
-    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+    def distinct_texts(
+        self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
+    ) -> list[str]:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return distinct_texts(connection, self._tables, field, after=after, limit=limit)
+            return distinct_texts(connection, self._tables, field, after=after, within=within, limit=limit)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 
 from mnemon_server.domain.facts import FactFilter, NamespacePage
-from mnemon_server.domain.namespaces import decode_namespace
+from mnemon_server.domain.namespaces import Namespace, decode_namespace, span_of
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.facts.filters import expired, living
 
@@ -17,9 +17,8 @@ WILDCARD = "*"
 STEP = 256
 """How many namespaces are read at once."""
 
-_LAST_CHARACTER = "\U0010ffff"
-# The encoding ends each label with "."; the other two are the characters right before and after it.
-_BEFORE_END, _END, _AFTER_END = "-", ".", "/"
+# The encoding ends each label with "."; the other is the character right after it.
+_END, _AFTER_END = ".", "/"
 
 
 def list_namespaces(
@@ -39,25 +38,25 @@ def list_namespaces(
         labels = _labels(text)
         return _fits(labels, prefix) and _fits(labels[::-1], suffix[::-1]) and holds_facts(text)
 
-    start = max(_after(after, max_depth) if after else "", _before(_literal(prefix)))
-    found = tuple(islice(_walk(records, start, _literal(prefix), max_depth, is_wanted), limit + 1))
+    start = _after(after, max_depth) if after else ""
+    found = tuple(islice(_walk(records, start, _within(prefix), max_depth, is_wanted), limit + 1))
     return NamespacePage(found[:limit], found[limit - 1] if len(found) > limit else None)
 
 
 def _walk(
-    records: RecordEngine, position: str, head: str, max_depth: int, is_wanted: Callable[[str], bool]
+    records: RecordEngine,
+    position: str,
+    within: tuple[str, str] | None,
+    max_depth: int,
+    is_wanted: Callable[[str], bool],
 ) -> Iterator[tuple[str, ...]]:
-    """Yields matching namespaces that come after `position` and begin with `head`: cut to `max_depth`, each once."""
+    """Yields matching namespaces of a range that come after `position`: cut to `max_depth`, each once."""
     while True:
-        texts = records.distinct_texts("namespace", after=position, limit=STEP)
+        texts = records.distinct_texts("namespace", after=position, within=within, limit=STEP)
         for text in texts:
             if text <= position:
                 continue
             position = text
-            if text < head:
-                continue
-            if not text.startswith(head):
-                return
             if is_wanted(text):
                 cut = _labels(text)[: max_depth or None]
                 position = _after(cut, max_depth)
@@ -83,19 +82,14 @@ def _fits(labels: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _literal(prefix: Sequence[str]) -> str:
-    """The encoding of the labels before the first wildcard."""
+def _within(prefix: Sequence[str]) -> tuple[str, str] | None:
+    """The range of the namespaces that begin with the labels before the first wildcard; None without any."""
     before = prefix[: prefix.index(WILDCARD)] if WILDCARD in prefix else prefix
-    return "".join(label + _END for label in before)
+    return span_of(Namespace(before)) if before else None
 
 
 def _labels(text: str) -> tuple[str, ...]:
     return tuple(text.removesuffix(_END).split(_END))
-
-
-def _before(head: str) -> str:
-    """A text that sorts before all texts that begin with `head`, and after nearly all others that sort before them."""
-    return head[:-1] + _BEFORE_END + _LAST_CHARACTER if head else ""
 
 
 def _after(labels: Sequence[str], max_depth: int) -> str:

@@ -8,7 +8,7 @@ not select the index, because all of its documents would be sorted.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +19,15 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.filters import (
     METADATA_PREFIX,
     AllOf,
+    AnyOf,
     Condition,
+    Expression,
     Operator,
     RecordFilter,
 )
 from mnemon_server.engines.promises.values import PassageIds
 from mnemon_server.engines.sqlite.filters.compiler import compile_filter, required_parts
-from mnemon_server.engines.sqlite.filters.metadata_index import ORDERINGS, metadata_ranges, metadata_row
+from mnemon_server.engines.sqlite.filters.metadata_index import ORDERINGS, comparison, metadata_ranges, metadata_row
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
 from mnemon_server.engines.sqlite.tables import Tables
@@ -68,8 +70,10 @@ def prepare_filter(
         is_in_metadata = any(not each.column for each in ranges)
         return compile_filter(tables, where, each=by_position and is_in_metadata, ranges=not by_position)
     if chosen.column:
-        # The expired documents make a set, because they are few.
-        return compile_filter(tables, where, each=is_few or not tables.collection.expires, chosen=chosen.column)
+        # The expired documents make a set, unless that costs more than the documents that are read: expired ones of
+        # others must cost a caller nothing.
+        each = is_few or not tables.collection.expires or _count(connection, chosen, BOUNDS[0]) <= BOUNDS[0]
+        return compile_filter(tables, where, each=each, chosen=chosen.column)
     condition, parameters = compile_filter(tables, chosen.rest, each=True, chosen="")
     return f"d.position IN {chosen.positions} AND {condition}", [*chosen.parameters, *parameters]
 
@@ -171,24 +175,57 @@ def _ranges(tables: Tables, where: RecordFilter) -> Iterator[_Range]:
         rest = replace(where, equal={other: each for other, each in where.equal.items() if other != key})
         yield _Range(tables.metadata, "key = ? AND type = ? AND value = ?", (key, *metadata_row(exact)), rest)
     parts = [*required_parts(where.expression)]
-    spans: dict[str, dict[str, str]] = {}
     for number, part in enumerate(parts):
+        rest = replace(where, expression=AllOf((*parts[:number], *parts[number + 1 :])))
+        yield from _part_ranges(tables, where, rest, part)
+    for name, bounds in _spans(tables, parts):
+        yield _column_range(tables, where, name, bounds)
+
+
+def _part_ranges(tables: Tables, where: RecordFilter, rest: RecordFilter, part: Expression) -> Iterator[_Range]:
+    """The index ranges of one part of the filter; `rest` is the filter without it."""
+    match part:
+        case Condition(name, Operator.EQ, (str(value),)) if value and name in tables.indexed_texts:
+            yield _column_range(tables, where, name, {"=": value})
+        case Condition(name, Operator.IN, values) if name in tables.indexed_texts:
+            texts = [value for value in values if isinstance(value, str)]
+            if texts and "" not in texts:
+                compared, parameter = comparison(texts)
+                yield _Range(tables.documents, _in_index(name, compared), (parameter,), rest)
+        case AnyOf(choices):
+            spans = [next(_spans(tables, required_parts(choice)), None) for choice in choices]
+            if spans and None not in spans:
+                yield _united(tables, where, [span for span in spans if span])
+        case Condition(name) if name.startswith(METADATA_PREFIX):
+            yield from _metadata_range(tables, rest, part)
+
+
+def _spans(tables: Tables, parts: Iterable[Expression]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The indexed text columns that the parts limit on both sides, with the limits by operator."""
+    spans: dict[str, dict[str, str]] = {}
+    for part in parts:
         match part:
-            case Condition(name, Operator.EQ, (str(value),)) if value and name in tables.indexed_texts:
-                yield _column_range(tables, where, name, {"=": value})
             case Condition(name, Operator.GTE | Operator.LT as operator, (str(value),)) if name in tables.indexed_texts:
-                spans.setdefault(name, {})[">=" if operator is Operator.GTE else "<"] = value
-            case Condition(name) if name.startswith(METADATA_PREFIX):
-                rest = replace(where, expression=AllOf((*parts[:number], *parts[number + 1 :])))
-                yield from _metadata_range(tables, rest, part)
-    yield from (_column_range(tables, where, name, span) for name, span in spans.items() if len(span) == 2)
+                spans.setdefault(name, {})[ORDERINGS[operator]] = value
+    return ((name, bounds) for name, bounds in spans.items() if len(bounds) == 2)
 
 
 def _column_range(tables: Tables, where: RecordFilter, name: str, bounds: dict[str, str]) -> _Range:
     """The documents whose text in an indexed column compares as given, by operator."""
-    within = " AND ".join(f'"{name}" {sign} ?' for sign in bounds)
-    condition, parameters = f"{within} AND \"{name}\" <> ''", tuple(bounds.values())
-    return _Range(tables.documents, condition, parameters, where, name, in_order="=" in bounds)
+    condition = _in_index(name, *(f"{sign} ?" for sign in bounds))
+    return _Range(tables.documents, condition, tuple(bounds.values()), where, name, in_order="=" in bounds)
+
+
+def _united(tables: Tables, where: RecordFilter, spans: Sequence[tuple[str, dict[str, str]]]) -> _Range:
+    """The documents within one of several ranges of indexed columns."""
+    ranges = [_column_range(tables, where, name, bounds) for name, bounds in spans]
+    condition = " OR ".join(f"({each.condition})" for each in ranges)
+    return _Range(tables.documents, condition, tuple(value for each in ranges for value in each.parameters), where)
+
+
+def _in_index(name: str, *comparisons: str) -> str:
+    """The indexes exclude empty texts, so SQLite uses them only if the condition excludes them too."""
+    return " AND ".join([*(f'"{name}" {each}' for each in comparisons), f"\"{name}\" <> ''"])
 
 
 def _metadata_range(tables: Tables, rest: RecordFilter, part: Condition) -> Iterator[_Range]:
