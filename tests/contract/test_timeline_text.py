@@ -4,14 +4,15 @@ import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.episodic import PruneReason
+from mnemon_server.domain.episodic import EventSelection, PruneReason
 from mnemon_server.domain.errors import EmbeddingError
-from mnemon_server.domain.records import SearchMode
+from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.timeline import Sequences, TextScores, Timeline
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
@@ -173,6 +174,70 @@ def test_the_parts_of_the_index_answer_as_one(open_timeline: OpenTimeline, tmp_p
     assert found(timeline, "door") == [first + i + 1 for i in range(6, 12) if i != 7]
     timeline = open_timeline()
     assert found(timeline, "door") == [first + i + 1 for i in range(6, 12) if i != 7]
+
+
+# What was just stored
+
+
+@pytest.mark.parametrize("mode", SearchMode)
+def test_an_event_is_found_as_soon_as_it_is_stored(open_timeline: OpenTimeline, mode: SearchMode) -> None:
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    users = [Scope(user=user) for user in ("ada", "bob", "eve")]
+    for number in range(200):
+        scope = users[number % len(users)]
+        append(timeline, happening(f"e{number}", content=f"door number{number}", scope=scope))
+        among = timeline.sequences(EventSelection(scope=scope))
+        scores = search(timeline, f"door number{number}", mode, among=among.tolist())
+        own = scores.relevance[scores.sequences == number + 1]
+        assert own.tolist() == [pytest.approx(scores.relevance.max(), abs=1e-3)]
+
+
+def test_each_writer_finds_its_own_events_beside_others(open_timeline: OpenTimeline) -> None:
+    timeline = open_timeline()
+
+    def write(writer: int) -> list[int]:
+        missed = []
+        for number in range(50):
+            append_texts(timeline, [f"door writer{writer} number{number}"], prefix=f"{writer} {number} ")
+            scores = search(timeline, f"writer{writer} number{number}")
+            best = timeline.read([int(scores.sequences[scores.relevance.argmax()])]) if len(scores.sequences) else []
+            if [event.position.event_id for event in best] != [f"{writer} {number} 0"]:
+                missed.append(number)
+        return missed
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(write, range(4))) == [[]] * 4
+
+
+def test_events_are_found_right_after_the_start(open_timeline: OpenTimeline) -> None:
+    append_texts(open_timeline(), [f"door number{i}" for i in range(3_000)])
+    # Whether or not the index had all of them when it was closed.
+    timeline = open_timeline()
+    assert search(timeline, "number2999").sequences.tolist() == [3_000]
+    settle(timeline)
+    timeline = open_timeline()
+    assert search(timeline, "number7").sequences.tolist() == [8]
+
+
+def test_scores_do_not_depend_on_what_the_index_has(open_timeline: OpenTimeline) -> None:
+    may_embed = threading.Event()
+
+    def embed(texts: Sequence[str]) -> Any:
+        # The searches' own batch, and no other, until the index may go on.
+        if len(texts) != 12:
+            may_embed.wait(60)
+        return EMBEDDER.embed(texts)
+
+    timeline = open_timeline(embed=embed)
+    append_texts(timeline, [f"the {'blue ' * (i % 4)}door number{i}" for i in range(12)])
+    before = {mode: search(timeline, "blue doors", mode) for mode in SearchMode}
+    may_embed.set()
+    settle(timeline)
+    for mode, scores in before.items():
+        after = search(timeline, "blue doors", mode)
+        assert scores.sequences.tolist() == after.sequences.tolist()
+        np.testing.assert_allclose(scores.relevance, after.relevance)
+        assert (scores.pending, after.pending) == (0, 0)
 
 
 # What pruned events leave behind

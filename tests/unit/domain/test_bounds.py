@@ -94,6 +94,25 @@ def test_bounds_are_read_as_they_are_written(users: list[str], namespaces: list[
     assert bool(UNBOUNDED) is False
 
 
+@pytest.mark.parametrize(
+    ("namespaces", "spans"),
+    [
+        (["*"], None),
+        (["users.ada"], [("users.ada.", "users.ada/")]),
+        (
+            ["users.ada.notes", "users.ada-1", "users.ada"],
+            [("users.ada-1.", "users.ada-1/"), ("users.ada.", "users.ada/")],
+        ),
+    ],
+)
+def test_the_ranges_of_namespaces_do_not_overlap(namespaces: list[str], spans: list[tuple[str, str]] | None) -> None:
+    assert Bounds.of(["ada"], namespaces).namespace_spans == spans
+
+
+def test_a_caller_without_namespaces_has_no_ranges() -> None:
+    assert Bounds.of(["ada"], []).namespace_spans == []
+
+
 def test_bounds_that_cannot_be_are_refused_with_the_name_of_the_field() -> None:
     many = [f"u{number}" for number in range(ENTRIES_MAX)]
     assert Bounds.of(many, many).users == tuple(sorted(many))

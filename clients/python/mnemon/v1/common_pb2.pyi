@@ -555,7 +555,7 @@ class SearchDiagnostics(_message.Message):
     """SearchDocuments, SearchMemories and SearchFacts: vectors compared one by one."""
     pending: _builtins.int
     """Committed writes that an index has not applied yet. SearchDocuments, SearchMemories and SearchFacts find them
-    anyway; QueryWindow with a query does not.
+    anyway. QueryWindow with a query finds the newest 2,048 by their words anyway, and counts only the others.
     """
     degraded: _builtins.str
     """SearchDocuments, SearchMemories and SearchFacts: the reason why the vector database could not be queried; empty if

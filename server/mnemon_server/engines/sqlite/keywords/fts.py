@@ -12,7 +12,7 @@ The form with texts stores them itself, and adds or removes many passages in one
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -104,13 +104,13 @@ def create_terms(tables: KeywordTables) -> str:
 def insert(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
     """Adds passages."""
     # A single statement releases the interpreter lock for its whole duration.
-    rows = [_row(tables, passage_id, text) for passage_id, text in texts.items()]
+    rows = [_row(tables.analysis, passage_id, text) for passage_id, text in texts.items()]
     connection.execute(tables.insert, (json.dumps(rows, ensure_ascii=False),))
 
 
 def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
     """Removes a passage. The text must be the one that was inserted; otherwise the index is damaged."""
-    connection.execute(tables.delete, _row(tables, passage_id, text))
+    connection.execute(tables.delete, _row(tables.analysis, passage_id, text))
 
 
 def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
@@ -234,15 +234,23 @@ def read_few(
     Splits the texts into words again, about 15 us for a passage, so its cost does not depend on the size of the index.
     """
     [(averages, listed)] = connection.execute(tables.read_few, (id_array(passage_ids),))
+    rows = json.loads(cast("str", listed))
+    return Found(passage_count(cast("bytes", averages or b"")), _in_rows(tables.analysis, terms, rows))
+
+
+def in_texts(analysis: Analysis, terms: Sequence[str], texts: Mapping[int, str]) -> Found:
+    """What passages that no table has yet contain of these words; by ascending ids."""
+    return Found(len(texts), _in_rows(analysis, terms, [_row(analysis, *each) for each in texts.items()]))
+
+
+def _in_rows(analysis: Analysis, terms: Sequence[str], rows: Iterable[tuple[int, str]]) -> list[Occurrences]:
     of_terms: dict[str, list[int]] = {term: [] for term in terms}
-    for row, text in json.loads(cast("str", listed)):
-        words = Counter(tables.analysis.prepared_terms(text))
+    for row, prepared in rows:
+        words = Counter(analysis.prepared_terms(prepared))
         base = row >> LENGTH_BITS << ID_SHIFT | row & ((1 << LENGTH_BITS) - 1)
         for term in words.keys() & of_terms.keys():
             of_terms[term].append(base | min(words[term], COUNT_MAX) << LENGTH_BITS)
-    return Found(
-        passage_count(cast("bytes", averages or b"")), [np.array(rows, np.int64) for rows in of_terms.values()]
-    )
+    return [np.array(found, np.int64) for found in of_terms.values()]
 
 
 def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]]:
@@ -262,9 +270,9 @@ def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]
     return found, numbers[starts]
 
 
-def _row(tables: KeywordTables, passage_id: int, text: str) -> tuple[int, str]:
-    prepared = tables.analysis.prepare(text)
-    return _row_id(passage_id, len(tables.analysis.prepared_terms(prepared))), prepared
+def _row(analysis: Analysis, passage_id: int, text: str) -> tuple[int, str]:
+    prepared = analysis.prepare(text)
+    return _row_id(passage_id, len(analysis.prepared_terms(prepared))), prepared
 
 
 def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import apsw
 import numpy as np
 
-from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.timeline import Sequences, TextScores
 from mnemon_server.engines.promises.values import Vector
@@ -17,15 +17,27 @@ from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
 from mnemon_server.engines.timeline.rows.bodies import BodyReader
 from mnemon_server.engines.timeline.rows.reads import BODIES_AT_ONCE
-from mnemon_server.engines.timeline.rows.text_file import read_progress, similarities
+from mnemon_server.engines.timeline.rows.text_file import Progress, cosines, read_progress, similarities
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
-from mnemon_server.engines.timeline.rows.text_words import Floats, answering
-from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextSource, TextWork, is_passing
+from mnemon_server.engines.timeline.rows.text_words import CURRENT, Floats, answering
+from mnemon_server.engines.timeline.rows.text_work import (
+    TEXT_LENGTH_MAX,
+    VECTORS_AT_ONCE,
+    EmbedTexts,
+    TextSource,
+    TextWork,
+    is_passing,
+)
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
 
 log = logging.getLogger(__name__)
+
+_TEXTS_READ = 2_048
+"""Up to so many of the newest events that were asked for are searched before they are in the file."""
+_OPENED_S = 5.0
+"""How long a search waits at most for the file after the start."""
 
 
 class StoredTexts:
@@ -73,6 +85,16 @@ class StoredTexts:
         return texts
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The arguments of a search."""
+
+    query: str
+    vector: Vector | None
+    among: Sequences
+    mode: SearchMode
+
+
 class TextIndex:
     """Finds events by keywords, and by meaning if they have vectors. Any thread may call any method."""
 
@@ -101,6 +123,7 @@ class TextIndex:
         identity = f"{epoch.hex()} {'' if embed is None else model_identity}"
         self.has_vectors = embed is not None
         """Whether events have vectors."""
+        self._embed = embed
         self._source = source
         self._ranking = ranking
         self._work = TextWork(keys, source, identity=identity, embed=embed)
@@ -123,15 +146,20 @@ class TextIndex:
         return self._work.removed_count
 
     def search(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """See Timeline.search_text. If the file cannot be read, nothing is found, and all events count as pending."""
+        """See Timeline.search_text. Events that the file lacks are read, so that the newest are found at once.
+
+        If the file cannot be read, it lacks all.
+        """
         if vector is None or mode is SearchMode.KEYWORD or not self.has_vectors:
             mode, vector = SearchMode.KEYWORD, None
+        asked = _Question(query, vector, among, mode)
+        if self._work.file is None:
+            self._work.was_opened.wait(_OPENED_S)
         file = self._work.file
         if file is not None:
             try:
                 with file.readers.lend() as connection:
-                    scores, done = self._search(connection, query, vector, among, mode)
-                return self._without_removed(scores, among[among.searchsorted(done, "right") :])
+                    return self._without_removed(*self._search(connection, asked))
             except StorageFailedError:
                 log.debug("the text index of the timeline was closed meanwhile")
             except Exception as error:
@@ -139,23 +167,53 @@ class TextIndex:
                 if not is_passing(error):
                     self._work.note_damaged(file)
                     self._thread.wake()
-        return self._without_removed(_nothing(mode), among)
+        return self._without_removed(*self._search(None, asked))
 
-    def _search(
-        self, connection: apsw.Connection, query: str, vector: Vector | None, among: Sequences, mode: SearchMode
-    ) -> tuple[TextScores, int]:
-        """The result from the file, and the sequence up to which it is complete."""
-        progress = read_progress(connection)
-        done = progress.words if vector is None else min(progress.words, progress.vectors)
+    def _search(self, connection: apsw.Connection | None, asked: "_Question") -> tuple[TextScores, Sequences]:
+        """The scores, and the events that were asked for and are not in them."""
+        among, vector = asked.among, asked.vector
+        progress = Progress() if connection is None else read_progress(connection)
+        behind = among[among.searchsorted(progress.words, "right") :]
+        texts = self._newest_texts(behind, _TEXTS_READ)
         by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
-        if mode is not SearchMode.VECTOR:
-            words, context_weight = answering(connection), self._ranking.context_weight
-            by_word = words.search(connection, query, among, context_weight=context_weight)
+        if asked.mode is not SearchMode.VECTOR:
+            words = CURRENT if connection is None else answering(connection)
+            context_weight = self._ranking.context_weight
+            by_word = words.search(connection, asked.query, among, texts, context_weight=context_weight)
         if vector is not None:
-            by_meaning = similarities(connection, vector, among)
+            behind = among[among.searchsorted(progress.vectors, "right") :]
+            texts, computed = self._newest_similarities(vector, behind)
+            rest = among[np.isin(among, computed[0], invert=True)]
+            known = similarities(connection, vector, rest) if connection else (rest[:0], computed[1][:0])
+            by_meaning = np.concatenate((known[0], computed[0])), np.concatenate((known[1], computed[1]))
         sequences, keyword, similarity = _joined(*by_word, *by_meaning)
-        relevance = self._relevance(query, keyword, similarity, mode)
-        return TextScores(sequences, relevance, similarity, keyword, mode, pending=0), done
+        relevance = self._relevance(asked.query, keyword, similarity, asked.mode)
+        missing = behind[np.isin(behind, list(texts), invert=True)]
+        return TextScores(sequences, relevance, similarity, keyword, asked.mode, pending=0), missing
+
+    def _newest_similarities(self, query: Vector, behind: Sequences) -> tuple[dict[int, str], tuple[Sequences, Floats]]:
+        """The texts of the last of these events, and the similarities of those that have one."""
+        nothing: tuple[Sequences, Floats] = np.empty(0, np.int64), np.empty(0, np.float64)
+        texts = self._newest_texts(behind, VECTORS_AT_ONCE)
+        worded = [sequence for sequence, text in texts.items() if text.strip()]
+        if not worded or self._embed is None:
+            return texts, nothing
+        try:
+            vectors = self._embed([texts[sequence] for sequence in worded])
+        except MnemonError as error:
+            log.warning("the newest events of the timeline are found by words alone: %s", error)
+            return {}, nothing
+        return texts, (np.array(worded, np.int64), cosines(vectors, query))
+
+    def _newest_texts(self, behind: Sequences, count_max: int) -> dict[int, str]:
+        """The texts of the last of these events that still exist, ascending, until they are many or long."""
+        texts: dict[int, str] = {}
+        for end in range(len(behind), max(0, len(behind) - count_max), -BODIES_AT_ONCE):
+            some = behind[max(0, end - min(BODIES_AT_ONCE, count_max)) : end].tolist()
+            texts |= self._source.texts(some, TEXT_LENGTH_MAX)
+            if sum(map(len, texts.values())) >= TEXT_LENGTH_MAX:
+                break
+        return dict(sorted(texts.items()))
 
     def _relevance(self, query: str, keyword: Floats, similarity: Floats, mode: SearchMode) -> Floats:
         match mode:
@@ -201,8 +259,3 @@ def _joined(
     known = np.isin(compared, sequences)
     similarities[np.searchsorted(sequences, compared[known])] = similarity[known]
     return sequences, keywords, similarities
-
-
-def _nothing(mode: SearchMode) -> TextScores:
-    none = np.empty(0, np.float64)
-    return TextScores(np.empty(0, np.int64), none, none, none, mode, pending=0)

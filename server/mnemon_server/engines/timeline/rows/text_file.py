@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.engines.master_keys import VaultKeyError
@@ -226,8 +227,13 @@ def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -
     for rows in fetch_chunks(connection, statement, (id_array(among),), rows_max=_VECTORS_AT_ONCE):
         matrix = np.frombuffer(b"".join([vector for _, vector in rows]), _VECTOR_TYPE).reshape(len(rows), -1)
         found.append(np.array([sequence for sequence, _ in rows], np.int64))
-        scores.append((matrix.astype(np.float32) @ query).astype(np.float64))
-    return np.concatenate(found), np.clip(np.concatenate(scores), 0.0, 1.0)
+        scores.append(cosines(matrix, query))
+    return np.concatenate(found), np.concatenate(scores)
+
+
+def cosines(vectors: NDArray[np.floating], query: Vector) -> Floats:
+    """The cosines of vectors as they are stored, from 0 to 1."""
+    return np.clip((vectors.astype(_VECTOR_TYPE).astype(np.float32) @ query).astype(np.float64), 0.0, 1.0)
 
 
 def discard(path: Path) -> None:

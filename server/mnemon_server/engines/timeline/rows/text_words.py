@@ -7,7 +7,8 @@ Older programs split texts into other words. Their words go on to answer while t
 current ones answer, and the former are dropped part by part.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import apsw
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from mnemon_server.engines.promises.timeline import Sequences
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
-from mnemon_server.engines.sqlite.keywords.scoring import Found, score
+from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, Found, score
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.ranking.analysis import STEMMED_WORDS, Analysis
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
@@ -108,26 +109,51 @@ class EventWords:
         connection.execute(f"DELETE FROM {self._name} WHERE number = ?", (number,))
 
     def search(
-        self, connection: apsw.Connection, query: str, among: Sequences, *, context_weight: float = CONTEXT_WEIGHT
+        self,
+        connection: apsw.Connection | None,
+        query: str,
+        among: Sequences,
+        behind: Mapping[int, str] | None = None,
+        *,
+        context_weight: float = CONTEXT_WEIGHT,
     ) -> tuple[Sequences, Floats]:
-        """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query."""
+        """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query.
+
+        Args:
+            connection: the file; None leaves only `behind`.
+            query: the text to search for.
+            among: the events to search, ascending.
+            behind: the texts of the last events of `among`, ascending, which the file may lack.
+            context_weight: see `scoring.score`.
+        """
         words = self._analysis.query(query)
-        found: list[Found] = []
-        for number in self.part_counts(connection):
-            low, high = among.searchsorted((number * PART_SEQUENCES, (number + 1) * PART_SEQUENCES)).tolist()
-            if low == high:
-                continue
-            if high - low <= _FEW:
-                found.append(fts.read_few(connection, self.tables(number), words.terms, among[low:high]))
-            else:
-                found.append(fts.read(connection, self.tables(number), words.terms))
+        stored = among[: among.searchsorted(min(behind))] if behind else among
+        found = [*self._stored_words(connection, words.terms, stored)] if connection else []
+        if behind:
+            found.append(fts.in_texts(self._analysis, words.terms, behind))
         if not found:
             return np.empty(0, np.int64), np.empty(0, np.float64)
         scores = score(words, found, among, context_weight=context_weight)
         return scores.passage_ids, scores.scores
 
+    def _stored_words(self, connection: apsw.Connection, terms: Sequence[str], among: Sequences) -> Iterator[Found]:
+        for number in self.part_counts(connection):
+            low, high = among.searchsorted((number * PART_SEQUENCES, (number + 1) * PART_SEQUENCES)).tolist()
+            if low == high:
+                continue
+            if high - low <= _FEW:
+                yield fts.read_few(connection, self.tables(number), terms, among[low:high])
+            else:
+                yield _up_to(int(among[-1]), fts.read(connection, self.tables(number), terms))
+
     def _has_part(self, connection: apsw.Connection, number: int) -> bool:
         return bool(fetch(connection, f"SELECT count(*) FROM {self._name} WHERE number = ?", (number,))[0][0])
+
+
+def _up_to(last: int, found: Found) -> Found:
+    """The occurrences in events up to a sequence. After a step back, words are stored beyond the progress."""
+    ends = [each.searchsorted((last + 1) << ID_SHIFT) for each in found.occurrences]
+    return replace(found, occurrences=[each[:end] for each, end in zip(found.occurrences, ends, strict=True)])
 
 
 FORMER = EventWords("part", PORTER_WORDS, progress_key="words")

@@ -97,6 +97,8 @@ class TextWork:
         self._identity = identity
         self._embed = embed
         self.file: TextFile | None = None
+        self.was_opened = threading.Event()
+        """Set once the file was opened for the first time, or could not be opened."""
         self._lock = threading.Lock()
         self._damaged: TextFile | None = None
         self._removed: dict[int, set[int]] = {}
@@ -189,6 +191,7 @@ class TextWork:
 
     def close(self) -> None:
         """Closes the file."""
+        self.was_opened.set()
         file, self.file = self.file, None
         if file is not None:
             file.close()
@@ -199,8 +202,11 @@ class TextWork:
         if is_damaged:
             self.discard()
         if self.file is None:
-            create_folder(self._path.parent)
-            self.file = self._open()
+            try:
+                create_folder(self._path.parent)
+                self.file = self._open()
+            finally:
+                self.was_opened.set()
         return self.file
 
     def _open(self) -> TextFile:
