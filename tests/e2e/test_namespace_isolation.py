@@ -1,4 +1,4 @@
-"""Fifty similar namespaces: nothing done in one affects another, even with ids of the others."""
+"""Fifty-four similar namespaces: nothing done in one affects another, even with ids of the others."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(
 ) -> None:
     keys = await fill(connection)
     before = await stored(connection)
-    assert len(before) == 2 * len(COLLIDING) == 100
+    assert len(before) == 2 * len(COLLIDING) == 108
 
     async def attack(attacker: Namespace, key: str) -> None:
         update = {"action": "update", "id": key, "content": "Mine now."}

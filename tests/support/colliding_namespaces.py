@@ -1,4 +1,4 @@
-"""Fifty namespaces that a careless comparison confuses."""
+"""Fifty-four namespaces that a careless comparison confuses."""
 
 COLLIDING: tuple[tuple[str, ...], ...] = (
     # The text of one is a prefix of another's.
@@ -27,6 +27,10 @@ COLLIDING: tuple[tuple[str, ...], ...] = (
     ('tenant","acme',),
     ('["tenant","acme"]',),
     ("tenant%2Eacme",),
+    ("tenant.acme",),
+    ("tenant\\.acme",),
+    ("tenant.", "acme"),
+    ("tenant", ".acme"),
     ("tenant/",),
     ("tenant", "/acme"),
     # Looks like a dot, but is not.

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from mnemon._enums import members_by_number, numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.facts import namespace_to_pb
 from mnemon._values.archive import FORMAT_VERSION, ArchiveLine, RecordKind
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.timeline import TEXTS as EVENT_TEXTS
@@ -205,7 +206,7 @@ def selection_to_pb(kinds: Any, namespace: Any, scope: Any, *, exact_namespace: 
         exact_namespace=exact_namespace,
     )
     if namespace:
-        selection.namespace.labels.extend(namespace)
+        selection.namespace.labels.extend(namespace_to_pb(namespace))
     if scope is not None:
         selection.scope.CopyFrom(_scope_to_pb("scope", scope.to_dict()))
     return selection

@@ -1,18 +1,47 @@
-"""Templates of namespaces, and the part of a configuration that they need; the server fills them."""
+"""Namespaces as text, and their templates with the part of a configuration that they need; the server fills them."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from mnemon._errors import ConfigurationError
 
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
+LABEL_RULE = f"must be text of 1 to {LABEL_BYTES_MAX} bytes without U+0000"
 DEFAULT_KEYS = ("org_id", "user_id", "agent_id")
 """The keys of a namespace without a template."""
 
 _CONFIGURABLE = "configurable"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_SPECIAL = re.compile(r"[\\.]")
+_PARTS = re.compile(r"\\([\\.])|(\.)|(\\|[^\\.]+)")
+_EXACT_MAX = 1 << 53
+"""From here on, not every whole number is a double, as which JSON and protobuf's Struct carry numbers."""
+
+
+def namespace_text(labels: Iterable[str]) -> str:
+    """The labels joined by dots; a dot or a backslash within a label has a backslash before it."""
+    return ".".join(_SPECIAL.sub(r"\\\g<0>", label) for label in labels)
+
+
+def namespace_labels(text: str) -> tuple[str, ...]:
+    """The labels in the result of `namespace_text`; a backslash before another character stands for itself."""
+    labels = [""]
+    for escaped, end, plain in _PARTS.findall(text):
+        if end:
+            labels.append("")
+        else:
+            labels[-1] += escaped or plain
+    return tuple(labels)
+
+
+def label_of(value: object) -> object:
+    """A whole number or a UUID as the text of a label; anything else as it is."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_MAX:
+        return str(int(value))
+    return str(value) if isinstance(value, int | UUID) and not isinstance(value, bool) else value
 
 
 def template_labels(namespace: Iterable[str] | str | None) -> tuple[str, ...]:
@@ -22,12 +51,12 @@ def template_labels(namespace: Iterable[str] | str | None) -> tuple[str, ...]:
     """
     if namespace is None:
         return ()
-    labels = (namespace,) if isinstance(namespace, str) else tuple(namespace)
+    labels = (namespace,) if isinstance(namespace, str) else tuple(map(label_of, namespace))
     if not 1 <= len(labels) <= LABELS_MAX:
         raise _bad(f"a namespace must have 1 to {LABELS_MAX} labels")
     for label in labels:
         _check_label(label)
-    return labels
+    return tuple(map(str, labels))
 
 
 def template_keys(labels: Iterable[str]) -> tuple[str, ...]:
@@ -40,7 +69,7 @@ def template_keys(labels: Iterable[str]) -> tuple[str, ...]:
 def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str, Any]:
     """The part of a configuration that is sent, flat or under "configurable": other keys have null.
 
-    Raises ConfigurationError if the value of a key is not text. The message never shows values.
+    Raises ConfigurationError if the value of a key is no text, whole number or UUID. The message never shows values.
     """
     wanted = frozenset(keys)
     if not wanted or config is None:
@@ -53,7 +82,7 @@ def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str
 
 def is_label(text: str) -> bool:
     """Whether a text can be a label of a namespace."""
-    return bool(text) and "." not in text and is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
+    return bool(text) and "\0" not in text and is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
 
 
 def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]:
@@ -65,7 +94,8 @@ def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]
     }
 
 
-def _text_of(key: str, value: object) -> str:
+def _text_of(key: str, given: object) -> str:
+    value = label_of(given)
     if not isinstance(value, str):
         raise _bad(f"the configuration's {key!r} must be text, not {type(value).__name__}")
     if not is_unicode(value):
@@ -82,7 +112,7 @@ def _check_label(label: object) -> None:
     if "{" in label or "}" in label:
         raise _bad(f"the namespace's label {shown} must be one key in braces, or have no braces")
     if not is_label(label):
-        raise _bad(f'the namespace\'s label {shown} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
+        raise _bad(f"the namespace's label {shown} {LABEL_RULE}")
 
 
 def is_unicode(text: str) -> bool:

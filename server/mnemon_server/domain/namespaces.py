@@ -1,12 +1,38 @@
-"""Namespaces of facts: sequences of labels, their encoding as one text, and templates that are filled at run time."""
+"""Namespaces of facts: sequences of labels, their encoding as one text, and templates that are filled at run time.
+
+The encoding is what is stored. People write namespaces as `namespace_text` of the client does.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from mnemon._namespaces import label_of, namespace_labels, namespace_text
+
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator
 from mnemon_server.domain.validation import refuse, text_violations
+
+__all__ = [
+    "LABELS_MAX",
+    "LABEL_BYTES_MAX",
+    "NAMESPACE_BYTES_MAX",
+    "Namespace",
+    "NamespaceResolver",
+    "NamespaceTemplate",
+    "decode_labels",
+    "decode_namespace",
+    "default_namespace",
+    "encode_label",
+    "encode_namespace",
+    "is_exactly",
+    "namespace_labels",
+    "namespace_resolver",
+    "namespace_text",
+    "namespace_violations",
+    "span_of",
+    "starts_with",
+]
 
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
@@ -14,6 +40,8 @@ NAMESPACE_BYTES_MAX = 1_024
 """Maximum size of the encoding, because indexes hold it as a whole: the labels and one more byte for each label."""
 
 _END = "."
+_DOT_WITHIN = "\0"
+"""Stands for a dot within a label; no label contains it."""
 _AFTER_END = chr(ord(_END) + 1)
 _CONFIGURABLE = "configurable"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -23,7 +51,7 @@ _KEYS_SHOWN, _KEY_CHARACTERS_SHOWN = 20, 80
 class Namespace(tuple[str, ...]):
     """Where a fact is stored: 1 to 16 labels. Equal to a plain tuple of the same labels.
 
-    A label is text without ".", 1 to 256 bytes in UTF-8, and is kept exactly as given, without case folding, Unicode
+    A label is text of 1 to 256 bytes in UTF-8, and is kept exactly as given, without case folding, Unicode
     normalisation or expansion of braces. Labels are compared by code points.
     """
 
@@ -56,20 +84,30 @@ def namespace_violations(labels: tuple[object, ...], field: str = "namespace") -
         yield FieldViolation(field, f"all {len(labels)} labels together must be at most {most:,} bytes of UTF-8")
 
 
-def encode_namespace(namespace: Namespace) -> str:
-    """The namespace as one text, each label followed by ".": ("org", "acme") becomes "org.acme.".
+def encode_label(label: str) -> str:
+    """A label within the text of a namespace, without its end."""
+    return label.replace(_END, _DOT_WITHIN)
 
-    Labels contain no ".", so each namespace has its own text, and one namespace is within another if and only if its
-    text starts with the other's.
+
+def encode_namespace(labels: Iterable[str]) -> str:
+    """The labels as one text, each followed by ".": ("org", "acme") becomes "org.acme.".
+
+    A dot within a label becomes U+0000, so each namespace has its own text, and one namespace is within another if and
+    only if its text starts with the other's.
     """
-    return "".join(label + _END for label in namespace)
+    return "".join(encode_label(label) + _END for label in labels)
+
+
+def decode_labels(text: str) -> tuple[str, ...]:
+    """The labels that `encode_namespace` encoded; they are not checked."""
+    return tuple(label.replace(_DOT_WITHIN, _END) for label in text.removesuffix(_END).split(_END))
 
 
 def decode_namespace(text: str) -> Namespace:
     """Decodes the result of `encode_namespace`. Raises InvalidArgumentError for any other text."""
     if not text.endswith(_END):
         raise InvalidArgumentError.of("namespace", f'must end in "{_END}": each label is followed by a dot')
-    return Namespace(text.removesuffix(_END).split(_END))
+    return Namespace(decode_labels(text))
 
 
 def is_exactly(namespace: Namespace, field: str) -> Expression:
@@ -168,7 +206,7 @@ class _Configuration:
         return label
 
     def optional_label(self, key: str) -> str | None:
-        given = [part[key] for part in (self._inner, self._flat) if key in part]
+        given = [label_of(part[key]) for part in (self._inner, self._flat) if key in part]
         if not given:
             return None
         # Choosing between two different users could expose one user's facts to the other.
@@ -189,8 +227,6 @@ def _violations(label: object, field: str) -> Iterator[FieldViolation]:
         yield FieldViolation(field, f"must be text, not {type(label).__name__}")
     elif not label:
         yield FieldViolation(field, "must not be empty")
-    elif _END in label:
-        yield FieldViolation(field, f'must not contain "{_END}"')
     else:
         yield from text_violations(label, field, LABEL_BYTES_MAX)
 

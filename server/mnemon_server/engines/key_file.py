@@ -11,6 +11,7 @@ from mnemon_server.domain.access import NO_TENANT, ApiKey, Role
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import InvalidOperationError
+from mnemon_server.domain.namespaces import decode_labels, encode_namespace, namespace_labels, namespace_text
 from mnemon_server.engines.access_file import AccessTable
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 
@@ -50,7 +51,7 @@ class KeyFile(AccessTable, KeyStore):
                     _microseconds(key.expires_at),
                     digest,
                     json.dumps(key.bounds.user_texts),
-                    json.dumps(key.bounds.namespace_texts),
+                    json.dumps([*map(_encoded, key.bounds.namespace_texts)]),
                 ),
             )
             return True
@@ -93,6 +94,7 @@ def _begin_tenant(connection: apsw.Connection, key: ApiKey) -> None:
 
 def _stored(row: tuple[Any, ...]) -> StoredKey:
     position, key_id, tenant, name, role, created, expires, used, previous_expires, digest, previous, *bounds = row
+    users, namespaces = (json.loads(texts or "[]") for texts in bounds)
     key = ApiKey(
         key_id,
         tenant,
@@ -102,9 +104,18 @@ def _stored(row: tuple[Any, ...]) -> StoredKey:
         expires_at=_time(expires),
         last_used_at=_time(used),
         previous_expires_at=_time(previous_expires),
-        bounds=Bounds.of(*(json.loads(texts or "[]") for texts in bounds)),
+        bounds=Bounds.of(users, [*map(_decoded, namespaces)]),
     )
     return StoredKey(position, key, digest, previous)
+
+
+# A namespace is stored as facts store it: what was stored before labels could contain dots means what it meant.
+def _encoded(text: str) -> str:
+    return encode_namespace(namespace_labels(text)).removesuffix(".")
+
+
+def _decoded(stored: str) -> str:
+    return namespace_text(decode_labels(stored))
 
 
 def _time(microseconds: int | None) -> datetime | None:

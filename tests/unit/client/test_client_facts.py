@@ -168,7 +168,7 @@ def test_a_retried_write_has_the_same_request_id() -> None:
     ("call", "field"),
     [
         (lambda facts: facts.put("user", "k", {}), "namespace"),
-        (lambda facts: facts.get(("user", 5), "k"), "namespace[1]"),
+        (lambda facts: facts.get(("user", 5.5), "k"), "namespace[1]"),
         (lambda facts: facts.get(ADA, 5), "key"),
         (lambda facts: facts.get_many([(ADA, "k"), "k"]), "names[1]"),
         (lambda facts: facts.get_many([("ada", "k")]), "names[0].namespace"),

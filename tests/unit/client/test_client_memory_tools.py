@@ -19,7 +19,7 @@ DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
 MATCH = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score={"relevance": 0.5})
 FOUND = pb.CallToolResponse(output=pb.ToolOutput(content="[...]", artifact=[MATCH]))
 NOWHERE = Client("127.0.0.1:1")
-NO_LABEL = 'must be text of 1 to 256 bytes without "."'
+NO_LABEL = "must be text of 1 to 256 bytes without U+0000"
 
 
 def test_a_tool_describes_itself_to_a_model() -> None:
@@ -66,9 +66,8 @@ def test_permitted_actions_are_refused_when_the_tool_is_made(actions: Any) -> No
         (("u-{user_id}",), "the namespace's label 'u-{user_id}' must be one key in braces, or have no braces"),
         (("{}",), "the namespace's label '{}' must be one key in braces, or have no braces"),
         (("a", ""), f"the namespace's label '' {NO_LABEL}"),
-        ("a.b", f"the namespace's label 'a.b' {NO_LABEL}"),
         (("ä" * 129,), f"the namespace's label '{'ä' * 80}' {NO_LABEL}"),
-        (("a", 5), "the labels of a namespace must be text, not int"),
+        (("a", 5.5), "the labels of a namespace must be text, not float"),
     ],
 )
 def test_a_namespace_is_refused_when_the_tool_is_made(namespace: Any, said: str) -> None:
@@ -155,7 +154,7 @@ def test_without_a_namespace_the_default_keys_are_sent() -> None:
     assert (list(fixed.namespace), object_from_pb(fixed.config)) == (["notes"], {})
 
 
-@pytest.mark.parametrize("value", [None, 5, object(), ["ada"]])
+@pytest.mark.parametrize("value", [None, 5.5, True, object(), ["ada"]])
 def test_an_invalid_label_is_reported_by_its_type_only(value: object) -> None:
     manage = create_manage_memory_tool(store=NOWHERE)
     for config in ({"user_id": value}, {"configurable": {"user_id": value}}):

@@ -16,10 +16,20 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from tests.contract.vault_suite import write
 
 USERS: Sequence[list[str]] = ([], ["*"], ["ada"], ["bob", "ada"], ["carl", "*"])
-NAMESPACES: Sequence[list[str]] = ([], ["*"], ["users.ada"], ["users.bob", "users.ada"], ["users"])
+NAMESPACES: Sequence[list[str]] = ([], ["*"], ["users.ada"], ["users.bob", "users.ada"], ["users"], [r"users.ada\.x"])
 BOUNDS = list(itertools.product(USERS, NAMESPACES))
 OWNERS = ("", "ada", "bob", "eve")
-PLACES = (("users",), ("users", "ada"), ("users", "ada", "trips"), ("users", "adam"), ("users", "bob"), ("common",))
+PLACES = (
+    ("users",),
+    ("users", "ada"),
+    ("users", "ada", "trips"),
+    ("users", "adam"),
+    ("users", "ada.x"),
+    ("users", "ada", "x"),
+    ("users", "ada\\", "x"),
+    ("users", "bob"),
+    ("common",),
+)
 
 
 def exists(users: list[str], namespaces: list[str], collection: Collection, name: str) -> bool:
@@ -31,6 +41,11 @@ def exists(users: list[str], namespaces: list[str], collection: Collection, name
     return "*" in namespaces or any(name == each or name.startswith(f"{each}.") for each in namespaces)
 
 
+def written(labels: Sequence[str]) -> str:
+    """A namespace as bounds name it."""
+    return ".".join(label.replace("\\", "\\\\").replace(".", "\\.") for label in labels)
+
+
 def records() -> tuple[InMemoryVault, dict[Collection, dict[str, str]]]:
     """A vault with documents of several users and facts in several namespaces, and whose each one is, by its id."""
     vault = InMemoryVault()
@@ -40,7 +55,7 @@ def records() -> tuple[InMemoryVault, dict[Collection, dict[str, str]]]:
         vault.collection(DOCUMENTS).put_document(write(f"of {user}", "text", scope=Scope(user=user))).result()
     for labels in PLACES:
         doc_id = "/".join(labels)
-        names[FACTS][doc_id] = ".".join(labels)
+        names[FACTS][doc_id] = written(labels)
         fields = {"namespace": encode_namespace(Namespace(labels))}
         vault.collection(FACTS).put_document(write(doc_id, "text", fields=fields)).result()
     return vault, names
@@ -77,7 +92,7 @@ def test_a_new_record_must_exist_for_the_caller(users: list[str], namespaces: li
                 bounds.owned(Scope(user=user))
     for labels in PLACES:
         text = encode_namespace(Namespace(labels))
-        if exists(users, namespaces, FACTS, ".".join(labels)):
+        if exists(users, namespaces, FACTS, written(labels)):
             bounds.check_namespace(text)
         else:
             with pytest.raises(PermissionDeniedError, match=r"namespace must be within ('users|one of a credential)"):

@@ -1,6 +1,7 @@
 """Namespaces made from configurations: by a template, or from the default keys."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -48,11 +49,25 @@ def test_without_any_default_key_the_existing_keys_are_named(configuration: dict
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("user", ["", None, 7, True, "jane.doe", ["u"], {"id": "u"}, "x" * 257, "\0"])
+@pytest.mark.parametrize("user", ["", None, 7.5, float(1 << 53), True, ["u"], {"id": "u"}, "x" * 257, "\0"])
 def test_a_user_that_is_not_a_label_is_refused_and_never_left_out(user: object) -> None:
     """If it were left out, the user's records would be written where the whole organisation reads."""
     with pytest.raises(ConfigurationError, match="the configuration's 'user_id' must "):
         default_namespace({"org_id": "acme", "user_id": user})
+
+
+@pytest.mark.parametrize(
+    ("user", "label"),
+    [
+        ("ada@example.org", "ada@example.org"),
+        (7, "7"),
+        (7.0, "7"),
+        (1 << 60, str(1 << 60)),
+        (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+    ],
+)
+def test_mail_addresses_whole_numbers_and_uuids_are_labels(user: object, label: str) -> None:
+    assert default_namespace({"user_id": user, "agent_id": "gpt-4.1"}) == ("user", label, "agent", "gpt-4.1")
 
 
 def test_placeholders_are_filled_at_run_time() -> None:
@@ -82,7 +97,7 @@ def test_braces_that_do_not_enclose_the_whole_label_are_refused(label: str) -> N
         NamespaceTemplate(("memories", label))
 
 
-@pytest.mark.parametrize("labels", [(), ("a.b",), ("",), ("a",) * 17, (1,)])
+@pytest.mark.parametrize("labels", [(), ("",), ("a",) * 17, (1,)])
 def test_a_template_that_can_never_be_filled_is_refused_at_once(labels: tuple[str, ...]) -> None:
     with pytest.raises(ConfigurationError, match="namespace"):
         NamespaceTemplate(labels)

@@ -17,6 +17,8 @@ from mnemon_server.domain.namespaces import (
     decode_namespace,
     encode_namespace,
     is_exactly,
+    namespace_labels,
+    namespace_text,
     starts_with,
 )
 
@@ -24,8 +26,8 @@ from tests.support.colliding_namespaces import COLLIDING
 
 # Few different characters, so that prefixes and equal joins occur often, and any others.
 LABELS = st.one_of(
-    st.text("ab-/{}_%\u2024\u0301A", min_size=1, max_size=4),
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0."), min_size=1, max_size=20),
+    st.text("ab.\\-/{}_%\u2024\u0301A", min_size=1, max_size=4),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20),
 )
 NAMESPACES = st.lists(LABELS, min_size=1, max_size=4).map(Namespace)
 
@@ -35,8 +37,8 @@ def selects(expression: Expression, namespace: Namespace) -> bool:
     return matches(expression, lambda name: text if name == "namespace" else None)
 
 
-def test_there_are_fifty_namespaces_built_to_collide() -> None:
-    assert len(COLLIDING) == len(set(COLLIDING)) == 50
+def test_there_are_fifty_four_namespaces_built_to_collide() -> None:
+    assert len(COLLIDING) == len(set(COLLIDING)) == 54
 
 
 def test_a_namespace_is_the_tuple_of_its_labels() -> None:
@@ -53,9 +55,9 @@ def test_the_text_of_a_namespace_preserves_every_code_point(labels: tuple[str, .
 
 def test_namespaces_built_to_collide_have_different_texts_and_record_ids() -> None:
     namespaces = [Namespace(labels) for labels in COLLIDING]
-    assert len({encode_namespace(namespace) for namespace in namespaces}) == 50
-    assert len({record_id(namespace, "k") for namespace in namespaces}) == 50
-    assert len(set(namespaces)) == 50
+    assert len({encode_namespace(namespace) for namespace in namespaces}) == 54
+    assert len({record_id(namespace, "k") for namespace in namespaces}) == 54
+    assert len(set(namespaces)) == 54
 
 
 def test_namespaces_built_to_collide_are_selected_alone_or_below_their_prefix() -> None:
@@ -80,6 +82,20 @@ def test_the_stored_form_of_a_namespace_never_changes() -> None:
     assert record_id(Namespace(("org", "acm\u00e9")), "k") == (
         "6c93c6993b965f6c6b8d46c4cc47a591268b9c44e673d2144c64ce5d650aab0e"
     )
+
+
+@given(NAMESPACES, NAMESPACES)
+def test_every_namespace_is_read_from_what_people_write_and_none_is_written_as_another(
+    one: Namespace, other: Namespace
+) -> None:
+    assert namespace_labels(namespace_text(one)) == one
+    assert (namespace_text(one) == namespace_text(other)) is (one == other)
+
+
+def test_a_dot_or_a_backslash_within_a_label_is_written_with_a_backslash() -> None:
+    assert namespace_text(("user", "ada@example.org")) == r"user.ada@example\.org"
+    assert namespace_text(("CORP\\ada",)) == r"CORP\\ada"
+    assert namespace_labels(r"user.CORP\ada") == ("user", "CORP\\ada")
 
 
 @given(NAMESPACES)
@@ -113,8 +129,6 @@ def test_every_namespace_is_within_the_empty_prefix() -> None:
         ((), "namespace: must have 1 to 16 labels"),
         (("a",) * (LABELS_MAX + 1), "namespace: must have 1 to 16 labels"),
         (("a", ""), "namespace[1]: must not be empty"),
-        (("a.b",), 'namespace[0]: must not contain "."'),
-        ((".",), 'namespace[0]: must not contain "."'),
         ((1,), "namespace[0]: must be text, not int"),
         (("a", None), "namespace[1]: must be text, not NoneType"),
         (("a\0",), "namespace[0]: must be valid Unicode without U+0000"),
@@ -138,7 +152,7 @@ def test_labels_at_the_limits_are_valid() -> None:
     assert decode_namespace(encode_namespace(full)) == full
 
 
-@pytest.mark.parametrize("text", ["", ".", "a", "a..", ".a.", "a.b", "a..b.", "\0."])
+@pytest.mark.parametrize("text", ["", ".", "a", "a..", ".a.", "a.b", "a..b."])
 def test_an_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="namespace"):
         decode_namespace(text)

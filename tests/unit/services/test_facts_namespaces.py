@@ -208,5 +208,5 @@ async def test_a_namespace_with_only_expired_facts_is_not_listed(facts: OpenedFa
 
 async def test_errors_in_a_pattern_are_named(facts: OpenedFacts) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        await facts.store.namespaces(prefix=("a.b",), suffix=("ok", ""), max_depth=-1, limit=9)
+        await facts.store.namespaces(prefix=("a\0b",), suffix=("ok", ""), max_depth=-1, limit=9)
     assert fields_of(caught.value) == ["prefix[0]", "suffix[1]", "max_depth"]

@@ -16,7 +16,7 @@ from mnemon_server.transport.servicers.page_tokens import PageTokens, Place
 
 KEY = b"the secret of one vault"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=64)
-LABELS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="."), min_size=1), min_size=1)
+LABELS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), min_size=1)
 
 
 def token_of(last: Place | None, request: Any = None, key: bytes = KEY) -> str:

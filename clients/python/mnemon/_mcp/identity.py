@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mnemon._errors import ConfigurationError
-from mnemon._namespaces import LABEL_BYTES_MAX, is_label, template_keys, template_labels
+from mnemon._namespaces import LABEL_RULE, is_label, template_keys, template_labels
 from mnemon._values.documents import Scope
 
 _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
@@ -45,8 +45,9 @@ class Identity:
         if value is None and is_needed:
             raise ConfigurationError(f"--namespace has {{{key}}}: give {option}, too")
         if value is not None and not is_label(value):
-            rule = f'must be 1 to {LABEL_BYTES_MAX} bytes without ".", since it is a label of the namespace'
-            raise ConfigurationError(f"{option} {rule}; --namespace can name another")
+            raise ConfigurationError(
+                f"{option} {LABEL_RULE}, since it is a label of the namespace; --namespace can name another"
+            )
 
     @property
     def documents(self) -> Scope | None:

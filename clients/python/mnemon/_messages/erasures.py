@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from mnemon._enums import choice, members_by_number
 from mnemon._errors import InvalidArgumentError
 from mnemon._messages.documents import scope_to_pb, text, time_from_pb
+from mnemon._messages.facts import namespace_to_pb
 from mnemon._messages.memories import filter_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import documents, erasures, filters
@@ -26,7 +27,7 @@ def erase_to_pb(
     dry_run: bool = False,
 ) -> pb.EraseRequest:
     """The request; refuses none and more than one of user, namespace and kind."""
-    labels = list(namespace)
+    labels = namespace_to_pb(namespace)
     if [bool(user), bool(labels), bool(kind)].count(True) != 1:
         raise InvalidArgumentError.of("target", "must be one of user, namespace and kind: say what to erase")
     if not kind and (scope is not None or where is not None):

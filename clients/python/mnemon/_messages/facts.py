@@ -9,6 +9,7 @@ from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.memories import filter_to_pb, time_to_pb
+from mnemon._namespaces import label_of, namespace_labels
 from mnemon._status import error_from_item
 from mnemon._values import facts, filters
 from mnemon.v1 import facts_pb2 as pb
@@ -17,8 +18,8 @@ from mnemon.v1 import facts_pb2 as pb
 def namespace_to_pb(given: object, field: str = "namespace") -> list[str]:
     """Labels of a namespace; a bare text is not a sequence of labels."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise invalid(field, f"must be a sequence of labels, such as ({str(given)[:80]!r},)")
-    return [convert.text(f"{field}[{number}]", label) for number, label in enumerate(given)]
+        raise invalid(field, f"must be a sequence of labels, such as {namespace_labels(str(given)[:80])!r}")
+    return [convert.text(f"{field}[{number}]", label_of(label)) for number, label in enumerate(given)]
 
 
 def fact_to_pb(fact: facts.Fact) -> pb.Fact:

@@ -11,7 +11,7 @@ from mnemon._values.documents import JsonValue, MetadataValue, SearchDiagnostics
 from mnemon._values.filters import Filter
 
 Namespace: TypeAlias = tuple[str, ...]
-"""Where a fact is: 1 to 16 labels, compared one by one. A label is text of 1 to 256 bytes without "."."""
+"""Where a fact is: 1 to 16 labels, compared one by one. A label is text of 1 to 256 bytes."""
 
 FactIndex: TypeAlias = Sequence[str] | Literal[False] | None
 """Which texts of a value are searched: those at paths such as "title" or "messages[*].text"; False means no text.

@@ -9,7 +9,7 @@ from uuid import uuid4
 from langgraph.store.base import BaseStore, SearchItem
 
 from mnemon._errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
-from mnemon._namespaces import LABEL_BYTES_MAX, is_label, needed_of, template_keys, template_labels
+from mnemon._namespaces import LABEL_RULE, is_label, needed_of, template_keys, template_labels
 from mnemon._tool_definitions import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -111,7 +111,7 @@ def _filled(labels: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ..
     known = {key: value for key, value in needed_of(config, keys).items() if value is not None}
     for key, value in known.items():
         if not is_label(value):
-            raise _bad(f'the configuration\'s {key!r} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
+            raise _bad(f"the configuration's {key!r} {LABEL_RULE}")
     if not labels:
         return _by_default(known)
     if missing := [key for key in keys if key not in known]:

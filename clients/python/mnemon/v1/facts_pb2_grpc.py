@@ -30,7 +30,7 @@ class FactServiceStub(object):
     ToolService use it, and it can be the key-value store of an agent framework.
 
     A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
-    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
+    bytes. Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     def __init__(self, channel):
@@ -96,7 +96,7 @@ class FactServiceServicer(object):
     ToolService use it, and it can be the key-value store of an agent framework.
 
     A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
-    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
+    bytes. Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     def PutFact(self, request, context):
@@ -239,7 +239,7 @@ class FactService(object):
     ToolService use it, and it can be the key-value store of an agent framework.
 
     A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
-    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
+    bytes. Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     @staticmethod

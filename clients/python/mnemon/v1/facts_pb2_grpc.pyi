@@ -31,7 +31,7 @@ class FactServiceStub:
     ToolService use it, and it can be the key-value store of an agent framework.
 
     A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
-    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
+    bytes. Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     @_typing.overload
@@ -73,7 +73,7 @@ class FactServiceAsyncStub(FactServiceStub):
     ToolService use it, and it can be the key-value store of an agent framework.
 
     A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
-    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
+    bytes. Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -111,7 +111,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
     ToolService use it, and it can be the key-value store of an agent framework.
 
     A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
-    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
+    bytes. Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     @_abc_1.abstractmethod

@@ -9,7 +9,14 @@ from mnemon_server.domain.collections import FACTS, RULES, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Operator, RecordFilter
-from mnemon_server.domain.namespaces import Namespace, encode_namespace, span_of, starts_with
+from mnemon_server.domain.namespaces import (
+    Namespace,
+    encode_namespace,
+    namespace_labels,
+    namespace_text,
+    span_of,
+    starts_with,
+)
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import text_violations
 
@@ -37,8 +44,8 @@ class Bounds:
 
     @classmethod
     def of(cls, users: Sequence[str], namespaces: Sequence[str]) -> "Bounds":
-        """Reads them from texts: users, and namespaces such as "users.ada". ALL stands for all of a kind; without any
-        entry of either kind, there are no bounds.
+        """Reads them from texts: users, and namespaces such as "users.ada", with a backslash before a dot within a
+        label. ALL stands for all of a kind; without any entry of either kind, there are no bounds.
 
         Raises:
             InvalidArgumentError: an entry is not valid.
@@ -47,9 +54,10 @@ class Bounds:
             return UNBOUNDED
         if violations := [*_user_violations(users), *_namespace_violations(namespaces)]:
             raise InvalidArgumentError(violations)
+        distinct = set(map(namespace_labels, namespaces))
         return cls(
             None if ALL in users else tuple(sorted(set(users))),
-            None if ALL in namespaces else tuple(Namespace(text.split(".")) for text in sorted(set(namespaces))),
+            None if ALL in namespaces else tuple(map(Namespace, sorted(distinct, key=namespace_text))),
         )
 
     def __bool__(self) -> bool:
@@ -64,7 +72,7 @@ class Bounds:
     @property
     def namespace_texts(self) -> list[str]:
         """The namespaces as `of` reads them."""
-        return [] if not self else [ALL] if self.namespaces is None else [".".join(each) for each in self.namespaces]
+        return [] if not self else [ALL] if self.namespaces is None else [*map(namespace_text, self.namespaces)]
 
     def digest(self, secret: bytes, purpose: bytes) -> bytes:
         """16 bytes that differ between bounds, and that only the holder of the secret can tell."""
@@ -131,7 +139,7 @@ class Bounds:
     def check_namespace(self, text: str) -> None:
         """Raises PermissionDeniedError if a fact in this encoded namespace would not exist for the caller."""
         if self.namespaces is not None and not any(text.startswith(encode_namespace(one)) for one in self.namespaces):
-            known = [".".join(each) for each in self.namespaces]
+            known = [*map(namespace_text, self.namespaces)]
             raise PermissionDeniedError(f"namespace must be within {_choice(known)}: your credential is bound to that")
 
 
@@ -161,7 +169,7 @@ def _namespace_violations(namespaces: Sequence[str]) -> Iterator[FieldViolation]
     for i, text in enumerate(namespaces):
         try:
             # ALL is a label, too.
-            Namespace(text.split("."))
+            Namespace(namespace_labels(text))
         except InvalidArgumentError as error:
             reasons = "; ".join(violation.description for violation in error.violations)
             yield FieldViolation(f"namespaces[{i}]", f'must be labels joined by dots, or "{ALL}" for all: {reasons}')

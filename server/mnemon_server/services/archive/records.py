@@ -22,6 +22,7 @@ from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, Re
 from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, key_violations, value_violations
 from mnemon_server.domain.kinds import COLLECTION_OF, RecordKind
 from mnemon_server.domain.memories import DecayPolicy
+from mnemon_server.domain.namespaces import decode_labels
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
 from mnemon_server.services.archive.type_check import figure_violations, is_of_type
@@ -182,7 +183,9 @@ def _field_violations(fields: Mapping[str, object], collection: Collection) -> I
         if name not in known:
             yield FieldViolation(place, f"is not a field of this kind; it has {', '.join(known) or 'none'}")
         elif value is not None:
-            yield from _value_violations(value, known[name], place)
+            # The encoding of a namespace has U+0000 for a dot within a label; who reads the fact checks the labels.
+            plain = ".".join(decode_labels(value)) if name == "namespace" and isinstance(value, str) else value
+            yield from _value_violations(plain, known[name], place)
 
 
 def _value_violations(value: Any, kind: FieldType, place: str) -> Iterator[FieldViolation]:

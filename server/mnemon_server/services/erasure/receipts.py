@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mnemon_server.domain.erasure import EraseTarget, ErasureReceipt
-from mnemon_server.domain.namespaces import encode_namespace
+from mnemon_server.domain.namespaces import namespace_text
 
 FORMAT = "mnemon-erasure/1"
 Sign = Callable[[bytes], tuple[bytes, bytes]]
@@ -23,7 +23,7 @@ def subject_of(target: EraseTarget) -> dict[str, str]:
     if target.user:
         kind, name = "user", target.user
     elif target.namespace is not None:
-        kind, name = "namespace", encode_namespace(target.namespace).removesuffix(".")
+        kind, name = "namespace", namespace_text(target.namespace)
     else:
         return {"kind": "filter"}
     salt = os.urandom(16).hex()

@@ -16,7 +16,7 @@ from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.memories import MemoryFilter
-from mnemon_server.domain.namespaces import decode_namespace, starts_with
+from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter
 from mnemon_server.engines.promises.timeline import Sequences
@@ -83,7 +83,8 @@ class TargetSelection:
                 return None
             return RecordFilter(expression=starts_with(target.namespace, "namespace"), hidden=None)
         if kind in WITHOUT_SCOPE:
-            return RecordFilter(expression=Condition("namespace", Operator.CONTAINS, (target.user,)), hidden=None)
+            label = encode_label(target.user)
+            return RecordFilter(expression=Condition("namespace", Operator.CONTAINS, (label,)), hidden=None)
         return RecordFilter(scope=Scope(user=target.user), hidden=None)
 
     def _filter(self, where: EraseFilter) -> RecordFilter:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 
 from mnemon_server.domain.facts import FactFilter, NamespacePage
-from mnemon_server.domain.namespaces import Namespace, decode_namespace, span_of
+from mnemon_server.domain.namespaces import Namespace, decode_labels, decode_namespace, encode_namespace, span_of
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.facts.filters import expired, living
 
@@ -17,8 +17,8 @@ WILDCARD = "*"
 STEP = 256
 """How many namespaces are read at once."""
 
-# The encoding ends each label with "."; the other is the character right after it.
-_END, _AFTER_END = ".", "/"
+# The encoding ends each label with "."; this is the character right after it.
+_AFTER_END = "/"
 
 
 def list_namespaces(
@@ -35,7 +35,7 @@ def list_namespaces(
     holds_facts = _fact_check(records, now)
 
     def is_wanted(text: str) -> bool:
-        labels = _labels(text)
+        labels = decode_labels(text)
         return _fits(labels, prefix) and _fits(labels[::-1], suffix[::-1]) and holds_facts(text)
 
     start = _after(after, max_depth) if after else ""
@@ -58,7 +58,7 @@ def _walk(
                 continue
             position = text
             if is_wanted(text):
-                cut = _labels(text)[: max_depth or None]
+                cut = decode_labels(text)[: max_depth or None]
                 position = _after(cut, max_depth)
                 yield cut
         if len(texts) < STEP:
@@ -88,11 +88,7 @@ def _within(prefix: Sequence[str]) -> tuple[str, str] | None:
     return span_of(Namespace(before)) if before else None
 
 
-def _labels(text: str) -> tuple[str, ...]:
-    return tuple(text.removesuffix(_END).split(_END))
-
-
 def _after(labels: Sequence[str], max_depth: int) -> str:
     """The position after a namespace: it skips those below the namespace if they would be cut to it."""
-    text = "".join(label + _END for label in labels)
+    text = encode_namespace(labels)
     return text[:-1] + _AFTER_END if len(labels) == max_depth else text

@@ -11,7 +11,7 @@ from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
 from mnemon_server.domain.facts import Fact, FactRenewal, PutFact, PutMode, record_id, value_violations
-from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.namespaces import Namespace, decode_labels
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordTransaction
@@ -122,8 +122,7 @@ def with_content(fact: Fact, content: str) -> PutFact:
 def remove(records: RecordTransaction, document: Document, reason: str) -> None:
     """Removes a fact for good."""
     fields = document.fields
-    labels = str(fields["namespace"]).removesuffix(".").split(".")
-    about = details(labels, str(fields["fact_key"]), reason)
+    about = details(decode_labels(str(fields["namespace"])), str(fields["fact_key"]), reason)
     records.delete_document(document.doc_id, change=ChangeType.FACT_DELETED, details=about)
 
 

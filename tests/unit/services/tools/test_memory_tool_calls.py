@@ -151,7 +151,7 @@ async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> N
         ({"actions_permitted": ()}, "tool_actions_permitted: must contain at least one of 'create', 'update'"),
         ({"actions_permitted": ("forget",)}, "tool_actions_permitted: may contain only 'create', 'update', 'delete'"),
         ({"namespace": ("user-{id}",)}, "the namespace's label 'user-{id}' must be one key in braces"),
-        ({"namespace": ("a.b",)}, "namespace\\[0\\]: must not contain"),
+        ({"namespace": ("a\0",)}, "namespace\\[0\\]: must be valid Unicode"),
     ],
 )
 async def test_invalid_settings_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:

@@ -11,13 +11,13 @@ from mnemon import _archive_lines as lines
 from mnemon._cli.archive.files import lines_of, new_file
 from mnemon._cli.archive.foreign_records import ForeignOptions, import_foreign
 from mnemon._cli.archive.options import map_option
-from mnemon._cli.facts.options import labels
 from mnemon._cli.options import json_option, scope_options
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._errors import IncompleteArchiveError
 from mnemon._mappings import SYSTEMS, FieldMapping
+from mnemon._namespaces import namespace_labels
 from mnemon._values import documents as values
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
 
@@ -34,7 +34,7 @@ from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, 
 @click.option(
     "--facts-namespace",
     "namespace",
-    type=labels,
+    type=namespace_labels,
     default=None,
     help="Only facts of this namespace and those below it, such as user.ada.",
 )
@@ -97,7 +97,9 @@ def _write_line(file: TextIO, line: dict[str, Any]) -> None:
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--from", "system", type=click.Choice(list(SYSTEMS)), help="Read another system's export as facts.")
 @map_option
-@click.option("--namespace", "template", type=labels, help="The namespace of those facts, such as user.{user_id}.")
+@click.option(
+    "--namespace", "template", type=namespace_labels, help="The namespace of those facts, such as user.{user_id}."
+)
 @click.option("--embeddings", is_flag=True, help="Use the vectors of that export, if the same model computed them.")
 @click.option(
     "--on-conflict",

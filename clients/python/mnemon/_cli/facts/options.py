@@ -8,21 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from mnemon._cli.options import split_comparison, typed
+from mnemon._namespaces import namespace_labels
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPERATORS = {"=": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
 _COMPARISON = re.compile(r"([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
-
-
-def labels(text: str) -> tuple[str, ...]:
-    """The labels of a namespace, written as user.ada; a label has no dot."""
-    return tuple(text.split("."))
-
-
-def dotted(namespace: tuple[str, ...]) -> str:
-    """A namespace as it is written."""
-    return ".".join(namespace)
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -79,6 +70,6 @@ def namespace_argument(*, required: bool) -> Callable[[_Command], _Command]:
     return click.argument(
         "namespace",
         required=required,
-        type=labels,
+        type=namespace_labels,
         callback=lambda context, parameter, value: value or (),
     )

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mnemon._cli.facts.options import dotted
 from mnemon._cli.render import field_table, one_line, plain, short_time
+from mnemon._namespaces import namespace_text
 from mnemon._values import facts
 
 _VALUE_CHARACTERS_MAX = 400
@@ -42,7 +42,7 @@ def fact_table(found: Iterable[facts.Fact]) -> RenderableType:
 def fact_sheet(fact: facts.Fact) -> RenderableType:
     """One fact: its fields, its value, and its earlier versions, if it has any."""
     fields = {
-        "namespace": dotted(fact.namespace),
+        "namespace": namespace_text(fact.namespace),
         "key": fact.key,
         "revision": fact.revision,
         "created": short_time(fact.create_time),
@@ -59,7 +59,7 @@ def fact_sheet(fact: facts.Fact) -> RenderableType:
 
 def namespace_lines(found: Iterable[facts.Namespace]) -> Iterable[Text]:
     """Namespaces, one per line."""
-    return (plain(dotted(namespace)) for namespace in found)
+    return (plain(namespace_text(namespace)) for namespace in found)
 
 
 def _first_words(fact: facts.Fact) -> Text:
@@ -69,7 +69,7 @@ def _first_words(fact: facts.Fact) -> Text:
 
 
 def _name(fact: facts.Fact) -> Text:
-    return plain(f"{dotted(fact.namespace)}  {fact.key}", "dim")
+    return plain(f"{namespace_text(fact.namespace)}  {fact.key}", "dim")
 
 
 def _searched(index: facts.FactIndex) -> str:

@@ -11,12 +11,13 @@ from mnemon._cli import render
 from mnemon._cli.documents.read import LIST_LIMIT, note_cut, note_more, page_size_of
 from mnemon._cli.facts import render as fact_render
 from mnemon._cli.facts.lines import read_facts
-from mnemon._cli.facts.options import dotted, json_object, labels, namespace_argument, which_facts_options
+from mnemon._cli.facts.options import json_object, namespace_argument, which_facts_options
 from mnemon._cli.json_lines import LineReport
 from mnemon._cli.memories.options import moment
 from mnemon._cli.options import json_option, limit_option, meta_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
+from mnemon._namespaces import namespace_labels, namespace_text
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
 
@@ -97,7 +98,7 @@ def put(
     elif value is not None:
         receipt = session.client.facts.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode)
         shown = render.one_line(json.dumps(value, ensure_ascii=False), _SHOWN_CHARACTERS_MAX).plain
-        click.echo(receipt.to_json() if as_json else f"stored {dotted(namespace)} {receipt.key}: {shown}")
+        click.echo(receipt.to_json() if as_json else f"stored {namespace_text(namespace)} {receipt.key}: {shown}")
 
 
 def _put_file(
@@ -205,10 +206,16 @@ def list_facts(
 
 @facts.command()
 @click.option(
-    "--prefix", type=labels, metavar="LABELS", help="Only namespaces that begin with these labels; * is any label."
+    "--prefix",
+    type=namespace_labels,
+    metavar="LABELS",
+    help="Only namespaces that begin with these labels; * is any label.",
 )
 @click.option(
-    "--suffix", type=labels, metavar="LABELS", help="Only namespaces that end with these labels; * is any label."
+    "--suffix",
+    type=namespace_labels,
+    metavar="LABELS",
+    help="Only namespaces that end with these labels; * is any label.",
 )
 @click.option(
     "--depth",
@@ -287,9 +294,9 @@ def _delete_each(session: Session, namespace: fact_values.Namespace, keys: tuple
         if as_json:
             click.echo(receipt.to_json())
         elif receipt.outcome is values.WriteOutcome.MISSING:
-            click.echo(f"Error: {dotted(namespace)} has no fact {key!r}", err=True)
+            click.echo(f"Error: {namespace_text(namespace)} has no fact {key!r}", err=True)
         else:
-            click.echo(f"deleted {dotted(namespace)} {key}")
+            click.echo(f"deleted {namespace_text(namespace)} {key}")
     if missing:
         raise SystemExit(1)
 
