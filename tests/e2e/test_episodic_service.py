@@ -165,7 +165,7 @@ async def test_every_error_in_a_query_is_named_at_once(episodic: Any) -> None:
         ({"view": 9}, "view"),
         ({"range": around_noon(2, 1)}, "range.end_time"),
         ({"filter": {"event_types": [f"t{n}" for n in range(65)]}}, "filter.event_types"),
-        ({"filter": {"filter": compare("no_such", "EQ", 1)}}, "filter.filter.no_such"),
+        ({"filter": {"filter": compare("no_such", "EQ", 1)}}, "filter.filter.condition.field"),
     ):
         assert violations(await failure_of(episodic.QueryWindow(window(**wrong)))) == {field}
     page = pb.ListRecentEventsRequest(page_size=-1, filter={"filter": {}})

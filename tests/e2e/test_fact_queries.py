@@ -86,9 +86,9 @@ async def test_a_filter_compares_value_keys_metadata_keys_and_fields_of_the_fact
 @pytest.mark.parametrize(
     ("where", "field"),
     [
-        (compare("rank", "EQ", 5), "filter.filter.rank"),
-        (compare("value.no key", "EQ", 5), "filter.filter.value.no key"),
-        (compare("value.rank", "GT", True), "filter.filter.value.rank"),
+        (compare("rank", "EQ", 5), "filter.filter.condition.field"),
+        (compare("value.no key", "EQ", 5), "filter.filter.condition.field"),
+        (compare("value.rank", "GT", True), "filter.filter.condition.values[0]"),
         (common_pb2.Filter(), "filter.filter"),
         (common_pb2.Filter(condition={"field": "value.rank"}), "filter.filter.condition.comparator"),
     ],

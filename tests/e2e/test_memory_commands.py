@@ -54,6 +54,10 @@ def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Clien
     [answer] = run_json(address, "recall", "tea", "--user", "ada", "--where", "metadata.score>=3", "--since", "1h")
     assert [hit["memory_id"] for hit in answer["results"]] == [memory_id]
     assert "nothing found" in run(address, "recall", "tea", "--where", "metadata.score>5").stdout
+    assert memory_id in run(address, "recall", "tea", "--where", "is_global=true").stdout
+    refused = run(address, "recall", "tea", "--where", "is_global=yes")
+    assert refused.returncode == 1
+    assert 'where: "is_global": takes true or false; the text "yes" is none' in refused.stderr
 
 
 def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(

@@ -97,7 +97,7 @@ async def test_every_invalid_field_is_named_at_once(semantic: Any) -> None:
     assert violations(await failure_of(semantic.SearchSimilar(search))) == {"vector", "limit", "min_score"}
     where = pb.SemanticMemoryFilter(filter=compare("no_such", "EQ", 1))
     page = pb.ListSemanticMemoriesRequest(filter=where)
-    assert violations(await failure_of(semantic.ListSemanticMemories(page))) == {"filter.filter.no_such"}
+    assert violations(await failure_of(semantic.ListSemanticMemories(page))) == {"filter.filter.condition.field"}
     everything = pb.DeleteSemanticMemoriesRequest()
     assert violations(await failure_of(semantic.DeleteSemanticMemories(everything))) == {"filter"}
     assert await contents_known(semantic) == []

@@ -1,5 +1,6 @@
 """Turns the gRPC status of a call, or of one item of a stream, into an exception."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +72,10 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
     grpc.StatusCode.DATA_LOSS: errors.DataLossError,
 }
 
+_EXPRESSION = re.compile(
+    r"\bfilter\.filter(?:\.(?:all_of|any_of|none_of)\.filters(?:\[\d+\])?)*(?:\.condition(?:\.\w+(?:\[\d+\])?)?)?"
+)
+
 _CODES_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -93,7 +98,7 @@ def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None
     else:
         kind = _class_of(code, details.reason)
     return kind(
-        _message(code, error.details() or "", details.reason, address, timeout),
+        _message(code, _as_arguments(error.details() or ""), details.reason, address, timeout),
         code=code.name,
         reason=details.reason,
         request_id=_request_id_of(error),
@@ -176,9 +181,16 @@ def _read_detail(packed: any_pb2.Any, found: _Details) -> None:
     if packed.Unpack(info):
         found.reason, found.incident_id = info.reason, info.metadata.get("incident_id", "")
     elif packed.Unpack(bad):
-        found.violations += [errors.FieldViolation(each.field, each.description) for each in bad.field_violations]
+        found.violations += [
+            errors.FieldViolation(_as_arguments(each.field), each.description) for each in bad.field_violations
+        ]
     elif packed.Unpack(retry):
         found.retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+
+
+def _as_arguments(text: str) -> str:
+    """The text with the name of the argument for the path of an expression in a message."""
+    return _EXPRESSION.sub("where", text)
 
 
 def _reason_name(reason: int) -> str:

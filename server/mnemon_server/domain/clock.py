@@ -1,8 +1,13 @@
 """Clocks are passed in as functions, so that tests can control the time."""
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?([Zz]|[+-][0-9]{2}:[0-9]{2}))?", re.ASCII
+)
 
 Clock = Callable[[], datetime]
 """Returns the current time as an aware datetime in UTC."""
@@ -29,6 +34,19 @@ def from_microseconds(microseconds: int) -> datetime:
     """The time as an aware datetime in UTC."""
     # By keyword, a timedelta takes half as long again to make.
     return EPOCH + timedelta(0, 0, microseconds)
+
+
+def time_of(text: str) -> datetime | None:
+    """The time that a text names in RFC 3339, with its zone, or the midnight in UTC with which a date begins; None for
+    any other text. Digits beyond microseconds are dropped.
+    """
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text.upper())
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

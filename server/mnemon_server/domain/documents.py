@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from mnemon_server.domain.collections import FieldType
+from mnemon_server.domain.filter_checks import FieldTypes
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import (
     AckLevel,
@@ -23,17 +25,10 @@ DOC_ID_BYTES_MAX = 512
 QUERY_BYTES_MAX = 65_536
 TOP_K_DEFAULT = 5
 TOP_K_MAX = 100
-FILTER_FIELDS = (
-    "doc_id",
-    "content",
-    "user",
-    "household",
-    "persona",
-    "agent",
-    "project",
-    "create_time",
-    "update_time",
-)
+FILTER_FIELDS: FieldTypes = {
+    **dict.fromkeys(("doc_id", "content", *(each.name for each in fields(Scope))), FieldType.TEXT),
+    **dict.fromkeys(("create_time", "update_time"), FieldType.TIME),
+}
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

@@ -8,6 +8,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import FieldType
+from mnemon_server.domain.encoding import SCOPE_FIELDS
+from mnemon_server.domain.filter_checks import FieldTypes
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
 
@@ -20,21 +23,11 @@ SOURCE_BYTES_MAX = 256
 EVENTS_PER_MESSAGE_MAX = 10_000
 IDS_MAX = 1_000
 
-FILTER_FIELDS = (
-    "event_id",
-    "user",
-    "household",
-    "persona",
-    "agent",
-    "project",
-    "event_type",
-    "content",
-    "context",
-    "importance",
-    "source",
-    "event_time",
-    "record_time",
-)
+FILTER_FIELDS: FieldTypes = {
+    **dict.fromkeys(("event_id", *SCOPE_FIELDS, "event_type", "content", "context", "source"), FieldType.TEXT),
+    "importance": FieldType.NUMBER,
+    **dict.fromkeys(("event_time", "record_time"), FieldType.TIME),
+}
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

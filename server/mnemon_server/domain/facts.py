@@ -3,13 +3,15 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import FactNotFoundError, FieldViolation, InvalidArgumentError
+from mnemon_server.domain.filter_checks import FieldTypes, condition_problems
 from mnemon_server.domain.filters import (
     METADATA_PREFIX,
     PARTS_MAX,
@@ -17,7 +19,6 @@ from mnemon_server.domain.filters import (
     Condition,
     Expression,
     Operator,
-    expression_violations,
 )
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import (
@@ -42,7 +43,10 @@ VALUE_DEPTH_MAX = 32
 FactValue = Mapping[str, Any]
 """A JSON object; `manage_memory` stores {"content": text}. A fact that was read holds a JsonText."""
 
-FILTER_FIELDS = frozenset({"key", "create_time", "update_time", "expire_time"})
+FILTER_FIELDS: FieldTypes = {
+    "key": FieldType.TEXT,
+    **dict.fromkeys(("create_time", "update_time", "expire_time"), FieldType.TIME),
+}
 VALUE_PREFIX = "value."
 KEY_PREFIXES = (VALUE_PREFIX, METADATA_PREFIX)
 """Prefixes of a key in a filter. Both refer to the keys that `filterable` returns."""
@@ -280,12 +284,14 @@ def filter_expression(where: object, field: str = "filter") -> Expression | None
     if len(where) > PARTS_MAX:
         raise InvalidArgumentError.of(field, f"must have at most {PARTS_MAX} parts")
     conditions = tuple(condition for key, wanted in where.items() for condition in _conditions(key, wanted, field))
-    expression = AllOf(conditions) if len(conditions) > 1 else conditions[0]
+    if len(conditions) >= PARTS_MAX:
+        raise InvalidArgumentError.of(field, f"must have at most {PARTS_MAX} parts")
     refuse(
-        replace(violation, field=violation.field.replace(f"{field}.{METADATA_PREFIX}", f"{field}.", 1))
-        for violation in expression_violations(expression, (), field)
+        FieldViolation(f"{field}.{condition.field.removeprefix(METADATA_PREFIX)}", problem)
+        for condition in conditions
+        for _, problem in condition_problems(condition, {})
     )
-    return expression
+    return AllOf(conditions) if len(conditions) > 1 else conditions[0]
 
 
 def _conditions(key: object, wanted: object, field: str) -> Iterator[Condition]:

@@ -2,24 +2,17 @@
 it.
 
 A field is named as it is ("agent", "create_time"); a metadata key has the prefix "metadata.". A value whose type
-differs from the field's matches nothing, except that integers and floats compare with each other. `NE` and `NIN` are
+differs from the field's matches nothing, except that integers and floats compare with each other; `filter_checks`
+refuses it where the field's type is known. `NE` and `NIN` are
 the exact opposites of `EQ` and `IN`, so they also match records that lack the field. A field with an empty text or an
 empty list counts as missing; a metadata key with an empty list exists.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 
-from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.records import (
-    FilterValue,
-    MetadataValue,
-    Scope,
-    metadata_key_problem,
-    metadata_value_problem,
-)
+from mnemon_server.domain.records import FilterValue, MetadataValue, Scope
 
 DEPTH_MAX = 8
 PARTS_MAX = 128
@@ -115,23 +108,6 @@ def matches(expression: Expression, read: FieldReader) -> bool:
             return _holds(read(field), operator, values)
 
 
-def expression_violations(
-    expression: Expression,
-    known: Collection[str],
-    field: str = "filter",
-    *,
-    prefixes: Sequence[str] = (METADATA_PREFIX,),
-) -> Iterable[FieldViolation]:
-    """The violations in a filter. `known` are the plain fields; other names are one of the prefixes and a key."""
-    if _depth(expression) > DEPTH_MAX:
-        yield FieldViolation(field, f"must be at most {DEPTH_MAX} levels deep")
-    elif _size(expression) > PARTS_MAX:
-        yield FieldViolation(field, f"must have at most {PARTS_MAX} parts")
-    else:
-        for condition in _conditions(expression):
-            yield from _condition_violations(condition, known, field, prefixes)
-
-
 def _holds(stored: MetadataValue | None, operator: Operator, values: tuple[MetadataValue, ...]) -> bool:
     if operator in OPPOSITES:
         return not _holds(stored, OPPOSITES[operator], values)
@@ -164,65 +140,3 @@ def _kind(value: MetadataValue) -> type:
     if isinstance(value, bool):
         return bool
     return float if isinstance(value, int | float) else type(value)
-
-
-def _conditions(expression: Expression) -> Iterable[Condition]:
-    match expression:
-        case Condition():
-            yield expression
-        case AllOf(parts) | AnyOf(parts) | NoneOf(parts):
-            for part in parts:
-                yield from _conditions(part)
-
-
-def _depth(expression: Expression) -> int:
-    match expression:
-        case Condition():
-            return 1
-        case AllOf(parts) | AnyOf(parts) | NoneOf(parts):
-            return 1 + max(map(_depth, parts), default=0)
-
-
-def _size(expression: Expression) -> int:
-    match expression:
-        case Condition():
-            return 1
-        case AllOf(parts) | AnyOf(parts) | NoneOf(parts):
-            return 1 + sum(map(_size, parts))
-
-
-def _condition_violations(
-    condition: Condition, known: Collection[str], field: str, prefixes: Sequence[str]
-) -> Iterable[FieldViolation]:
-    name = condition.field
-    place = f"{field}.{name[:80]}"
-    if prefix := next((each for each in prefixes if name.startswith(each)), ""):
-        if problem := metadata_key_problem(name.removeprefix(prefix)):
-            yield FieldViolation(place, f"the key {problem}")
-    elif name not in known:
-        others = " or ".join(f'"{prefix}" + key' for prefix in prefixes)
-        yield FieldViolation(place, f"is not a field; the fields are {', '.join(sorted(known))} and {others}")
-    if problem := _values_problem(condition.operator, condition.values):
-        yield FieldViolation(place, problem)
-
-
-def _values_problem(operator: Operator, values: tuple[MetadataValue, ...]) -> str | None:
-    several = operator in (Operator.IN, Operator.NIN)
-    if several and not 1 <= len(values) <= VALUES_MAX:
-        return f"{operator} takes 1 to {VALUES_MAX} values"
-    if not several and len(values) != 1:
-        return f"{operator} takes one value"
-    for value in values:
-        if (problem := metadata_value_problem(value)) or (problem := _type_problem(operator, value)):
-            return problem
-    return None
-
-
-def _type_problem(operator: Operator, value: MetadataValue) -> str | None:
-    if operator is Operator.EXISTS:
-        return None if isinstance(value, bool) else "exists takes true or false"
-    if operator is Operator.CONTAINS:
-        return None if isinstance(value, str) else "contains takes text"
-    if operator in ORDERINGS and (isinstance(value, bool) or not isinstance(value, str | int | float | datetime)):
-        return f"{operator} takes text, a number or a time"
-    return None

@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.documents import HealthStatus, Passage
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.filter_checks import FieldTypes
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import (
     AckLevel,
@@ -26,19 +28,6 @@ MIN_CONFIDENCE_DEFAULT = 0.3
 TAGS, TAG_BYTES_MAX = ("personality", "type"), 256
 """The short texts of a memory beside its scope: stored, changed, filtered by and answered under these names."""
 
-FILTER_FIELDS = (
-    "memory_id",
-    "content",
-    *SCOPE_FIELDS,
-    *TAGS,
-    "is_global",
-    "decay_policy",
-    "create_time",
-    "update_time",
-    "reinforce_time",
-)
-"""The fields that a filter can name, in addition to "metadata." with a key."""
-
 
 class DecayPolicy(StrEnum):
     """How confidence decays."""
@@ -46,6 +35,15 @@ class DecayPolicy(StrEnum):
     STABLE = "stable"
     REINFORCEABLE = "reinforceable"
     CONTEXTUAL = "contextual"
+
+
+FILTER_FIELDS: FieldTypes = {
+    **dict.fromkeys(("memory_id", "content", *SCOPE_FIELDS, *TAGS), FieldType.TEXT),
+    "is_global": FieldType.BOOLEAN,
+    "decay_policy": DecayPolicy,
+    **dict.fromkeys(("create_time", "update_time", "reinforce_time"), FieldType.TIME),
+}
+"""The fields that a filter can name, in addition to "metadata." with a key."""
 
 
 class DecayCurve(StrEnum):

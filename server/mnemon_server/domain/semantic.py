@@ -6,8 +6,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.conflicts import Conflict, Decision
 from mnemon_server.domain.encoding import SCOPE_FIELDS
+from mnemon_server.domain.filter_checks import FieldTypes
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import MetadataValue, Scope, View, WriteReceipt
 
@@ -24,17 +26,12 @@ LISTS: Mapping[str, int] = {"keywords": KEYWORDS_MAX, "merged_from": 0}
 entries a request may have; 0 if only the server sets it.
 """
 
-FILTER_FIELDS = (
-    "memory_id",
-    *SCOPE_FIELDS,
-    "content",
-    "summary",
-    "source",
-    "importance",
-    "keywords",
-    "create_time",
-    "update_time",
-)
+FILTER_FIELDS: FieldTypes = {
+    **dict.fromkeys(("memory_id", *SCOPE_FIELDS, "content", "summary", "source"), FieldType.TEXT),
+    "importance": FieldType.NUMBER,
+    "keywords": FieldType.TEXTS,
+    **dict.fromkeys(("create_time", "update_time"), FieldType.TIME),
+}
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

@@ -47,6 +47,13 @@ DIAGNOSTICS = SearchDiagnostics(SearchMode.HYBRID, True, 1, 1, 0, "", 0.0)
         ("agent!=claude", F("agent") != "claude"),
         ('metadata.code="007"', F("metadata.code") == "007"),
         ("content~green tea", F("content").contains("green tea")),
+        ("agent=007", F("agent") == "007"),
+        ("user=42", F("user") == "42"),
+        ('type="true"', F("type") == "true"),
+        ("content~2.0", F("content").contains("2.0")),
+        ("is_global=true", F("is_global") == True),  # noqa: E712 - builds a filter
+        ("is_global=yes", F("is_global") == "yes"),
+        ("importance>=1", F("importance") >= 1),
         ("metadata.equation=a=b", F("metadata.equation") == "a=b"),
         ("create_time>=2026-05-01T12:00Z", F("create_time") >= datetime(2026, 5, 1, 12, tzinfo=UTC)),
     ],

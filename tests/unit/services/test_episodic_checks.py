@@ -141,7 +141,7 @@ def test_the_fast_check_and_the_detailed_check_agree_about_every_event(request_i
         ("filter.event_types", WindowQuery(where=EventSelection(event_types=frozenset(map(str, range(65)))))),
         ("filter.scope.user", WindowQuery(where=EventSelection(scope=Scope(user="u" * 257)))),
         (
-            "filter.filter.colour",
+            "filter.filter.condition.field",
             WindowQuery(where=EventSelection(expression=Condition("colour", Operator.EQ, ("red",)))),
         ),
     ],

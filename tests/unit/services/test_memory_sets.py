@@ -152,8 +152,8 @@ async def test_each_filter_selects_the_right_memories(engine: str, tmp_path: Pat
         (MemoryFilter(min_confidence=float("nan")), "filter.min_confidence"),
         (MemoryFilter(metadata={"$ne": "x"}), "filter.metadata"),
         (MemoryFilter(metadata={"k": float("nan")}), "filter.metadata.k"),
-        (MemoryFilter(expression=condition("delete_time", Operator.EXISTS, True)), "filter.filter.delete_time"),
-        (MemoryFilter(expression=condition("id", Operator.EQ, "x")), "filter.filter.id"),
+        (MemoryFilter(expression=condition("delete_time", Operator.EXISTS, True)), "filter.filter.condition.field"),
+        (MemoryFilter(expression=condition("id", Operator.EQ, "x")), "filter.filter.condition.field"),
     ],
 )
 async def test_a_bad_filter_is_refused_and_the_field_is_named(opened: Opened, where: MemoryFilter, field: str) -> None:

@@ -97,7 +97,9 @@ class F:
     """A field of a record by its name, such as "type" or "create_time", or "metadata." and a key.
 
     Compared with a value it gives a `Filter`. Values keep their types: a text never equals a number, whole numbers and
-    numbers compare with each other, and times carry a zone.
+    numbers compare with each other, and times carry a zone. A field of the record takes values of its type, and for a
+    time also a text such as "2027-01-31T12:00:00Z"; any other value raises InvalidArgumentError. Metadata of another
+    type matches nothing.
 
         F("type") == "preference"
         (F("metadata.score") >= 3) & ~F("agent").isin(["claude", "gemini"])

@@ -784,9 +784,9 @@ Global___FilterList: _TypeAlias = FilterList  # noqa: Y015
 
 @_typing.final
 class Condition(_message.Message):
-    """Condition compares one field with a value. A value of another type than the field's matches no record, except that
-    integers and floating-point numbers compare with each other. Keys and values are literal: no character has a special
-    meaning.
+    """Condition compares one field with a value. Integers and floating-point numbers compare with each other. Any other value
+    of another type than the field's is refused; metadata has any type, so there it matches no record. Keys and values are
+    literal: no character has a special meaning.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -803,7 +803,8 @@ class Condition(_message.Message):
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataValue]:
         """The value to compare with; several values for IN and NIN, true or false for EXISTS. GT, GTE, LT and LTE take text,
-        a number or a time. CONTAINS takes text: a part of a text, or an item of a list.
+        a number or a time. CONTAINS takes text: a part of a text, or an item of a list. For a time, a text in RFC 3339 is
+        taken as well ("2027-01-31T12:00:00+01:00"), and for GTE and LT a date, which begins at midnight in UTC.
         """
 
     def __init__(

@@ -5,7 +5,8 @@ from typing import Any
 
 from mnemon_server.domain.documents import FILTER_FIELDS, DocumentFilter
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filters import RecordFilter, expression_violations
+from mnemon_server.domain.filter_checks import expression_violations
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import IgnoredFilter, filter_value_problem, metadata_key_problem, value_type
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
@@ -60,7 +61,7 @@ def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[F
 
 
 def _record_filter(where: DocumentFilter, keys: Iterable[str]) -> RecordFilter:
-    expression = where.expression and with_engine_names(where.expression, _ENGINE_NAMES)
+    expression = where.expression and with_engine_names(where.expression, FILTER_FIELDS, _ENGINE_NAMES)
     return RecordFilter({key: where.filters[key] for key in keys}, where.scope, expression)
 
 

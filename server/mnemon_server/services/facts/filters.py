@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from mnemon_server.domain.facts import VALUE_PREFIX, FactFilter
+from mnemon_server.domain.facts import FILTER_FIELDS, VALUE_PREFIX, FactFilter
 from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import is_exactly, starts_with
 from mnemon_server.services.shared.filter_expressions import joined, renamed
@@ -34,7 +34,7 @@ def _named(where: FactFilter) -> Expression | None:
 
 
 def _asked(where: FactFilter) -> Expression | None:
-    return None if where.where is None else renamed(where.where, _engine_name)
+    return None if where.where is None else renamed(where.where, FILTER_FIELDS, _engine_name)
 
 
 def _engine_name(field: str) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filters import Condition, Expression, Operator, RecordFilter, expression_violations
+from mnemon_server.domain.filter_checks import expression_violations
+from mnemon_server.domain.filters import Condition, Expression, Operator, RecordFilter
 from mnemon_server.domain.semantic import FILTER_FIELDS, SemanticFilter
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
@@ -14,7 +15,7 @@ _ENGINE_NAMES = {"memory_id": "id", "create_time": "time"}
 
 def context_filter(where: SemanticFilter, *, hidden: bool | None = False) -> RecordFilter:
     """The filter for the records, without the time window."""
-    expression = None if where.expression is None else with_engine_names(where.expression, _ENGINE_NAMES)
+    expression = where.expression and with_engine_names(where.expression, FILTER_FIELDS, _ENGINE_NAMES)
     return RecordFilter(scope=where.scope, expression=expression, hidden=hidden)
 
 

@@ -5,6 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from mnemon_server.domain.clock import time_of
+from mnemon_server.domain.collections import FieldType
+from mnemon_server.domain.filter_checks import FieldTypes
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf
 from mnemon_server.domain.records import MetadataValue
 
@@ -17,22 +20,29 @@ def joined(parts: Iterable[Expression | None]) -> Expression | None:
     return AllOf(tuple(present)) if len(present) > 1 else next(iter(present), None)
 
 
-def with_engine_names(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """The expression with fields renamed by the table `names`, and with naive times taken as UTC."""
-    return renamed(expression, lambda field: names.get(field, field))
+def with_engine_names(expression: Expression, known: FieldTypes, names: Mapping[str, str]) -> Expression:
+    """As `renamed`, by the table `names`."""
+    return renamed(expression, known, lambda field: names.get(field, field))
 
 
-def renamed(expression: Expression, name_of: Callable[[str], str]) -> Expression:
-    """The expression with fields renamed by a function, and with naive times taken as UTC."""
-    return _mapped(
-        expression,
-        lambda condition: replace(condition, field=name_of(condition.field), values=tuple(map(utc, condition.values))),
-    )
+def renamed(expression: Expression, known: FieldTypes, name_of: Callable[[str], str]) -> Expression:
+    """The expression with fields renamed by a function, with times for texts that name one, and naive times as UTC."""
+
+    def changed(condition: Condition) -> Condition:
+        to_time = _time if known.get(condition.field) is FieldType.TIME else utc
+        return replace(condition, field=name_of(condition.field), values=tuple(map(to_time, condition.values)))
+
+    return _mapped(expression, changed)
 
 
 def utc(value: V) -> V:
     """The value; a naive time becomes a time in UTC."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
+def _time(value: MetadataValue) -> MetadataValue:
+    time = time_of(value) if isinstance(value, str) else None
+    return utc(value) if time is None else time
 
 
 def _mapped(expression: Expression, change: Callable[[Condition], Condition]) -> Expression:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from mnemon_server.domain.episodic import LAST_DAYS_DEFAULT, EventSelection, WindowQuery
+from mnemon_server.domain.episodic import FILTER_FIELDS, LAST_DAYS_DEFAULT, EventSelection, WindowQuery
 from mnemon_server.services.shared.filter_expressions import with_engine_names
 from mnemon_server.services.timeline.new_events import to_utc
 
@@ -20,7 +20,7 @@ def selection(where: EventSelection) -> EventSelection:
         where,
         start=None if where.start is None else to_utc(where.start),
         end=None if where.end is None else to_utc(where.end),
-        expression=None if where.expression is None else with_engine_names(where.expression, {}),
+        expression=None if where.expression is None else with_engine_names(where.expression, FILTER_FIELDS, {}),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from mnemon._cli.options import filter_option, split_comparison, typed
+from mnemon._values.documents import FilterValue
 from mnemon._values.filters import AllOf, Condition, Filter, Operator
 from mnemon._values.memories import TAGS, DecayPolicy
 
@@ -25,6 +26,8 @@ _OPERATORS = {
 }
 _COMPARISON = re.compile(r"([^=!<>~]+)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
 _TIME_FIELDS = ("create_time", "update_time", "reinforce_time", "event_time", "record_time")
+_OTHER_FIELDS = ("importance", "is_global")
+"""Fields of records that are neither times nor texts."""
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|h|d|w)")
 _AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -66,10 +69,20 @@ def _now_and(distance: timedelta, text: str) -> datetime:
 
 
 def comparison(text: str) -> Filter:
-    """`FIELD OPERATOR VALUE`, such as metadata.score>=3; the value gets the type that it looks like."""
+    """`FIELD OPERATOR VALUE`, such as metadata.score>=3. Metadata gets the type that it looks like, any other value
+    the type of its field.
+    """
     example = "metadata.score>=3, agent!=claude or content~tea"
     field, operator, value = split_comparison(text, _COMPARISON, example, _OPERATORS)
-    return Condition(field, _OPERATORS[operator], (past(value) if field in _TIME_FIELDS else typed(value),))
+    return Condition(field, _OPERATORS[operator], (_value(field, value),))
+
+
+def _value(field: str, text: str) -> datetime | FilterValue:
+    if field in _TIME_FIELDS:
+        return past(text)
+    found = typed(text)
+    is_typed = isinstance(found, str) or field.startswith("metadata.") or field in _OTHER_FIELDS
+    return found if is_typed else text
 
 
 def some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
