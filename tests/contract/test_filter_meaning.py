@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES, SEMANTIC, Collection, Field, FieldType
 from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.filter_checks import expression_violations
 from mnemon_server.domain.filters import (
     AllOf,
     AnyOf,
@@ -22,6 +21,7 @@ from mnemon_server.domain.filters import (
     NoneOf,
     Operator,
     RecordFilter,
+    expression_violations,
 )
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.promises.records import RecordEngine

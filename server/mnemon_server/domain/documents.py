@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.filter_checks import FieldTypes
-from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.filters import Expression, FieldTypes
 from mnemon_server.domain.records import (
     AckLevel,
     IgnoredFilter,

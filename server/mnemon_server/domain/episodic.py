@@ -10,8 +10,7 @@ from typing import NamedTuple
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.domain.filter_checks import FieldTypes
-from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.filters import Expression, FieldTypes
 from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
 
 LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,19 +11,20 @@ from typing import Any
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import FactNotFoundError, FieldViolation, InvalidArgumentError
-from mnemon_server.domain.filter_checks import FieldTypes, condition_problems
 from mnemon_server.domain.filters import (
     METADATA_PREFIX,
     PARTS_MAX,
     AllOf,
     Condition,
     Expression,
+    FieldTypes,
     Operator,
+    condition_problems,
 )
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import (
-    INT64_MAX,
-    INT64_MIN,
+    WHOLE_MAX,
+    WHOLE_PROBLEM,
     AckLevel,
     MetadataValue,
     SearchDiagnostics,
@@ -32,7 +33,7 @@ from mnemon_server.domain.records import (
     WriteReceipt,
     metadata_key_problem,
 )
-from mnemon_server.domain.validation import refuse, text_violations
+from mnemon_server.domain.validation import is_text, refuse, text_violations
 
 KEY_BYTES_MAX = 512
 LIMIT_DEFAULT = 10
@@ -48,6 +49,9 @@ FILTER_FIELDS: FieldTypes = {
     **dict.fromkeys(("create_time", "update_time", "expire_time"), FieldType.TIME),
 }
 VALUE_PREFIX = "value."
+_SHOWN = 80
+"""Characters of a key that an error shows."""
+_TOO_DEEP = f"must be at most {VALUE_DEPTH_MAX} levels deep"
 KEY_PREFIXES = (VALUE_PREFIX, METADATA_PREFIX)
 """Prefixes of a key in a filter. Both refer to the keys that `filterable` returns."""
 FILTER_OPERATORS = {
@@ -248,8 +252,8 @@ def value_violations(value: object, field: str = "value") -> Iterator[FieldViola
     """The violations in a fact's value."""
     if not isinstance(value, dict):
         yield FieldViolation(field, "must be a JSON object")
-    elif problem := _json_problem(value, VALUE_DEPTH_MAX):
-        yield FieldViolation(field, problem)
+    elif found := _json_problem(value, VALUE_DEPTH_MAX):
+        yield FieldViolation(f"{field}{found[0]}", found[1])
     elif len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) > VALUE_BYTES_MAX:
         yield FieldViolation(field, f"must be at most {VALUE_BYTES_MAX:,} bytes as JSON in UTF-8")
 
@@ -332,30 +336,39 @@ def _comparable(value: object) -> MetadataValue | None:
     return None
 
 
-def _json_problem(value: object, depth: int) -> str | None:
-    """Why the value would not survive a round trip through JSON; None if it would."""
+def _json_problem(value: object, depth: int) -> tuple[str, str] | None:
+    """The path within the value, and why what is there would not survive a round trip through JSON; None if all of it
+    would.
+    """
     match value:
-        case None | bool():
-            return None
-        case int():
-            return None if INT64_MIN <= value <= INT64_MAX else "its whole numbers must fit into 64 bits"
-        case float():
-            return None if math.isfinite(value) else "its numbers must be finite"
-        case str():
-            wrong = next(iter(text_violations(value, "", VALUE_BYTES_MAX)), None)
-            return f"its texts {wrong.description}" if wrong else None
         case dict() | list() | tuple():
             return _inner_problem(value, depth)
-    return f"may contain only JSON values, not {type(value).__name__}"
+        case None | bool():
+            problem: str | None = None
+        case int():
+            problem = None if -WHOLE_MAX <= value <= WHOLE_MAX else WHOLE_PROBLEM
+        case float():
+            problem = None if math.isfinite(value) else "must be a finite number"
+        case str():
+            problem = next((each.description for each in text_violations(value, "", VALUE_BYTES_MAX)), None)
+        case _:
+            problem = f"must be a JSON value, not {type(value).__name__}"
+    return ("", problem) if problem else None
 
 
-def _inner_problem(value: dict[Any, object] | list[object] | tuple[object, ...], depth: int) -> str | None:
+def _inner_problem(value: dict[Any, object] | list[object] | tuple[object, ...], depth: int) -> tuple[str, str] | None:
     if depth == 0:
-        return f"must be at most {VALUE_DEPTH_MAX} levels deep"
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            return "its keys must be text"
-        inner = [*value.keys(), *value.values()]
+        return "", _TOO_DEEP
+    if not isinstance(value, dict):
+        items: Iterable[tuple[object, object]] = enumerate(value)
+    elif wrong := [key for key in value if not isinstance(key, str) or not is_text(key, VALUE_BYTES_MAX)]:
+        return "", f"must have keys that are valid text, not {str(wrong[0])[:_SHOWN]!r}"
     else:
-        inner = [*value]
-    return next((problem for item in inner if (problem := _json_problem(item, depth - 1))), None)
+        items = value.items()
+    for place, item in items:
+        if found := _json_problem(item, depth - 1):
+            if found[1] is _TOO_DEEP:
+                return found
+            # Only now: paths of all values would take long.
+            return (f".{place[:_SHOWN]}" if isinstance(place, str) else f"[{place}]") + found[0], found[1]
+    return None

@@ -2,17 +2,28 @@
 it.
 
 A field is named as it is ("agent", "create_time"); a metadata key has the prefix "metadata.". A value whose type
-differs from the field's matches nothing, except that integers and floats compare with each other; `filter_checks`
-refuses it where the field's type is known. `NE` and `NIN` are
+differs from the field's matches nothing, except that integers and floats compare with each other. A caller may not send
+it for a field that has a type: a purge whose condition is silently false, below a negation, would remove everything.
+Metadata has any type. `NE` and `NIN` are
 the exact opposites of `EQ` and `IN`, so they also match records that lack the field. A field with an empty text or an
 empty list counts as missing; a metadata key with an empty list exists.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
-from mnemon_server.domain.records import FilterValue, MetadataValue, Scope
+from mnemon_server.domain.clock import time_of
+from mnemon_server.domain.collections import FieldType
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import (
+    FilterValue,
+    MetadataValue,
+    Scope,
+    metadata_key_problem,
+    metadata_value_problem,
+)
 
 DEPTH_MAX = 8
 PARTS_MAX = 128
@@ -37,6 +48,28 @@ class Operator(StrEnum):
 
 ORDERINGS = frozenset({Operator.GT, Operator.GTE, Operator.LT, Operator.LTE})
 OPPOSITES = {Operator.NE: Operator.EQ, Operator.NIN: Operator.IN}
+
+FieldTypes = Mapping[str, FieldType | type[StrEnum]]
+"""The fields that a filter can name, with their types; an enumeration is a text with one of its values."""
+
+_DATE_LENGTH = len("2027-01-31")
+_SEVERAL = (Operator.IN, Operator.NIN)
+_NAME_SHOWN = 80
+_UNFIT = {
+    FieldType.BOOLEAN: {*ORDERINGS, Operator.CONTAINS},
+    FieldType.NUMBER: {Operator.CONTAINS},
+    FieldType.TIME: {Operator.CONTAINS},
+    FieldType.TEXTS: ORDERINGS,
+    FieldType.TEXT: frozenset[Operator](),
+}
+"""The comparisons that no value of a type fits."""
+_TAKES = {
+    FieldType.BOOLEAN: "true or false",
+    FieldType.NUMBER: "a number",
+    FieldType.TIME: "a time, such as 2027-01-31T12:00:00Z",
+    FieldType.TEXTS: "a list of texts; contains takes one of them",
+    FieldType.TEXT: "text",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +173,149 @@ def _kind(value: MetadataValue) -> type:
     if isinstance(value, bool):
         return bool
     return float if isinstance(value, int | float) else type(value)
+
+
+def expression_violations(
+    expression: Expression,
+    known: FieldTypes,
+    field: str = "filter",
+    *,
+    prefixes: Sequence[str] = (METADATA_PREFIX,),
+) -> Iterator[FieldViolation]:
+    """The violations in a filter. `known` are the plain fields; other names are one of the prefixes and a key."""
+    if _depth(expression) > DEPTH_MAX:
+        yield FieldViolation(field, f"must be at most {DEPTH_MAX} levels deep")
+    elif _size(expression) > PARTS_MAX:
+        yield FieldViolation(field, f"must have at most {PARTS_MAX} parts")
+    else:
+        for place, condition in _placed(expression, field):
+            for part, problem in condition_problems(condition, known, prefixes=prefixes):
+                yield FieldViolation(f"{place}.{part}", f'"{condition.field[:_NAME_SHOWN]}": {problem}')
+
+
+def condition_problems(
+    condition: Condition, known: FieldTypes, *, prefixes: Sequence[str] = (METADATA_PREFIX,)
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with a condition, by the part of its message."""
+    name, operator, values = condition.field, condition.operator, condition.values
+    prefix = next((each for each in prefixes if name.startswith(each)), None)
+    if prefix is not None:
+        if problem := metadata_key_problem(name.removeprefix(prefix)):
+            yield "field", f"the key {problem}"
+    elif name not in known:
+        others = " or ".join(f'"{prefix}" + key' for prefix in prefixes)
+        yield "field", f"is not a field; the fields are {', '.join(sorted(known))} and {others}"
+    if problem := _count_problem(operator, values):
+        yield "values", problem
+        return
+    kind = None if prefix is not None else known.get(name)
+    for number, value in enumerate(values):
+        if problem := _value_problem(operator, value, kind):
+            yield f"values[{number}]", problem
+
+
+def _placed(expression: Expression, path: str) -> Iterator[tuple[str, Condition]]:
+    """The conditions with their paths in the message that a client sends."""
+    match expression:
+        case Condition():
+            yield f"{path}.condition", expression
+            return
+        case AllOf(parts):
+            joint = "all_of"
+        case AnyOf(parts):
+            joint = "any_of"
+        case NoneOf(parts):
+            joint = "none_of"
+    for number, part in enumerate(parts):
+        yield from _placed(part, f"{path}.{joint}.filters[{number}]")
+
+
+def _parts(expression: Expression) -> Iterable[Expression]:
+    return () if isinstance(expression, Condition) else expression.parts
+
+
+def _depth(expression: Expression) -> int:
+    return 1 + max(map(_depth, _parts(expression)), default=0)
+
+
+def _size(expression: Expression) -> int:
+    return 1 + sum(map(_size, _parts(expression)))
+
+
+def _count_problem(operator: Operator, values: tuple[MetadataValue, ...]) -> str | None:
+    if operator in _SEVERAL:
+        return None if 1 <= len(values) <= VALUES_MAX else f"{operator} takes 1 to {VALUES_MAX} values"
+    return None if len(values) == 1 else f"{operator} takes one value"
+
+
+def _value_problem(operator: Operator, value: MetadataValue, kind: FieldType | type[StrEnum] | None) -> str | None:
+    """What is wrong with a value; `kind` is None for metadata."""
+    if problem := metadata_value_problem(value):
+        return problem
+    if operator is Operator.EXISTS:
+        return None if isinstance(value, bool) else "exists takes true or false"
+    if operator is Operator.CONTAINS and not isinstance(value, str):
+        return "contains takes text"
+    if isinstance(kind, FieldType):
+        return _type_problem(operator, value, kind)
+    if kind is not None:
+        return _choice_problem(operator, value, kind)
+    if operator in ORDERINGS and (isinstance(value, bool) or not isinstance(value, str | int | float | datetime)):
+        return f"{operator} takes text, a number or a time"
+    return None
+
+
+def _type_problem(operator: Operator, value: MetadataValue, kind: FieldType) -> str | None:
+    if operator in _UNFIT[kind]:
+        return f"takes {_TAKES[kind]}, and is not compared by {operator}"
+    if kind is FieldType.TIME and isinstance(value, str):
+        return _time_problem(operator, value)
+    if kind is FieldType.TEXTS and operator is Operator.CONTAINS:
+        return None
+    return None if _type_of(value) is kind else f"takes {_TAKES[kind]}; {_shown(value)} is none"
+
+
+def _time_problem(operator: Operator, text: str) -> str | None:
+    if time_of(text) is None:
+        return f"takes {_TAKES[FieldType.TIME]}, with a zone; {_shown(text)} is none"
+    if len(text) == _DATE_LENGTH and operator not in (Operator.GTE, Operator.LT):
+        return (
+            f"takes a time: by {operator}, the date {text} may mean its begin or its end; add T00:00:00Z for its begin"
+        )
+    return None
+
+
+def _choice_problem(operator: Operator, value: MetadataValue, kind: type[StrEnum]) -> str | None:
+    if not isinstance(value, str):
+        return f"takes text; {_shown(value)} is none"
+    if operator in (Operator.EQ, Operator.NE, *_SEVERAL) and value not in {*kind}:
+        return f"is one of {', '.join(kind)}; {_shown(value)} is none of them"
+    return None
+
+
+def _type_of(value: MetadataValue) -> FieldType:
+    match value:
+        case bool():
+            return FieldType.BOOLEAN
+        case int() | float():
+            return FieldType.NUMBER
+        case datetime():
+            return FieldType.TIME
+        case str():
+            return FieldType.TEXT
+        case _:
+            return FieldType.TEXTS
+
+
+def _shown(value: MetadataValue) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'the text "{value[:_NAME_SHOWN]}"'
+        case int() | float():
+            return f"the number {value}"
+        case datetime():
+            return "a time"
+        case _:
+            return "a list"

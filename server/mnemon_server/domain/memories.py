@@ -10,8 +10,7 @@ from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.documents import HealthStatus, Passage
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.domain.filter_checks import FieldTypes
-from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.filters import Expression, FieldTypes
 from mnemon_server.domain.records import (
     AckLevel,
     FilterValue,

@@ -22,6 +22,9 @@ METADATA_BYTES_MAX = 1 << 20
 messages of 4 MiB.
 """
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+WHOLE_MAX = 2**53
+"""Doubles hold all whole numbers up to this one, positive or negative. Numbers of JSON are doubles."""
+WHOLE_PROBLEM = "must be within 2^53, either way; write a larger whole number as text"
 COUNT_MAX = 2**31 - 1
 """Maximum of a counter field in a message."""
 DURATION_MAX = timedelta(seconds=315_576_000_000)

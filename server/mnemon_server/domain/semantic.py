@@ -9,8 +9,7 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.conflicts import Conflict, Decision
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.domain.filter_checks import FieldTypes
-from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.filters import Expression, FieldTypes
 from mnemon_server.domain.records import MetadataValue, Scope, View, WriteReceipt
 
 TOP_K_DEFAULT, TOP_K_MAX = 3, 100

@@ -161,28 +161,35 @@ def nested(levels: int) -> dict[str, Any]:
     return value
 
 
+WHOLE = "must be within 2^53, either way; write a larger whole number as text"
+
+
 @pytest.mark.parametrize(
-    ("value", "problem"),
+    ("value", "field", "problem"),
     [
-        ({}, None),
-        ({"content": "x", "n": [1, 0.5, None, True, {"a": []}]}, None),
-        (nested(32), None),
-        (nested(33), "must be at most 32 levels deep"),
-        (nested(100_000), "must be at most 32 levels deep"),
-        ("text", "must be a JSON object"),
-        ({"a": {1: "x"}}, "its keys must be text"),
-        ({"a": {1}}, "may contain only JSON values, not set"),
-        ({"a": math.inf}, "its numbers must be finite"),
-        ({"a": [2**63]}, "its whole numbers must fit into 64 bits"),
-        ({"a": "\0"}, "its texts must be valid Unicode without U+0000"),
-        ({"\ud800": 1}, "its texts must be valid Unicode without U+0000"),
-        ({"a": "é" * 524_284}, None),
-        ({"a": "é" * 524_285}, "must be at most 1,048,576 bytes as JSON in UTF-8"),
-        ({"a": "é" * 524_289}, "its texts must be at most 1048576 bytes of UTF-8"),
+        ({}, "", None),
+        ({"content": "x", "n": [1, 0.5, None, True, {"a": []}], "whole": [2**53, -(2**53), 1e300]}, "", None),
+        (nested(32), "", None),
+        (nested(33), "value", "must be at most 32 levels deep"),
+        (nested(100_000), "value", "must be at most 32 levels deep"),
+        ("text", "value", "must be a JSON object"),
+        ({"a": {0: "x"}}, "value.a", "must have keys that are valid text, not '0'"),
+        ({"a": {1}}, "value.a", "must be a JSON value, not set"),
+        ({"a": math.inf}, "value.a", "must be a finite number"),
+        ({"a": math.nan}, "value.a", "must be a finite number"),
+        ({"a": [1, {"id": 1234567890123456789}]}, "value.a[1].id", WHOLE),
+        ({"a": -(2**53) - 1}, "value.a", WHOLE),
+        ({"a": 10**400}, "value.a", WHOLE),
+        ({"a": "\0"}, "value.a", "must be valid Unicode without U+0000"),
+        ({"\ud800": 1}, "value", "must have keys that are valid text, not '\\ud800'"),
+        ({"a": "é" * 524_284}, "", None),
+        ({"a": "é" * 524_285}, "value", "must be at most 1,048,576 bytes as JSON in UTF-8"),
+        ({"a": "é" * 524_289}, "value.a", "must be at most 1048576 bytes of UTF-8"),
     ],
 )
-def test_a_value_is_a_json_object_that_comes_back_unchanged(value: object, problem: str | None) -> None:
-    assert [violation.description for violation in value_violations(value)] == ([problem] if problem else [])
+def test_a_value_is_a_json_object_that_comes_back_unchanged(value: object, field: str, problem: str | None) -> None:
+    found = [(violation.field, violation.description) for violation in value_violations(value)]
+    assert found == ([(field, problem)] if problem else [])
 
 
 @pytest.mark.parametrize(

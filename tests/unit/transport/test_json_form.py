@@ -100,6 +100,48 @@ def test_what_is_no_json_object_is_refused(text: bytes, expected: str) -> None:
         message_of(Create, text)
 
 
+ROUNDED = 1234567890123456789
+"""No double holds it."""
+
+
+@pytest.mark.parametrize("number", [ROUNDED, -ROUNDED, 2**53 + 1, 10**23, 10**400])
+def test_a_whole_number_that_a_double_would_round_is_refused_with_its_place(number: int) -> None:
+    value = {"fact": {"value": {"order": {"ids": [1, 2**53, number]}}}}
+    [(field, said)] = violations(value, Put).items()
+    assert field == "fact.value.order.ids[2]"
+    assert said == "must be a number that a double holds exactly, as all are within 2^53; write a larger one as text"
+    for given in (number, str(number)):
+        found = violations({"memory": {"metadata": {"a": {"doubleValue": given}}}})
+        assert list(found) == ["memory.metadata.a.double_value"]
+        assert found["memory.metadata.a.double_value"].startswith("must be a number that a double holds exactly")
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400"])
+def test_a_number_beyond_all_doubles_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as raised:
+        message_of(Put, b'{"fact": {"value": {"n": %s}}}' % text.encode())
+    assert [each.field for each in raised.value.violations] == ["fact.value.n"]
+
+
+def test_numbers_that_a_double_holds_stay_as_they_are() -> None:
+    given = {"a": 2**53, "b": -(2**53), "c": 2**60, "d": 1e300, "e": 0.1}
+    assert (
+        json_format.MessageToDict(message_of(Put, json.dumps({"fact": {"value": given}}).encode()).fact.value) == given
+    )
+
+
+@pytest.mark.parametrize("given", [ROUNDED, str(ROUNDED), 2**63 - 1, str(-(2**63)), 5.0, "5.0", "1e3"])
+def test_whole_numbers_of_64_bits_are_exact_as_numbers_and_as_texts(given: Any) -> None:
+    read = message_of(Create, json.dumps({"memory": {"metadata": {"a": {"intValue": given}}}}).encode())
+    assert read.memory.metadata["a"].int_value == (int(given) if str(given).lstrip("-").isdigit() else float(given))
+
+
+@pytest.mark.parametrize("given", ["9007199254740993.0", "1234567890123456789e0", 1e17])
+def test_a_whole_number_that_was_rounded_on_the_way_is_refused(given: Any) -> None:
+    found = violations({"memory": {"metadata": {"a": {"intValue": given}}}})
+    assert list(found) == ["memory.metadata.a.int_value"]
+
+
 def test_commas_of_a_text_are_no_values() -> None:
     for text in ("a, b" * 50_000, 'say "a, b", ' * 30_000):
         message: Any = message_of(Create, json.dumps({"memory": {"content": text}}).encode())

@@ -5,8 +5,7 @@ from typing import Any
 
 from mnemon_server.domain.documents import FILTER_FIELDS, DocumentFilter
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filter_checks import expression_violations
-from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.filters import RecordFilter, expression_violations
 from mnemon_server.domain.records import IgnoredFilter, filter_value_problem, metadata_key_problem, value_type
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine

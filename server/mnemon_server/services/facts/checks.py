@@ -19,7 +19,7 @@ from mnemon_server.domain.facts import (
     key_violations,
     value_violations,
 )
-from mnemon_server.domain.filter_checks import expression_violations
+from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.namespaces import Namespace, namespace_violations
 from mnemon_server.domain.validation import (
     is_text,

@@ -6,13 +6,13 @@ from datetime import datetime
 
 from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filter_checks import expression_violations
 from mnemon_server.domain.filters import (
     Condition,
     Expression,
     NoneOf,
     Operator,
     RecordFilter,
+    expression_violations,
 )
 from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, TAGS, Memory, MemoryFilter
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, filter_value_problem, metadata_key_problem

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from mnemon_server.domain.tool_calls import INTEGER_MAX, JSON_DEPTH_MAX
+from mnemon_server.domain.records import WHOLE_MAX
+from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX
 from mnemon_server.domain.validation import has_unpaired_surrogate
 
 
@@ -39,7 +40,7 @@ def end_of_sound_json(text: str, start: int) -> int | None:
 
 def read_integer(text: str) -> int:
     """A JSON integer; raises `UnsafeJsonError` for one that some readers would round."""
-    if len(text) > _INTEGER_CHARS_MAX or abs(int(text)) > INTEGER_MAX:
+    if len(text) > _INTEGER_CHARS_MAX or abs(int(text)) > WHOLE_MAX:
         raise UnsafeJsonError("an integer is beyond 2^53, which some readers would round; write it as a string")
     return int(text)
 
@@ -97,7 +98,7 @@ def _check_characters(value: Any) -> None:
 
 _TOO_DEEP = f"nested deeper than {JSON_DEPTH_MAX}"
 _HALF_CHARACTER = "a string holds half of a surrogate pair"
-_INTEGER_CHARS_MAX = len(str(INTEGER_MAX)) + 1
+_INTEGER_CHARS_MAX = len(str(WHOLE_MAX)) + 1
 
 
 def _decoder(*, strict: bool) -> json.JSONDecoder:

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filter_checks import expression_violations
-from mnemon_server.domain.filters import Condition, Expression, Operator, RecordFilter
+from mnemon_server.domain.filters import Condition, Expression, Operator, RecordFilter, expression_violations
 from mnemon_server.domain.semantic import FILTER_FIELDS, SemanticFilter
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from mnemon_server.domain.clock import time_of
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.filter_checks import FieldTypes
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, FieldTypes, NoneOf
 from mnemon_server.domain.records import MetadataValue
 
 V = TypeVar("V", bound=MetadataValue)

@@ -24,7 +24,7 @@ from mnemon_server.domain.episodic import (
     WindowQuery,
 )
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filter_checks import expression_violations
+from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.domain.validation import (
     REQUEST_ID_BYTES_MAX,

@@ -8,10 +8,14 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
+from mnemon_server.domain.records import WHOLE_MAX
+
 Convert = Callable[[Any], Any]
 """Returns what protobuf takes, or raises one of UNFIT; protobuf itself then checks ranges."""
 UNFIT = (ValueError, TypeError, OverflowError)
 """What a conversion, or protobuf, raises if a field does not take a value."""
+
+NOT_EXACT = "must be a number that a double holds exactly, as all are within 2^53; write a larger one as text"
 
 _DIGITS_MAX = 400
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -28,7 +32,7 @@ _EXPECTED: Mapping[int, str] = {
     FieldDescriptor.CPPTYPE_UINT32: _NATURAL_NUMBER,
     FieldDescriptor.CPPTYPE_UINT64: _NATURAL_NUMBER,
     FieldDescriptor.CPPTYPE_FLOAT: "a number",
-    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number that a double holds exactly",
     FieldDescriptor.CPPTYPE_BOOL: "true or false",
 }
 
@@ -88,29 +92,35 @@ def _whole(value: Any) -> int:
         if _WHOLE.fullmatch(value):
             return int(value)
         value = _double(value)
-    if type(value) is not float or not value.is_integer():
+    # From there on, a double may have been rounded from another number.
+    if type(value) is not float or not value.is_integer() or abs(value) >= WHOLE_MAX:
         raise TypeError
     return int(value)
 
 
 def _double(value: Any) -> float:
-    if type(value) is float:
-        if not math.isfinite(value):
-            raise ValueError
-        return value
-    if type(value) is int:
-        return float(value)
+    if type(value) is float or type(value) is int:
+        return exact(value)
     if type(value) is not str or len(value) > _DIGITS_MAX:
         raise TypeError
     if (named := _NAMED.get(value)) is not None:
         return named
     if not _NUMBER.fullmatch(value):
         raise ValueError
-    return float(value)
+    return exact(int(value) if _WHOLE.fullmatch(value) else float(value))
+
+
+def exact(number: float) -> float:
+    """The double of a number. Raises one of UNFIT unless it holds the number: an id must not change without a word."""
+    found = float(number)
+    if not math.isfinite(found) or (type(number) is int and int(found) != number):
+        raise ValueError
+    return found
 
 
 def _single(value: Any) -> float:
-    number = _double(value)
+    # Rounded anyway.
+    number = float(value) if type(value) is int else _double(value)
     if abs(number) > _FLOAT_MAX and value not in _NAMED:
         raise ValueError
     return number

@@ -1,12 +1,12 @@
 """Values of JSON as the bytes of `google.protobuf.Struct`, `Value` and `ListValue`, which hold any JSON."""
 
-import math
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.http.json_reading import TOO_DEEP, Path, Reading, object_problem, utf8
+from mnemon_server.transport.http.json_scalars import NOT_EXACT, UNFIT, exact
 from mnemon_server.transport.http.json_text import Steps
 
 _LOOK_EVERY = 32
@@ -68,11 +68,9 @@ def read_value(reading: Reading, value: Any, path: Path, levels: int) -> Steps[b
         return field_start(_LIST, len(content)) + content
     elif kind is int or kind is float:
         try:
-            if math.isfinite(value):
-                return _number(_NUMBER_START, value)
-        except OverflowError:
-            pass
-        reading.note(path, "must be a number that a double can hold")
+            return _number(_NUMBER_START, exact(value))
+        except UNFIT:
+            reading.note(path, NOT_EXACT if kind is int else "must be a number that a double can hold")
     else:
         return _NULL if value is None else _TRUE if value else _FALSE
     return b""

@@ -166,7 +166,7 @@ def test_parameters_must_be_a_schema(tmp_path: Path, parameters: Any, said: str)
 
 def test_a_time_in_a_schema_is_refused(tmp_path: Path) -> None:
     content = table({**GOOD, "parameters": None}) + 'parameters = {type = "object", default = 2026-01-01}\n'
-    assert "parameters: may contain only JSON values, not date" in refusal(tmp_path, content)
+    assert "parameters.default: must be a JSON value, not date" in refusal(tmp_path, content)
 
 
 @pytest.mark.parametrize("changes", [{"http": None}, {"http": ""}, {"grpc": "10.0.0.5:50051"}])

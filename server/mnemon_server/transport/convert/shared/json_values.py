@@ -8,13 +8,13 @@ from typing import Any
 
 from google.protobuf import struct_pb2 as pb
 
+from mnemon_server.domain.records import WHOLE_MAX
 from mnemon_server.transport.convert.shared.reader import Reader
 
 OBJECT_BYTES_MAX = 3 << 20
 """Of an object as a message, so that an answer has room for it: a number takes 11 bytes there, and 2 as JSON."""
 VALUES_MAX = 100_000
 """Values of an object, nested ones included: a million empty lists are a small text, but take much memory."""
-_WHOLE_MAX = 2**53
 
 
 def object_from_pb(message: pb.Struct, values_max: int = VALUES_MAX) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class _Contents:
 
 def _number(value: pb.Value) -> int | float:
     number = value.number_value
-    return int(number) if number.is_integer() and -_WHOLE_MAX <= number <= _WHOLE_MAX else number
+    return int(number) if number.is_integer() and -WHOLE_MAX <= number <= WHOLE_MAX else number
 
 
 def _refuse(_: pb.Value) -> Any:

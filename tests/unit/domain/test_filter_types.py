@@ -7,8 +7,7 @@ import pytest
 from mnemon_server.domain import documents, episodic, facts, memories, semantic
 from mnemon_server.domain.clock import time_of
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.filter_checks import FieldTypes, expression_violations
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, NoneOf, Operator
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, FieldTypes, NoneOf, Operator, expression_violations
 
 NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 KINDS: dict[str, FieldTypes] = {
