@@ -74,7 +74,9 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
 
 _EXPRESSION = re.compile(
     r"\bfilter\.filter(?:\.(?:all_of|any_of|none_of)\.filters(?:\[\d+\])?)*(?:\.condition(?:\.\w+(?:\[\d+\])?)?)?"
+    r'(?:: "([\w.-]+)")?'
 )
+"""The path of a part of an expression in a message, and the field of the record that it compares."""
 
 _CODES_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -181,16 +183,16 @@ def _read_detail(packed: any_pb2.Any, found: _Details) -> None:
     if packed.Unpack(info):
         found.reason, found.incident_id = info.reason, info.metadata.get("incident_id", "")
     elif packed.Unpack(bad):
-        found.violations += [
-            errors.FieldViolation(_as_arguments(each.field), each.description) for each in bad.field_violations
-        ]
+        for each in bad.field_violations:
+            name, _, description = _as_arguments(f"{each.field}: {each.description}").partition(": ")
+            found.violations.append(errors.FieldViolation(name, description))
     elif packed.Unpack(retry):
         found.retry_after = retry.retry_delay.ToTimedelta().total_seconds()
 
 
 def _as_arguments(text: str) -> str:
-    """The text with the name of the argument for the path of an expression in a message."""
-    return _EXPRESSION.sub("where", text)
+    """The text, in which expressions are what callers know them as: `where`, and the field."""
+    return _EXPRESSION.sub(lambda found: f"where.{found[1]}" if found[1] else "where", text)
 
 
 def _reason_name(reason: int) -> str:

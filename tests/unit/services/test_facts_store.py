@@ -345,7 +345,7 @@ async def test_all_errors_of_a_fact_are_named(facts: OpenedFacts) -> None:
         await facts.store.put(put)
     assert fields_of(caught.value) == [
         "fact.key",
-        "fact.value",
+        "fact.value.n",
         "fact.metadata",
         "fact.ttl",
         "fact.index.paths[1]",

@@ -149,7 +149,10 @@ def test_arguments_beyond_a_mebibyte_or_32_levels_are_refused() -> None:
             "parameters.properties.a.pattern: must be a valid regular",
         ),
         ({"type": "object", "required": "city"}, "parameters.required: must be a list"),
-        ({"type": "object", "properties": {"a": {"minimum": float("nan")}}}, "parameters.properties.a.minimum: must be a finite number"),
+        (
+            {"type": "object", "properties": {"a": {"minimum": float("nan")}}},
+            "parameters.properties.a.minimum: must be a finite number",
+        ),
         (
             {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}},
             "parameters: refers to 'https://example.com/a.json', which is not in the schema; nothing is fetched",
