@@ -134,7 +134,7 @@ async def test_an_import_sets_the_creation_time(facts: Any) -> None:
 async def test_every_invalid_field_is_named_at_once(facts: Any) -> None:
     wrong = pb.PutFactRequest(
         fact=pb.Fact(
-            namespace=["user", "a.b"],
+            namespace=["user", "a\0b"],
             key="k" * 513,
             metadata={"unset": common_pb2.MetadataValue()},
             ttl=Duration(seconds=1, nanos=-1),
@@ -156,7 +156,7 @@ async def test_every_invalid_field_is_named_at_once(facts: Any) -> None:
     }  # fmt: skip
     assert violations(await failure_of(facts.GetFact(pb.GetFactRequest()))) == {"namespace", "key"}
     assert violations(await failure_of(facts.BatchGetFacts(pb.BatchGetFactsRequest()))) == {"names"}
-    deletion = pb.DeleteFactRequest(namespace=["a.b"], ack=9)
+    deletion = pb.DeleteFactRequest(namespace=["a\0b"], ack=9)
     assert violations(await failure_of(facts.DeleteFact(deletion))) == {"namespace[0]", "key", "ack"}
     for call in (facts.SearchFacts(pb.SearchFactsRequest()), facts.DeleteFacts(pb.DeleteFactsRequest())):
         assert violations(await failure_of(call)) == {"filter"}

@@ -332,7 +332,7 @@ async def test_the_namespace_in_another_store_is_the_same_as_on_a_server(
     assert list(client.facts.list_namespaces()) == [where]
 
 
-@pytest.mark.parametrize("identity", [{}, {"user_id": "a.b"}, {"user_id": 5}])
+@pytest.mark.parametrize("identity", [{}, {"user_id": "a.b"}, {"user_id": 5.5}])
 async def test_a_namespace_with_missing_keys_is_not_reported_to_the_model(identity: dict[str, Any]) -> None:
     manage = create_manage_memory_tool(NAMESPACE, store=InMemoryStore())
 

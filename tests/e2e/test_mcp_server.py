@@ -133,6 +133,7 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
         ("query_timeline", {"user": "bob"}, "user"),
         ("query_timeline", {"since": "2025-01-02", "until": "2025-01-01"}, ""),
         ("launch_rocket", {}, "launch_rocket"),
+        ("launch_rocket", {}, "'manage_memory', 'search_memory', 'search_knowledge', 'query_timeline'"),
     ],
     ids=str,
 )
@@ -299,14 +300,16 @@ def test_stdout_carries_only_the_protocol_and_the_end_of_stdin_ends_the_command(
         text=True,
     ) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        process.stdin.write("".join(json.dumps(call) + "\n" for call in calls))
+        process.stdin.write("".join(json.dumps(call) + "\n" for call in calls) + "no JSON\n[]\n")
         process.stdin.flush()
-        lines = [process.stdout.readline(), process.stdout.readline()]
+        lines = [process.stdout.readline() for _ in range(4)]
         process.stdin.close()
         rest, errors = process.stdout.read(), process.stderr.read()
         assert process.wait(START_S) == 0
 
-    answers = {answer["id"]: answer for answer in map(json.loads, lines)}
+    given = [*map(json.loads, lines)]
+    assert sorted(each["error"]["code"] for each in given if each["id"] is None) == [-32700, -32600]
+    answers = {answer["id"]: answer for answer in given}
     assert answers[1]["result"]["serverInfo"]["name"] == "mnemon"
     assert {tool["name"] for tool in answers[2]["result"]["tools"]} == TOOLS
     assert (rest, errors) == ("", "")
@@ -325,7 +328,7 @@ def test_an_address_in_use_gives_one_clear_line(address: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--user", "ada@example.com"), "--user must be"),
+        (("--user", "a" * 257), "--user must be"),
         (("--namespace", "team..recipes"), "label ''"),
         (("--namespace", "{user_id}.notes"), "give --user, too"),
         (("--namespace", "{team}.notes", *ADA), "{team}, which nothing fills"),
@@ -342,4 +345,4 @@ def test_an_identity_without_a_namespace_for_memories_is_refused_at_start(
 
 
 def test_a_user_that_is_not_a_label_is_allowed_if_memories_are_elsewhere() -> None:
-    Identity(namespace=("team", "recipes"), user="ada@example.com").check()
+    Identity(namespace=("team", "recipes"), user="a" * 257).check()

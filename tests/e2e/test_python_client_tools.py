@@ -40,6 +40,31 @@ def remember(client: Client, content: str, config: dict[str, Any] = ADA, **about
     return key
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"content": "Ada likes tea",}',
+        "{'content': 'Ada likes tea'}",
+        '```json\n{"content": "Ada likes tea"}\n```',
+        '{"content": "Ada likes\ntea", "action": "create"}',
+        '{"action": "create", "content": "Ada likes tea", "id": None}',
+    ],
+)
+def test_the_arguments_of_a_call_are_repaired_as_in_a_text(client: Client, arguments: str) -> None:
+    key = client.tools.call("manage_memory", arguments, config=ADA).content.removeprefix("created memory ")
+    [found] = json.loads(client.tools.call("search_memory", {"query": "tea"}, config=ADA).content)
+    assert found["key"] == key
+    assert found["value"]["content"].split() == ["Ada", "likes", "tea"]
+
+
+def test_arguments_that_cannot_be_repaired_are_refused(client: Client) -> None:
+    for tool in ("manage_memory", "search_memory"):
+        with pytest.raises(mnemon.InvalidArgumentError):
+            client.tools.call(tool, "{ : ]", config=ADA)
+        with pytest.raises(mnemon.InvalidArgumentError, match=r"content|query"):
+            client.tools.call(tool, None, config=ADA)
+
+
 def test_the_tools_are_described_with_permitted_actions_and_instructions(client: Client) -> None:
     manage, search = client.tools.list(
         actions_permitted=["create", "update"], manage_instructions="Only food.", search_instructions="Before you cook."

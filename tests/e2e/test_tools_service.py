@@ -179,8 +179,8 @@ async def test_a_context_without_a_namespace_is_a_configuration_error(tools: Any
     for about in (
         context({}),
         context({"user_id": ""}),
-        context({"user_id": "a.b"}),
-        context({"user_id": 7}),
+        context({"user_id": "a\0b"}),
+        context({"user_id": 7.5}),
         context(namespace=["{team}"]),
         context(namespace=["user-{user_id}"]),
     ):

@@ -77,7 +77,7 @@ def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: st
         ),
         ("tool_actions_permitted", ",", "must be one or more of create, update, delete"),
         ("tool_namespace", "user-{id}", "setting tool_namespace: .* must be one key in braces"),
-        ("tool_namespace", "a.b", r"setting tool_namespace: .* must not contain"),
+        ("tool_namespace", "a\0b", r"setting tool_namespace: .* must be valid Unicode"),
         ("listen", "nowhere", "must be HOST:PORT"),
         ("listen", "127.0.0.1:65536", "must be HOST:PORT"),
     ],

@@ -42,7 +42,10 @@ class SchemaStyle(StrEnum):
     """The vendor's format of a tool's schema."""
 
     OPENAI = "openai"
+    """OpenAI's Chat Completions API, and those like it."""
+    OPENAI_RESPONSES = "openai-responses"
     ANTHROPIC = "anthropic"
+    GEMINI = "gemini"
 
 
 ALL_ACTIONS = tuple(MemoryAction)
@@ -144,6 +147,11 @@ def tool_schema(tool: DescribedTool, style: str) -> dict[str, Any]:
     named, parameters = {"name": tool.name, "description": tool.description}, deepcopy(tool.parameters)
     if chosen is SchemaStyle.ANTHROPIC:
         return {**named, "input_schema": parameters}
+    if chosen is SchemaStyle.GEMINI:
+        return {**named, "parametersJsonSchema": parameters}
+    if chosen is SchemaStyle.OPENAI_RESPONSES:
+        # Strict schemas have no optional arguments.
+        return {"type": "function", **named, "parameters": parameters, "strict": False}
     return {"type": "function", "function": {**named, "parameters": parameters}}
 
 

@@ -36,7 +36,9 @@ def test_a_tool_describes_itself_to_a_model() -> None:
     assert search.schema("anthropic")["name"] == search.name == "recall"
     assert search.schema() == search.schema("openai")
     assert search.schema()["function"]["parameters"] == search.parameters
-    with pytest.raises(ValueError, match=r"^style: must be one of 'openai', 'anthropic', not 'x'"):
+    with pytest.raises(
+        ValueError, match=r"^style: must be one of 'openai', 'openai-responses', 'anthropic', 'gemini', not 'x'"
+    ):
         search.schema("x")
 
 

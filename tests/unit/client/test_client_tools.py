@@ -53,10 +53,10 @@ def test_schemas_have_the_format_of_the_vendors_api() -> None:
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        (lambda tools: tools.schemas("gemini"), "style"),
+        (lambda tools: tools.schemas("palm"), "style"),
         (lambda tools: tools.list(actions_permitted=[]), "actions_permitted"),
         (lambda tools: tools.call("t", {}, actions_permitted=["purge"]), "actions_permitted"),
-        (lambda tools: tools.call("t", "{", config={}), "arguments"),
+        (lambda tools: tools.call("t", "content: tea", config={}), "arguments"),
         (lambda tools: tools.call("t", "[1]"), "arguments"),
         (lambda tools: tools.call("t", "[" * 100_000), "arguments"),
         (lambda tools: tools.call("t", {}, response_format="json"), "response_format"),

@@ -28,7 +28,7 @@ def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
 
 
 def test_every_invalid_field_of_a_selection_is_named_at_once() -> None:
-    selection = pb.ExportSelection(kinds=[1, 0, 99], namespace={"labels": ["user", "a.b"]})
+    selection = pb.ExportSelection(kinds=[1, 0, 99], namespace={"labels": ["user", "a\0b"]})
     wrong = ["selection.kinds", "selection.kinds", "selection.namespace[1]"]
     assert fields(requests.read_export, pb.ExportRecordsRequest(selection=selection)) == wrong
 

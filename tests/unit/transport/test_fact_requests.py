@@ -43,7 +43,7 @@ def test_a_fact_is_required() -> None:
 
 def test_every_invalid_field_of_a_fact_is_named_at_once() -> None:
     fact = pb.Fact(
-        namespace=["user", "a.b", ""],
+        namespace=["user", "a\0b", ""],
         key="k" * 513,
         value=UNSET_VALUE,
         metadata={
@@ -127,7 +127,7 @@ def test_a_filter_is_required_and_its_errors_are_named(read: Callable[[Any], Any
         read(request_type(filter={}))
     assert fields(read, request_type(filter={"subtree": True})) == []
     assert fields(read, request_type(filter={"subtree": True, "filter": {}})) == ["filter.filter"]
-    both = pb.FactFilter(namespace=["a.b"], filter={"all_of": {}})
+    both = pb.FactFilter(namespace=["a\0b"], filter={"all_of": {}})
     assert sorted(fields(read, request_type(filter=both))) == ["filter.filter.all_of.filters", "filter.namespace[0]"]
 
 
@@ -139,7 +139,7 @@ def test_a_bad_page_size_is_named_beside_the_filter() -> None:
 
 
 def test_invalid_names_are_identified_by_their_position() -> None:
-    names = [pb.FactName(namespace=ADA, key="k"), pb.FactName(namespace=["a.b"], key=""), pb.FactName(key="k")]
+    names = [pb.FactName(namespace=ADA, key="k"), pb.FactName(namespace=["a\0b"], key=""), pb.FactName(key="k")]
     assert sorted(fields(requests.read_names, pb.BatchGetFactsRequest(names=names))) == [
         "names[1].key",
         "names[1].namespace[0]",
@@ -161,7 +161,7 @@ def test_a_bad_request_id_of_a_renewal_is_named_beside_the_names() -> None:
 
 
 def test_every_error_of_a_single_fact_is_named() -> None:
-    assert fields(requests.read_name, pb.GetFactRequest(namespace=["a", "b.c"])) == ["namespace[1]", "key"]
+    assert fields(requests.read_name, pb.GetFactRequest(namespace=["a", "b\0c"])) == ["namespace[1]", "key"]
     assert requests.read_name(pb.GetFactRequest(namespace=ADA, key="k")) == ADA
     request = pb.DeleteFactRequest(key="k", expected_revision=-1, request_id="r" * 129, ack=9)
     assert fields(requests.read_deletion, request) == ["namespace", "ack", "expected_revision", "request_id"]

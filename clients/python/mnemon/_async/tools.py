@@ -60,7 +60,9 @@ class AsyncTools(AsyncService):
         search_instructions: str | None = None,
         timeout: float | None = None,
     ) -> tools.Schemas:
-        """Returns the tools of `list` in the format of a model's API: "openai" or "anthropic"."""
+        """Returns the tools of `list` in the format of a model's API: "openai", "openai-responses", "anthropic" or
+        "gemini".
+        """
         chosen = definitions.chosen_style(style)
         found = await self.list(
             actions_permitted=actions_permitted,
@@ -73,7 +75,7 @@ class AsyncTools(AsyncService):
     async def call(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | str,
+        arguments: Mapping[str, Any] | str | None,
         *,
         config: Mapping[str, Any] | None = None,
         namespace: Iterable[str] | str | None = None,
@@ -83,7 +85,8 @@ class AsyncTools(AsyncService):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> tools.ToolOutput:
-        """Runs one tool and returns its output. `arguments` are an object, or JSON as a model wrote it.
+        """Runs one tool and returns its output. `arguments` are an object, or JSON as a model wrote it, which is
+        repaired as in `execute`; an empty text or None means no arguments.
 
         Every fact that is created gets this `metadata`. With `response_format="content_and_artifact"`, search_memory
         also returns the facts. Raises InvalidArgumentError for wrong arguments and ToolNotFoundError for an unknown
@@ -92,9 +95,11 @@ class AsyncTools(AsyncService):
         about = tool_requests.context(
             namespace=namespace, config=config, actions_permitted=actions_permitted, metadata=metadata
         )
-        request = tool_requests.call(
-            tool, arguments, about=about, response_format=response_format, request_id=request_id
-        )
+        given = tool_requests.arguments_of(arguments)
+        if isinstance(given, str):
+            parsed = await self.parse(tool_requests.as_block(tool, given), timeout=timeout)
+            given = tool_requests.repaired(given, parsed.calls)
+        request = tool_requests.call(tool, given, about=about, response_format=response_format, request_id=request_id)
         response = await self._call(self._stub.CallTool, request, timeout, repeatable=False)
         return tool_convert.output_from_pb(response.output)
 

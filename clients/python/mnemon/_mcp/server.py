@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnemon._async.client import AsyncClient
-from mnemon._errors import ConfigurationError, MnemonError
+from mnemon._errors import ConfigurationError, MnemonError, ToolNotFoundError
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import OWN_TOOLS
 from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
@@ -59,6 +59,8 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
         try:
             async with _acting(client, context) as acting:
                 return _result(*await _run(acting, identity, params.name, params.arguments or {}))
+        except ToolNotFoundError as error:
+            return _failure(f"{sentence(error)}, {', '.join(map(repr, OWN_TOOLS))}")
         except MnemonError as error:
             return _failure(sentence(error))
         except ValidationError as error:

@@ -6,9 +6,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import anyio
+import mcp_types as types
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 PATH = "/mcp"
 _GRACE_S = 2
@@ -21,7 +26,30 @@ async def serve_stdio(server: Server[Any]) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+        requests, messages = create_context_streams[SessionMessage | Exception](0)
+
+        async def relay() -> None:
+            async with requests, incoming:
+                async for message in incoming:
+                    if isinstance(message, Exception):
+                        await outgoing.send(_unreadable(message))
+                    else:
+                        await requests.send(message)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(relay)
+            await server.run(messages, outgoing, server.create_initialization_options())
+
+
+def _unreadable(error: Exception) -> SessionMessage:
+    """The answer to a line that is no request; the library itself would only log it."""
+    is_json = not isinstance(error, ValidationError) or error.errors()[0]["type"] != "json_invalid"
+    code, said = (
+        (types.INVALID_REQUEST, "the line is not a JSON-RPC message")
+        if is_json
+        else (types.PARSE_ERROR, "the line is not JSON")
+    )
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=said)))
 
 
 async def serve_http(server: Server[Any], host: str, port: int, report: Callable[[str], None]) -> None:

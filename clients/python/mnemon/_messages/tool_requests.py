@@ -1,10 +1,8 @@
 """Builds the request of every call about tools; both clients share it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-from google.protobuf import struct_pb2
 
 from mnemon import _tool_definitions as definitions
 from mnemon._enums import numbers_by_member
@@ -54,9 +52,38 @@ def context(
     )
 
 
+def arguments_of(given: Mapping[str, Any] | str | None) -> Any:
+    """The arguments as an object; a text that is no JSON, but may be repaired, as it is."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except ValueError as error:
+        if "{" in given:
+            return given
+        raise invalid("arguments", f"must be a JSON object: {error}") from None
+    except RecursionError as error:
+        raise invalid("arguments", f"must be a JSON object: {error}") from None
+
+
+def as_block(tool: str, arguments: str) -> str:
+    """A text with one call in the form that the server parses and repairs."""
+    return f"[[ABP_TOOL:{tool}]]\n{arguments}\n[[END_ABP_TOOL]]"
+
+
+def repaired(given: str, calls: Sequence[tools.ToolCall]) -> dict[str, Any]:
+    """The arguments in the only call of a parsed block. Raises InvalidArgumentError if they could not be repaired."""
+    if len(calls) != 1:
+        raise invalid("arguments", f"must be a JSON object, and could not be repaired: {given[:80]!r}")
+    [found] = calls
+    return {**({"action": found.action} if found.action else {}), **found.parameters}
+
+
 def call(
     tool: str,
-    arguments: Mapping[str, Any] | str,
+    arguments: Mapping[str, Any],
     *,
     about: pb.ToolContext,
     response_format: str,
@@ -65,7 +92,7 @@ def call(
     """A call of one tool; it always carries a request_id."""
     return pb.CallToolRequest(
         tool=convert.text("tool", tool),
-        arguments=_arguments(arguments),
+        arguments=object_to_pb("arguments", arguments),
         context=about,
         response_format=_FORMATS[definitions.chosen_format(response_format)],
         request_id=request_id_to_pb(request_id),
@@ -98,16 +125,6 @@ def execute(
 def _options(given: tools.ParseOptions) -> pb.ParseOptions:
     check_keywords(given, tools.ParseOptions.__annotations__)
     return pb.ParseOptions(**given)
-
-
-def _arguments(given: object) -> struct_pb2.Struct:
-    if not isinstance(given, str):
-        return object_to_pb("arguments", given)
-    try:
-        found = json.loads(given)
-    except (ValueError, RecursionError) as error:
-        raise invalid("arguments", f"must be a JSON object: {error}") from None
-    return object_to_pb("arguments", found)
 
 
 def _actions(given: Iterable[str] | None) -> list[Any]:

@@ -112,6 +112,10 @@ def _filled(labels: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ..
     for key, value in known.items():
         if not is_label(value):
             raise _bad(f"the configuration's {key!r} {LABEL_RULE}")
+        if "." in value:
+            raise _bad(
+                f"the configuration's {key!r} must have no dot, which LangGraph's own stores refuse; a client can"
+            )
     if not labels:
         return _by_default(known)
     if missing := [key for key in keys if key not in known]:

@@ -6,7 +6,8 @@ them, but raises the errors of the server.
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import wraps
 from typing import ParamSpec, TypeVar
 from uuid import UUID
@@ -32,7 +33,7 @@ from mnemon._tool_definitions import (
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import FactMatch, filter_expression, key_violations
-from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.validation import content_violations, refuse, text_violations
 
@@ -66,6 +67,8 @@ __all__ = [
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
 
+_TIMES = {"created_at": "create_time", "updated_at": "update_time"}
+"""The times of a result, by its keys: the fields of a fact."""
 _RETURNS = {
     MemoryAction.CREATE: "created memory {}",
     MemoryAction.UPDATE: "updated memory {}",
@@ -132,12 +135,14 @@ def check_search(query: object, limit: object = LIMIT_DEFAULT, offset: object = 
 
     Raises:
         InvalidArgumentError: an argument is not valid, or the filter has an unknown operator.
+
+    The keys created_at and updated_at of the filter are those of a result.
     """
     if not isinstance(query, str) or not query.strip():
         raise InvalidArgumentError.of("query", "must be a text that is not blank")
     refuse(text_violations(query, "query", QUERY_BYTES_MAX))
     most = _whole("limit", limit, LIMIT_DEFAULT, 1, LIMIT_MAX)
-    return SearchCall(query, most, _whole("offset", offset, 0, 0, OFFSET_MAX), filter_expression(filter))
+    return SearchCall(query, most, _whole("offset", offset, 0, 0, OFFSET_MAX), _where(filter))
 
 
 def manage_result(action: MemoryAction, key: str) -> str:
@@ -173,6 +178,34 @@ def _match_json(match: FactMatch) -> str:
         ensure_ascii=False,
         allow_nan=False,
     )
+
+
+def _where(given: object) -> Expression | None:
+    match filter_expression(given):
+        case Condition() as condition:
+            return _on_times(condition)
+        case AllOf(parts):
+            return AllOf(tuple(_on_times(part) if isinstance(part, Condition) else part for part in parts))
+        case other:
+            return other
+
+
+def _on_times(condition: Condition) -> Condition:
+    """The condition on the time of the fact, if it names one of a result's times."""
+    key = condition.field.removeprefix(METADATA_PREFIX)
+    if key not in _TIMES:
+        return condition
+    return replace(
+        condition, field=_TIMES[key], values=tuple(_time(f"filter.{key}", each) for each in condition.values)
+    )
+
+
+def _time(field: str, given: object) -> datetime:
+    try:
+        found = datetime.fromisoformat(str(given) if isinstance(given, str) else "")
+    except ValueError:
+        raise InvalidArgumentError.of(field, 'must be a time in ISO 8601, such as "2026-01-31T12:00:00Z"') from None
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _key(given: object) -> str:

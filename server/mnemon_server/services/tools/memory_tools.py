@@ -125,8 +125,9 @@ class MemoryTools:
             FactNotFoundError: the memory to update does not exist in this namespace.
             AnswerFullError: there is no room for any result of a search.
         """
-        # Models may write null for an argument that they leave out.
-        arguments = {name: value for name, value in request.arguments.items() if value is not None}
+        # Models may write null for an argument that they leave out, and a number or an object as a text.
+        given = {name: value for name, value in request.arguments.items() if value is not None}
+        arguments = self.schema(request.tool, request.context).from_texts(given)
         if request.tool == MANAGE_MEMORY:
             return await self._manage(request, arguments)
         return await self._search(request, arguments, room)

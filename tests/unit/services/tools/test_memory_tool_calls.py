@@ -189,8 +189,23 @@ async def test_filtered_search(tools: OpenedTools) -> None:
     by_value = await found(tools, "dark", filter={"category": "preference"})
     by_metadata = await found(tools, "dark", filter={"category": "drink", "rank": {"$gte": 5}})
     assert ([match["key"] for match in by_value], [match["key"] for match in by_metadata]) == (["a"], ["b"])
+    as_text = await found(tools, "dark", filter='{"category": "drink"}', limit="1", offset="0")
+    assert [match["key"] for match in as_text] == ["b"]
     with pytest.raises(ValueError, match=r"'\$near' is not an operator"):
         await found(tools, "dark", filter={"category": {"$near": 1}})
+
+
+async def test_the_times_of_results_can_be_filtered(tools: OpenedTools) -> None:
+    await tools.facts.put("a", {"content": "likes dark mode"}, HERS)
+    [match] = await found(tools, "dark", filter={"created_at": {"$gte": "2020-01-01"}})
+    for times, count in (
+        ({"updated_at": {"$lt": "2020-01-01T00:00:00Z"}}, 0),
+        ({"created_at": match["created_at"], "updated_at": {"$ne": "2020-01-01"}}, 1),
+        ({"created_at": {"$nin": [match["created_at"]]}}, 0),
+    ):
+        assert len(await found(tools, "dark", filter=times)) == count
+    with pytest.raises(ValueError, match=r"^filter.created_at: must be a time in ISO 8601"):
+        await found(tools, "dark", filter={"created_at": {"$gte": "yesterday"}})
 
 
 async def test_limit_and_offset_page_through_the_results(tools: OpenedTools) -> None:
@@ -222,7 +237,7 @@ async def test_configurable_response_format(tools: OpenedTools) -> None:
         ({}, "query: must be a text that is not blank"),
         ({"query": " "}, "query: must be a text that is not blank"),
         ({"query": "x", "limit": 0}, "limit: must be a whole number of 1 to 1,000"),
-        ({"query": "x", "limit": "5"}, "limit: must be a whole number of 1 to 1,000"),
+        ({"query": "x", "limit": "few"}, "limit: must be a whole number of 1 to 1,000"),
         ({"query": "x", "offset": -1}, "offset: must be a whole number of 0 to 100,000"),
         ({"query": "x", "filter": []}, "filter: must be an object"),
         ({"query": "x", "namespace": ["user", "bob"]}, "namespace: is not a known name; known names:"),

@@ -189,7 +189,7 @@ def test_the_schema_of_the_search_has_its_defaults() -> None:
     )
 
 
-def test_a_tool_has_the_formats_of_both_vendors() -> None:
+def test_a_tool_has_the_formats_of_vendors() -> None:
     tool = search_definition()
     openai, anthropic = tool_schema(tool, "openai"), tool_schema(tool, "anthropic")
     assert openai == {
@@ -201,9 +201,17 @@ def test_a_tool_has_the_formats_of_both_vendors() -> None:
         "description": tool.description,
         "input_schema": tool.parameters,
     }
+    assert tool_schema(tool, "gemini") == {
+        "name": "search_memory",
+        "description": tool.description,
+        "parametersJsonSchema": tool.parameters,
+    }
+    assert tool_schema(tool, "openai-responses") == {"type": "function", "strict": False, **openai["function"]}
     anthropic["input_schema"]["properties"].clear()
     assert tool.parameters["properties"]
-    with pytest.raises(ValueError, match=r"^style: must be one of 'openai', 'anthropic', not 'other'$"):
+    with pytest.raises(
+        ValueError, match=r"^style: must be one of 'openai', 'openai-responses', 'anthropic', 'gemini', not 'other'$"
+    ):
         tool_schema(tool, "other")
 
 
