@@ -191,7 +191,7 @@ def test_many_facts_are_deleted_at_once_and_a_dry_run_only_counts(client: Client
 
 def test_a_bad_fact_of_a_bulk_fails_alone(client: Client) -> None:
     client.facts.put(ADA, "there", {})
-    items = [Fact(ADA, "a", {"n": 1}), Fact(("a.b",), "b", {}), Fact(ADA, "there", {}), Fact(ADA, "", {"n": 2})]
+    items = [Fact(ADA, "a", {"n": 1}), Fact(("",), "b", {}), Fact(ADA, "there", {}), Fact(ADA, "", {"n": 2})]
     results = list(client.facts.put_many(items, mode="create"))
 
     assert [type(result.error) for result in results] == [
