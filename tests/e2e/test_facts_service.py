@@ -162,7 +162,7 @@ async def test_every_invalid_field_is_named_at_once(facts: Any) -> None:
         assert violations(await failure_of(call)) == {"filter"}
     listed = facts.ListFacts(pb.ListFactsRequest(filter={}, page_size=-1))
     assert violations(await failure_of(listed)) == {"filter.namespace", "page_size"}
-    pattern = facts.ListNamespaces(pb.ListNamespacesRequest(prefix=["a.b"], max_depth=-1))
+    pattern = facts.ListNamespaces(pb.ListNamespacesRequest(prefix=["a\0b"], max_depth=-1))
     assert violations(await failure_of(pattern)) == {"prefix[0]", "max_depth"}
     assert await everything(facts) == []
 

@@ -142,6 +142,13 @@ async def test_an_empty_batch_returns_an_empty_list(store: Store) -> None:
     assert await store.batch([]) == []
 
 
+@pytest.mark.parametrize("field", ["limit", "offset"])
+async def test_a_negative_limit_or_offset_is_refused_and_named(store: Store, field: str) -> None:
+    for op in (SearchOp(("test",), **{field: -1}), ListNamespacesOp(**{field: -1})):
+        with pytest.raises(mnemon.InvalidArgumentError, match=f"^{field}: must be at least 0, not -1"):
+            await store.batch([op])
+
+
 async def test_a_search_with_limit_zero_or_beyond_the_end_finds_nothing(store: Store) -> None:
     await store.put(("test",), "doc", {"v": 1})
 

@@ -83,9 +83,13 @@ class Batch:
     def of(cls, ops: Iterable[Op], index: FactIndex) -> "Batch":
         """The calls for these operations; `index` is for puts without their own. The last write of an item wins.
 
-        Raises ValueError for anything but an operation of a store.
+        Raises ValueError for anything but an operation of a store, and InvalidArgumentError for a negative limit or
+        offset.
         """
         given = list(enumerate(ops))
+        for _, op in given:
+            if isinstance(op, SearchOp | ListNamespacesOp):
+                _check_page(op)
         last = {(op.namespace, op.key): op for _, op in given if isinstance(op, PutOp)}
         return cls(
             blank=tuple(_blank(op) for _, op in given),
@@ -131,6 +135,13 @@ def raise_first_error(results: Iterable[PutResult]) -> None:
 def _item(fact: Fact) -> Item:
     created, updated = times(fact)
     return Item(value=dict(fact.value), key=fact.key, namespace=fact.namespace, created_at=created, updated_at=updated)
+
+
+def _check_page(op: SearchOp | ListNamespacesOp) -> None:
+    # LangGraph's own stores count it from the end, and leave out the last results, or refuse it with an error of SQL.
+    for name, given in (("limit", op.limit), ("offset", op.offset)):
+        if given < 0:
+            raise InvalidArgumentError.of(name, f"must be at least 0, not {given}")
 
 
 def _blank(op: Op) -> Result:
