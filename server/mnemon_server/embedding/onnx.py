@@ -104,7 +104,8 @@ class OnnxEmbedder:
         self._open()
         (encoding,) = self._tokenizer.encode([text], offsets=True)
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
-        return coverage(text, (offsets for token, offsets in tokens if self._tokenizer.is_known(token)))
+        known = (offsets for token, offsets in tokens if self._tokenizer.is_known(token))
+        return coverage(text, known, self._tokenizer.read_scripts)
 
     def forget(self) -> None:
         """See Embedder."""

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
-from mnemon_server.embedding.coverage import coverage
+from mnemon_server.embedding.coverage import coverage, read_scripts
 from mnemon_server.embedding.passages import Token, cut_passages
 
 if TYPE_CHECKING:
@@ -100,7 +101,11 @@ class SentenceTransformersEmbedder:
         (encoding,) = self._tokenize([text])
         unknown = self._tokenizer.unk_token_id
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
-        return coverage(text, (offsets for token, offsets in tokens if token != unknown))
+        return coverage(text, (offsets for token, offsets in tokens if token != unknown), self._read_scripts)
+
+    @cached_property
+    def _read_scripts(self) -> frozenset[str]:
+        return read_scripts(self._tokenizer.backend_tokenizer)
 
     def forget(self) -> None:
         """Does nothing: it keeps no texts."""

@@ -1,12 +1,14 @@
 """Texts as tokens, and as many of them as a model reads."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding.coverage import read_scripts
 from mnemon_server.embedding.token_cache import Tokens
 
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
@@ -66,6 +68,11 @@ class TextTokenizer:
     def is_known(self, token: int) -> bool:
         """Whether a token is of the vocabulary, and does not stand for something that is not."""
         return token not in self._unknown
+
+    @cached_property
+    def read_scripts(self) -> frozenset[str]:
+        """The scripts of which the vocabulary has more than single letters."""
+        return read_scripts(self._tokenizer)
 
 
 def _valid(text: str) -> str:

@@ -7,7 +7,8 @@ as a sum of scores that are scaled per query, and more than reciprocal rank fusi
 weights bring no gain that holds across conversations.
 
 A model gives every text a vector, also one in a language that it does not read. Such vectors are hardly related to the
-meaning, and would spoil what the words find. So the less of a query its vocabulary covers, the less the vector counts.
+meaning, and would spoil what the words find. So the less of a query its vocabulary covers, the less the vector counts;
+but it always decides among texts that the words do not tell apart.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class FusionMethod(StrEnum):
     ABSOLUTE = "absolute"
     """Nothing."""
     WEIGHTED = "weighted"
-    """Scaled per query, so that the best candidate scores 1 and the worst 0 (min-max)."""
+    """Scaled per query, so that the best candidate scores 1 and the worst 0.01 (min-max); 0 if the value is 0."""
     RRF = "rrf"
     """The reciprocal of the rank among the candidates, (k + 1) / (k + rank); 0 if the value is 0."""
 
@@ -43,6 +44,14 @@ _UNREAD_COVERAGE, _READ_COVERAGE = 0.1, 0.9
 language. The default model covers 0.9 of an English question, 0.7 of a German one, of which it reads half, and 0.01 of
 one in Arabic, Chinese or Russian.
 """
+
+_LEAST_SHARE = 0.04
+"""The share of its weight that a vector always has. It changes no result that the words find in another language, and
+orders the others.
+"""
+
+_SCALED_MIN = 0.01
+"""What a part scaled by min-max has at least if its value is positive, so that no match looks like none."""
 
 
 class Fused(NamedTuple):
@@ -80,7 +89,7 @@ class Fusion:
         if self.coverage is None:
             return weight
         share = (self.coverage(query) - _UNREAD_COVERAGE) / (_READ_COVERAGE - _UNREAD_COVERAGE)
-        return weight * min(max(share, 0.0), 1.0)
+        return weight * min(max(share, _LEAST_SHARE), 1.0)
 
     def fuse(self, query: str, vector: Floats, keyword: Floats) -> Fused:
         """The scores of the candidates. Both parts have equal length, and are 0 for candidates with nothing in
@@ -131,5 +140,5 @@ def _min_max(values: Floats, among: Floats) -> Floats:
     if low >= high:
         # All values are equal: 1 if they are positive, otherwise 0.
         return np.where((values >= high) & (values > 0.0), 1.0, 0.0)
-    scaled: Floats = np.clip((values - low) / (high - low), 0.0, 1.0)
-    return scaled
+    scaled = np.clip((values - low) / (high - low), 0.0, 1.0)
+    return np.where(values > 0.0, _SCALED_MIN + (1.0 - _SCALED_MIN) * scaled, 0.0)

@@ -31,7 +31,7 @@ def test_a_score_does_not_depend_on_the_other_results() -> None:
     assert alone == beside == pytest.approx(0.35)
 
 
-@pytest.mark.parametrize(("coverage", "weight"), [(0.0, 0.0), (0.1, 0.0), (0.5, 0.25), (0.9, 0.5), (1.0, 0.5)])
+@pytest.mark.parametrize(("coverage", "weight"), [(0.0, 0.02), (0.1, 0.02), (0.5, 0.25), (0.9, 0.5), (1.0, 0.5)])
 def test_meaning_counts_as_far_as_the_model_reads_the_query(coverage: float, weight: float) -> None:
     fusion = Fusion(coverage=lambda _: coverage)
     assert fusion.weight("two words") == pytest.approx(weight)
@@ -96,8 +96,8 @@ def test_gaps_between_the_ids_change_no_score(first: int) -> None:
 def test_weighted_scales_each_half_by_the_compared_scores() -> None:
     fusion = Fusion(FusionMethod.WEIGHTED)
     answer = fuse("two words", scores({1: 0.5, 2: 0.3, 3: 0.1, 4: -0.7}), scores({2: 0.2, 3: 0.1}), fusion=fusion)
-    # Scaled: meaning 1, 0.6, 0.2, 0 and words 0, 1, 0.5, 0. The weight of meaning is 0.6.
-    assert by_id(answer) == pytest.approx({1: 0.6, 2: 0.76, 3: 0.32, 4: 0.0})
+    # Scaled: meaning 1, 0.6, 0.2, 0 and words 0, 1, 0.5, 0, all but the zeros into 0.01 to 1. Meaning weighs 0.6.
+    assert by_id(answer) == pytest.approx({1: 0.6, 2: 0.7624, 3: 0.3268, 4: 0.0})
     assert answer.cosines.tolist() == [0.5, 0.3, 0.1, -0.7]
 
 

@@ -200,15 +200,18 @@ class KeywordScores(Protocol):
         """See Scores."""
 
 
-def best_rows(scores: NDArray[np.float64], passage_ids: PassageIds, count: int) -> NDArray[np.intp]:
-    """Rows of the `count` best scores, best first; for equal scores, the older passage comes first."""
+def best_rows(
+    scores: NDArray[np.float64], passage_ids: PassageIds, count: int, cosines: NDArray[np.float64] | None = None
+) -> NDArray[np.intp]:
+    """Rows of the `count` best scores, best first; of equal ones the nearer passage, and then the older one."""
     if count < len(scores):
         # Include all that equal the last score: otherwise it would be arbitrary which of these are chosen.
         bound = np.partition(scores, len(scores) - count)[len(scores) - count]
         rows = np.flatnonzero(scores >= bound)
     else:
         rows = np.arange(len(scores))
-    return rows[np.lexsort((passage_ids[rows], -scores[rows]))][:count]
+    keys = (passage_ids[rows], *(() if cosines is None else (-cosines[rows],)), -scores[rows])
+    return rows[np.lexsort(keys)][:count]
 
 
 EXACT_BEST = 256

@@ -43,8 +43,8 @@ class Ranking:
     """Ranks again with exact cosines of these passages; None if all cosines are exact."""
 
     def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
-        """Rows of the `count` best scores of at least `min_score`, best first; of equal ones, older passages first."""
-        rows = best_rows(self.scores, self.passage_ids, count)
+        """Rows of the `count` best scores of at least `min_score`, best first; see best_rows."""
+        rows = best_rows(self.scores, self.passage_ids, count, self.cosines)
         return rows[np.maximum(self.scores[rows], 0.0) >= min_score]
 
     def rivals(self, count: int) -> NDArray[np.intp]:
