@@ -108,7 +108,7 @@ test-reference: $(REFERENCE)/.stamp ## The embedder beside sentence-transformers
 .PHONY: test-stubs
 test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby, and clients in Chromium, against a real server; installs Debian's packages, where it may.
 	@tests/stubs/setup
-	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
+	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py tests/e2e/test_typescript_document.py $(ARGS)
 
 .PHONY: test-monitoring
 test-monitoring: $(DEV)/.stamp $(PROMETHEUS) ## The dashboard, the alerts and the commands of MONITORING.md with a real Prometheus; downloads Debian's if Prometheus is not installed.

@@ -1,12 +1,14 @@
 """Stubs of other languages, made from the protos, speak to a real server: make test-stubs."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.browser import FLAGS, PAGE_S, browsing, chromium, website
+from tests.support.repository import ROOT
 from tests.support.server import server_process, wait_until
 from tests.support.stubs import BUILD_S, built
 
@@ -70,6 +72,32 @@ def test_a_browser_shows_a_method_of_the_api(tmp_path: Path) -> None:
     assert shown, dom[:2000] + complaints
     assert "POST /mnemon.v1.MemoryService/SearchMemories" in shown[1]
     assert "best first" in shown[1] and "What does she drink?" in shown[1]
+
+
+@pytest.mark.stubs
+def test_the_template_of_buf_writes_stubs_of_each_language(tmp_path: Path) -> None:
+    plugins = (
+        "protoc",
+        "protoc-gen-go",
+        "protoc-gen-go-grpc",
+        "grpc_java_plugin",
+        "grpc_cpp_plugin",
+        "grpc_ruby_plugin",
+    )
+    if missing := [each for each in plugins if shutil.which(each) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    code, _, complaints = ran(
+        ROOT / ".venv/generate/bin/buf",
+        "generate",
+        ROOT / "protos",
+        "--template",
+        ROOT / "protos/buf.gen.yaml",
+        "-o",
+        tmp_path,
+    )
+    assert code == 0, complaints
+    assert {each.name for each in (tmp_path / "gen").iterdir()} == {"go", "java", "cpp", "ruby"}
+    assert all(list((tmp_path / "gen").rglob(name)) for name in ("memory_grpc.pb.go", "MemoryServiceGrpc.java"))
 
 
 @pytest.mark.stubs
