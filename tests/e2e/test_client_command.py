@@ -30,6 +30,8 @@ def memory(address: str) -> Iterator[Client]:
     with Client(address) as client:
         for document in client.documents.list(view="ids"):
             client.documents.delete(document.doc_id)
+        for found in client.memories.list():
+            client.memories.delete(found.memory_id)
         yield client
 
 

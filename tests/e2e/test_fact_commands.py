@@ -79,7 +79,7 @@ def test_a_printed_list_can_be_stored_again_line_by_line(address: str, client: C
     assert [(each.namespace, each.key, each.value, each.create_time) for each in after] == [
         (each.namespace, each.key, each.value, each.create_time) for each in before
     ]
-    lines = '"tea"\n[]\n{"value": {"n": 1}, "namespace": ["a.b"]}'
+    lines = '"tea"\n[]\n{"value": {"n": 1}, "namespace": [""]}'
     done = run(address, "facts", "put", "user.bob", "--file", "-", "--json", stdin=lines)
     assert done.returncode == 1
     *results, last = [json.loads(line) for line in done.stdout.splitlines()]

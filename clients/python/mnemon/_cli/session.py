@@ -26,7 +26,7 @@ class Session:
         """Opens the client with `arguments` once the server is ready, within `wait_s`."""
         self._context, self._arguments = context, arguments
         self.is_waiting = wait_s > 0
-        self._ready_by = time.monotonic() + wait_s
+        self._wait_s, self._ready_by = wait_s, time.monotonic() + wait_s
         self.console = Console(highlight=False, width=_width())
         self.error_console = Console(stderr=True, highlight=False)
 
@@ -55,7 +55,7 @@ class Session:
         try:
             if self.is_waiting:
                 with Client(**self._arguments) as first:
-                    first.wait_until_ready(self.wait_left_s)
+                    first.wait_until_ready(self._wait_s)
             return kind(**self._arguments)
         except (ValueError, OSError) as error:
             raise click.UsageError(_in_options(str(error)), self._context) from error
