@@ -27,7 +27,7 @@ from mnemon_server.commands.timeline_commands import timeline
 from mnemon_server.commands.tool_jwks import tool_jwks
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
-from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, load_settings
+from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, hint_at_variable, load_settings
 from mnemon_server.config.reference import render_markdown
 from mnemon_server.config.settings import SETTINGS
 from mnemon_server.config.values import Setting, Texts
@@ -165,7 +165,7 @@ def check_config(loaded: LoadedSettings, *, as_json: bool, as_markdown: bool) ->
     for row in rows:
         click.echo(f"{row['name']:{width}}  {row['value'] or '(empty)'}  ({row['origin']})")
     for name in loaded.unknown_variables:
-        click.echo(f"note: {name} is set but is not a setting", err=True)
+        click.echo(f"note: {name} is set but is not a setting{hint_at_variable(name)}", err=True)
 
 
 @cli.command()

@@ -50,7 +50,7 @@ class EmbeddedServer:
         """
         chosen = _settings(data_dir, arguments)
         leave_logs_to_the_program()
-        self.folder = Path(data_dir).resolve()
+        self.folder = chosen.data_dir
         self._opened_at = opened_at
         self._shares_folder = is_in_memory(chosen)
         self._task: Future[asyncio.Task[None]] = Future()
@@ -141,7 +141,14 @@ def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Se
     for name in ("listen", "http_listen", "metrics_listen"):
         if name in arguments:
             raise ConfigurationError(f"an embedded vault listens on a private socket: omit {name}")
-    return settings_from_arguments({"knowledge_store_backend": BACKEND, **arguments, "data_dir": Path(data_dir)})
+    if data_dir == ":memory:":
+        raise ConfigurationError(
+            "':memory:' would be a folder of this name: a vault is in files, which a temporary folder removes: "
+            "with tempfile.TemporaryDirectory() as folder, Mnemon(folder) as memory"
+        )
+    # The program may change its working directory later.
+    folder = Path(data_dir).expanduser().resolve()
+    return settings_from_arguments({"knowledge_store_backend": BACKEND, **arguments, "data_dir": folder})
 
 
 def _ignore_progress(_: str) -> None:

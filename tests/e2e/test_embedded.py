@@ -109,6 +109,7 @@ def test_a_server_is_refused_the_folder_of_an_embedded_vault(tmp_path: Path, soc
     [
         ({"listen": "127.0.0.1:0"}, "omit listen"),
         ({"colour": "red"}, "'colour' is not a setting; the settings are: listen, "),
+        ({"search_rerankin": True}, "'search_rerankin' is not a setting; did you mean 'search_reranking'"),
         ({"streams_max": 0}, r"setting streams_max \(argument\): 0 is invalid; it must be 1 or more"),
         ({"tls_key": "key.pem"}, "tls_certificate and tls_key belong together"),
         ({"tools_file": "/nowhere/tools.toml"}, r"tools\.toml: it cannot be read"),
@@ -118,6 +119,28 @@ def test_an_invalid_setting_is_refused(tmp_path: Path, sockets: Path, settings: 
     with pytest.raises(ConfigurationError, match=message):
         Mnemon(tmp_path / "data", **SETTINGS | settings)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_vault_in_the_home_folder_stays_when_the_program_changes_its_folder(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with Mnemon("~/notes", **SETTINGS) as memory:
+        memory.documents.put("a", "text")
+    assert (tmp_path / "notes").is_dir()
+
+    monkeypatch.chdir(tmp_path)
+    with Mnemon("notes", **SETTINGS) as memory:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert memory.documents.get("a").content == "text"
+        memory.documents.put("b", "more")
+    assert not (tmp_path / "elsewhere" / "notes").exists()
+
+
+def test_a_vault_in_memory_is_refused_with_what_to_write_instead(sockets: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"tempfile\.TemporaryDirectory\(\) as folder, Mnemon\(folder\)"):
+        Mnemon(":memory:")
 
 
 def test_environment_variables_are_ignored(tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

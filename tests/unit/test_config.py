@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mnemon_server.config.address import Address
-from mnemon_server.config.loading import load_settings
+from mnemon_server.config.loading import hint_at_variable, load_settings
 from mnemon_server.config.reference import render_markdown
 from mnemon_server.config.settings import SETTINGS, Settings
 from mnemon_server.config.values import Setting, parse_value
@@ -90,7 +90,7 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, raw: str, me
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("colection = 'x'", "'colection' in the file .* is not a setting"),  # codespell:ignore colection
+        ("collection_ = 'x'", "'collection_' in the file .* is not a setting; did you mean 'collection'"),
         ("chroma_port = 1.5", "must be a whole number"),
         ("chroma_port = true", "must be a whole number"),
         ("collection = 7", "must be text"),
@@ -158,6 +158,11 @@ def test_unknown_variables_are_named_and_ignored() -> None:
     # Kubernetes sets these in every container next to a service called "mnemon".
     environ = {"MNEMON_PORT": "tcp://10.0.0.1:50051", "MNEMON_SERVICE_HOST": "10.0.0.1", "PATH": "/bin"}
     assert load_settings(environ=environ).unknown_variables == ("MNEMON_PORT", "MNEMON_SERVICE_HOST")
+
+
+def test_a_misspelt_variable_gets_the_one_that_may_be_meant() -> None:
+    assert hint_at_variable("MNEMON_DATADIR") == "; did you mean MNEMON_DATA_DIR?"
+    assert hint_at_variable("MNEMON_SERVICE_HOST") == ""
 
 
 def test_no_setting_has_a_name_that_kubernetes_would_set() -> None:

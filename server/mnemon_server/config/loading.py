@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def settings_from_arguments(arguments: Mapping[str, Any]) -> Settings:
         ConfigurationError: an unknown name, an invalid value, or settings that contradict each other.
     """
     if unknown := [name for name in arguments if name not in SETTINGS]:
-        raise ConfigurationError(f"{unknown[0]!r} is not a setting; the settings are: {', '.join(SETTINGS)}")
+        raise ConfigurationError(f"{unknown[0]!r} is not a setting; {_meant(unknown[0])}")
     given = {name: raw for name, raw in arguments.items() if raw is not None}
     settings = Settings(**{name: parse_value(SETTINGS[name], raw, "argument") for name, raw in given.items()})
     _check_together(settings)
@@ -75,9 +76,7 @@ def _from_file(file: Path | None) -> Iterator[tuple[str, Any, str]]:
         raise ConfigurationError(f"the configuration file {file} cannot be read: {error}") from error
     for name, raw in content.items():
         if name not in SETTINGS:
-            raise ConfigurationError(
-                f"{name!r} in the file {file} is not a setting; the settings are: {', '.join(SETTINGS)}"
-            )
+            raise ConfigurationError(f"{name!r} in the file {file} is not a setting; {_meant(name)}")
         yield name, raw, f"file {file}"
 
 
@@ -93,6 +92,20 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     for name, raw in flags.items():
         if raw is not None:
             yield name, raw, f"flag {SETTINGS[name].flag}"
+
+
+def _meant(name: str) -> str:
+    """The end of a sentence about a name that is no setting: the one that may be meant, otherwise all."""
+    close = get_close_matches(name.lower().replace("-", "_"), SETTINGS, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(SETTINGS)}"
+
+
+def hint_at_variable(variable: str) -> str:
+    """What may be meant by a variable that is no setting, as the end of a sentence; empty if nothing is close."""
+    known = [name for row in SETTINGS.values() for name in row.variables]
+    # Kubernetes sets variables such as MNEMON_SERVICE_HOST, which are meant as they are.
+    close = get_close_matches(variable, known, n=1, cutoff=0.85)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
