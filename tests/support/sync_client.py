@@ -22,7 +22,7 @@ HEADER = GENERATED_FROM + "_async/{name} by `make generate`: change that file in
 SUBSTITUTIONS = [
     # Words of docstrings.
     (r"\bThe asyncio client\b", "The blocking client"),
-    (r"\bfor one event loop\b", "safe to share between threads"),
+    (r"\bfor one event loop at a time\b", "safe to share between threads"),
     (r"\ban async iterator\b", "an iterator"),
     # Types.
     (r"\nif TYPE_CHECKING:\n(    from \S+ import \w+AsyncStub\n)+", ""),

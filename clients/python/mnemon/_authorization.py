@@ -65,6 +65,10 @@ class Credential:
                 found = self._get() if is_async else await asyncio.to_thread(self._get)
                 self._use(await found if inspect.isawaitable(found) else found)
 
+    def use_new_loop(self) -> None:
+        """Lets another event loop renew it, after the one before has ended."""
+        self._async_lock = asyncio.Lock()
+
     def may_renew(self, reason: str) -> bool:
         """Whether a call that was refused for this reason may succeed with another token, which is then due."""
         if self._get is None or reason != "UNAUTHENTICATED":

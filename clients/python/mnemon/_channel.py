@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from mnemon._arguments import check_number
 from mnemon._authorization import AsyncToken, AuthorizedChannel, Credential, resolve_credential
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -17,6 +18,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 ADDRESS_VARIABLE = "MNEMON_ADDRESS"
 DEFAULT_PORT = 50051
+_PORT_MAX = 65_535
 DEFAULT_TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 4 << 20
 """The default limit of a server, and gRPC's default limit for received messages."""
@@ -55,8 +57,13 @@ def resolve_address(given: str | None) -> str:
         return address
     if address.count(":") > 1 and not address.startswith("["):
         raise ValueError(f"{address!r} is not host:port; write an IPv6 address as [{address}]:{DEFAULT_PORT}")
-    if ":" not in address.rpartition("]")[2]:
+    _, colon, port = address.rpartition("]")[2].partition(":")
+    if not colon:
         return f"{address}:{DEFAULT_PORT}"
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= _PORT_MAX):
+        raise ValueError(
+            f"{address!r} has no valid port: it is a number from 1 to {_PORT_MAX:,}, such as {DEFAULT_PORT}"
+        )
     return address
 
 
@@ -82,7 +89,8 @@ def channel_credentials(
         return credentials
     if secure:
         roots, key, certificate = (
-            None if path is None else Path(path).read_bytes() for path in (ca_file, key_file, certificate_file)
+            None if path is None else Path(path).expanduser().read_bytes()
+            for path in (ca_file, key_file, certificate_file)
         )
         return grpc.ssl_channel_credentials(roots, key, certificate)
     if not insecure and not is_local(address):
@@ -148,7 +156,10 @@ class Target:
             insecure=insecure,
         )
         return cls(
-            resolved, chosen, timeout, resolve_credential(api_key, token, has_certificate=certificate_file is not None)
+            resolved,
+            chosen,
+            check_number("timeout", timeout),
+            resolve_credential(api_key, token, has_certificate=certificate_file is not None),
         )
 
     def acting_as(self, credential: str) -> "Target":
@@ -159,7 +170,7 @@ class Target:
 
     def time_limit(self, timeout: float | None) -> float | None:
         """The deadline of a call in seconds: its own, otherwise the client's; None for an infinite one."""
-        limit = self.timeout_s if timeout is None else timeout
+        limit = self.timeout_s if timeout is None else check_number("timeout", timeout)
         return None if math.isinf(limit) else limit
 
     def open(self) -> grpc.Channel:

@@ -98,12 +98,13 @@ class Connection:
 
 
 class AsyncConnection:
-    """A connection of the asyncio client, for one event loop. Messages and reprs show its `name`."""
+    """A connection of the asyncio client, for one event loop at a time. Messages and reprs show its `name`."""
 
     def __init__(self, target: Target, *, name: str = "") -> None:
         self.target = target
         self.name = name or target.address
         self._channel: grpc.aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
         self.watches: WeakSet[Any] = WeakSet()
@@ -114,7 +115,8 @@ class AsyncConnection:
         self.closed = True
         for watch in list(self.watches):
             await watch.close()
-        if self._channel is not None:
+        # The channel of a loop that has ended is gone with it.
+        if self._channel is not None and self._loop is asyncio.get_running_loop():
             await self._channel.close()
 
     async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -139,6 +141,7 @@ class AsyncConnection:
     ) -> _Response:
         """Makes one call, and repeats it while a retry can help and `timeout` has not passed. Raises MnemonError."""
         attempts = Attempts(self.target, timeout)
+        self.open_channel()
         try:
             async with asyncio.timeout(attempts.time_left()):
                 await self._places.acquire()
@@ -166,10 +169,20 @@ class AsyncConnection:
         """The channel. Raises RuntimeError if the client is closed."""
         if self.closed:
             raise RuntimeError("the client is closed")
-        if self._channel is None:
+        loop = asyncio.get_running_loop()
+        if self._channel is None or self._loop is not loop:
+            self._use_loop(loop)
             # Not in the constructor, because a channel belongs to the event loop that runs when it is made.
             self._channel = self.target.open_aio()
         return self._channel
+
+    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins anew in this loop after the one before has ended. Raises RuntimeError while that still runs."""
+        if self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("an asyncio client belongs to one event loop at a time; make a client for each")
+        self._loop, self._places = loop, asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
+        self._stubs.clear()
+        self.target.credential.use_new_loop()
 
     def stub(self, kind: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
         """The stub of one service. Raises RuntimeError if the client is closed."""

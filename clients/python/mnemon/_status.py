@@ -155,6 +155,8 @@ def _class_of(code: grpc.StatusCode, reason: str) -> type[errors.MnemonError]:
 
 
 def _message(code: grpc.StatusCode, text: str, reason: str, address: str, timeout: float | None) -> str:
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return f"{text}; the client sends api_key=, otherwise token=, otherwise the variable MNEMON_API_KEY"
     if reason:
         return text
     if code is grpc.StatusCode.UNAVAILABLE:
@@ -162,7 +164,7 @@ def _message(code: grpc.StatusCode, text: str, reason: str, address: str, timeou
     if _is_dropped(code, text):
         return f"{address} ended the call before it was answered, as a server does that shuts down"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout is not None:
-        return f"no answer from {address} within {timeout:g} s"
+        return f"no answer from {address} within {timeout:g} s; a larger timeout= waits longer"
     return text or code.name
 
 

@@ -41,9 +41,9 @@ def test_the_address_comes_from_the_environment_unless_it_is_given(monkeypatch: 
     assert resolve_address(None) == "127.0.0.1:50051"
 
 
-@pytest.mark.parametrize("wrong", ["http://127.0.0.1:50051", "::1"])
+@pytest.mark.parametrize("wrong", ["http://127.0.0.1:50051", "::1", "localhost:65536", "localhost:0", "localhost:x"])
 def test_an_invalid_address_is_refused_with_a_valid_example(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"127\.0\.0\.1:50051|\[::1\]:50051"):
+    with pytest.raises(ValueError, match="50051"):
         resolve_address(wrong)
 
 

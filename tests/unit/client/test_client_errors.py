@@ -89,7 +89,9 @@ def test_each_status_and_reason_has_its_exception(
         client.documents.get("a")
 
     assert type(raised.value) is expected
-    assert (raised.value.code, raised.value.reason, str(raised.value)) == (code.name, reason, "told")
+    hint = "; the client sends api_key=, otherwise token=, otherwise the variable MNEMON_API_KEY"
+    message = "told" + (hint if code is grpc.StatusCode.UNAUTHENTICATED else "")
+    assert (raised.value.code, raised.value.reason, str(raised.value)) == (code.name, reason, message)
     assert raised.value.request_id == "r-1"
 
 

@@ -34,7 +34,7 @@ from mnemon.v1.server_pb2_grpc import ServerServiceStub
 
 
 class AsyncClient:
-    """A client of a Mnemon server, for one event loop.
+    """A client of a Mnemon server, for one event loop at a time.
 
     It has an object for each kind of record, and all of them use its one connection:
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from mnemon._async.service import AsyncService
 from mnemon._messages import tenants as convert
+from mnemon._messages.documents import text
+from mnemon._messages.fields import int32_to_pb
 from mnemon._values import tenants as values
 from mnemon.v1 import tenant_pb2 as pb
 from mnemon.v1.tenant_pb2_grpc import TenantServiceStub
@@ -31,7 +33,7 @@ class AsyncTenants(AsyncService):
 
         Raises TenantExistsError if there is a tenant with this id, or its files are still being removed.
         """
-        request = pb.CreateTenantRequest(tenant=tenant, display_name=display_name)
+        request = pb.CreateTenantRequest(tenant=text("tenant", tenant), display_name=text("display_name", display_name))
         if quotas is not None:
             request.quotas.CopyFrom(convert.quotas_to_pb(quotas))
         response = await self._call(self._stub.CreateTenant, request, timeout, repeatable=False)
@@ -39,7 +41,7 @@ class AsyncTenants(AsyncService):
 
     async def get(self, tenant: str, *, timeout: float | None = None) -> values.Tenant:
         """Returns a tenant."""
-        response = await self._call(self._stub.GetTenant, pb.GetTenantRequest(tenant=tenant), timeout)
+        response = await self._call(self._stub.GetTenant, pb.GetTenantRequest(tenant=text("tenant", tenant)), timeout)
         return convert.tenant_from_pb(response.tenant)
 
     async def list(self, *, page_size: int = 0, timeout: float | None = None) -> AsyncIterator[values.Tenant]:
@@ -56,7 +58,7 @@ class AsyncTenants(AsyncService):
         self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None
     ) -> values.TenantPage:
         """Returns one page of tenants: 100 if `page_size` is 0, at most 1,000."""
-        request = pb.ListTenantsRequest(page_size=page_size, page_token=page_token)
+        request = pb.ListTenantsRequest(page_size=int32_to_pb(page_size), page_token=text("page_token", page_token))
         return convert.page_from_pb(await self._call(self._stub.ListTenants, request, timeout))
 
     async def update(
@@ -84,7 +86,7 @@ class AsyncTenants(AsyncService):
         Its keys end at once, and its files are removed within seconds. Raises InvalidOperationError if the tenant is
         not suspended.
         """
-        request = pb.DeleteTenantRequest(tenant=tenant, allow_missing=allow_missing)
+        request = pb.DeleteTenantRequest(tenant=text("tenant", tenant), allow_missing=allow_missing)
         await self._call(self._stub.DeleteTenant, request, timeout)
 
     async def usage(self, tenant: str = "", *, timeout: float | None = None) -> values.TenantUsage:
@@ -92,7 +94,7 @@ class AsyncTenants(AsyncService):
 
         Operators name the tenant; an admin leaves it out for its own.
         """
-        response = await self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=tenant), timeout)
+        response = await self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=text("tenant", tenant)), timeout)
         return convert.usage_from_pb(response)
 
     async def _change(self, request: pb.UpdateTenantRequest, timeout: float | None) -> values.Tenant:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from mnemon._arguments import check_whole
 from mnemon._enums import members_by_number, numbers_by_member, value_names
 from mnemon._messages import documents as convert
 from mnemon._messages.semantic import share_to_pb, texts_to_pb
@@ -64,7 +65,7 @@ def _policy_to_pb(policy: bridge.RoutingPolicy) -> pb.RoutingPolicy:
         min_importance=share_to_pb("min_importance", policy.min_importance),
         event_types=texts_to_pb("event_types", policy.event_types),
         mode=_MODES_TO_PB[convert.choice("mode", policy.mode, bridge.RoutingMode)],
-        content_max=policy.content_max,
+        content_max=check_whole("content_max", policy.content_max),
         on_prune=_ACTIONS_TO_PB[convert.choice("on_prune", policy.on_prune, bridge.PruneAction)],
         demoted_importance=share_to_pb("demoted_importance", policy.demoted_importance),
         conflict_policy=_POLICIES_TO_PB[convert.choice("conflict_policy", policy.conflict_policy, ConflictPolicy)],

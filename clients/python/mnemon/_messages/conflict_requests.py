@@ -2,7 +2,7 @@
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import limit_to_pb
+from mnemon._messages.fields import int32_to_pb, limit_to_pb
 from mnemon._messages.rules import arbitration_to_pb, detection_to_pb, merge_to_pb
 from mnemon._messages.semantic import statement_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
@@ -86,7 +86,7 @@ def list_decisions(*, user: str, memory_id: str, page_size: int, page_token: str
     return pb.ListDecisionsRequest(
         user=convert.text("user", user),
         memory_id=convert.text("memory_id", memory_id),
-        page_size=page_size,
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
     )
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import ids_filter, limit_to_pb
+from mnemon._messages.fields import ids_filter, int32_to_pb, limit_to_pb
 from mnemon._messages.memories import filter_to_pb, vector_to_pb
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike, as_filter
@@ -135,7 +135,7 @@ def list_documents(
     """A page of documents."""
     return pb.ListDocumentsRequest(
         filter=_filter(scope, where),
-        page_size=page_size,
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
         view=_view(view),
         filters=convert.filters_to_pb(filters),

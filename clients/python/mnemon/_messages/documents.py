@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
 
+from mnemon._arguments import plain
 from mnemon._enums import choice as choice
 from mnemon._enums import numbers_by_member
 from mnemon._errors import FieldViolation, IgnoredFilterWarning, InternalError, InvalidArgumentError
@@ -48,6 +49,8 @@ def keys(field: str, given: Iterable[str]) -> list[str]:
 
 def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str, common_pb2.MetadataValue]:
     """Filters as messages. An invalid value is sent unset, so that the server ignores and reports it."""
+    if not isinstance(filters, Mapping | None):
+        raise invalid("filters", f"must be a mapping of keys to values, not {type(filters).__name__}")
     found = {}
     for key, value in (filters or {}).items():
         try:
@@ -61,7 +64,7 @@ def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str,
 
 def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
     """One typed value as a message. Raises InvalidArgumentError, which names the field, for an invalid value."""
-    match value:
+    match value := plain(value):
         case bool():
             return common_pb2.MetadataValue(bool_value=value)
         case int():
@@ -87,7 +90,10 @@ def time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
     if value.tzinfo is None:
         raise invalid(field, "must carry a time zone, such as datetime.now(UTC)")
     time = timestamp_pb2.Timestamp()
-    time.FromDatetime(value)
+    try:
+        time.FromDatetime(value)
+    except (OverflowError, ValueError):
+        raise invalid(field, f"must be within the years 1 to 9999 in UTC, not {value.isoformat()}") from None
     return time
 
 

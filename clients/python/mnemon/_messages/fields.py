@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from mnemon._arguments import unknown_name
 from mnemon._messages import documents as convert
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.filters import AnyOf, F, Filter
@@ -80,9 +81,10 @@ def field_reader(kind: type[Any], descriptor: Descriptor) -> Callable[[Any], dic
 
 
 def check_keywords(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises TypeError for an unknown keyword argument, as Python does."""
-    if unknown := sorted(given.keys() - set(known)):
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    """Raises TypeError for an unknown keyword argument, as Python does, with the one that may be meant."""
+    names = list(known)
+    if unknown := sorted(given.keys() - set(names)):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}; {unknown_name(unknown[0], names)}")
 
 
 def _is_plain(field: FieldDescriptor) -> bool:

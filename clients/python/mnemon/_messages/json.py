@@ -6,6 +6,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
+from mnemon._arguments import plain
 from mnemon._messages.documents import invalid, text
 
 LEVELS_MAX = 32
@@ -38,7 +39,7 @@ def _fill_object(message: struct_pb2.Struct, place: str, given: object, levels: 
 
 
 def _fill(message: struct_pb2.Value, place: str, given: object, levels: int) -> None:
-    match given:
+    match given := plain(given):
         case None:
             message.null_value = struct_pb2.NULL_VALUE
         case bool():

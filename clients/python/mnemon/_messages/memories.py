@@ -60,7 +60,7 @@ def memory_from_pb(memory: pb.Memory) -> memories.Memory:
     )
 
 
-def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | None:
+def vector_to_pb(field: str, given: Sequence[float] | None, *, may_be_empty: bool = False) -> list[float] | None:
     """A vector for a message. Raises InvalidArgumentError if it is empty or holds anything but numbers."""
     if given is None:
         return None
@@ -68,7 +68,7 @@ def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | Non
         found = [float(number) for number in given]
     except (TypeError, ValueError):
         raise invalid(field, "must be a sequence of numbers") from None
-    if not found:
+    if not found and not may_be_empty:
         raise invalid(field, "must not be empty; leave it out, and the server embeds the text")
     return found
 

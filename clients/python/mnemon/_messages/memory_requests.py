@@ -11,7 +11,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from mnemon._messages import documents as convert
 from mnemon._messages import memories as memory_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import check_keywords, ids_filter, limit_to_pb
+from mnemon._messages.fields import check_keywords, ids_filter, int32_to_pb, limit_to_pb
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -84,7 +84,7 @@ def list_memories(
     """A page of memories."""
     return pb.ListMemoriesRequest(
         filter=memory_convert.memory_filter_to_pb(which, min_confidence or None),
-        page_size=page_size,
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
         show_deleted=show_deleted,
     )
@@ -186,17 +186,22 @@ def forecast_memories(
     by: datetime | timedelta, *, which: memories.MemoryFilters, min_confidence: float, page_size: int
 ) -> pb.ForecastMemoriesRequest:
     """The first page of a forecast; the next ones only differ in their page_token."""
-    moment = datetime.now(UTC) + by if isinstance(by, timedelta) else by
+    try:
+        moment = datetime.now(UTC) + by if isinstance(by, timedelta) else by
+    except OverflowError:
+        raise invalid("by", "must end before the year 10,000") from None
     return pb.ForecastMemoriesRequest(
         filter=memory_convert.memory_filter_to_pb(which),
         min_confidence=min_confidence,
         by_time=memory_convert.time_to_pb("by", moment),
-        page_size=page_size,
+        page_size=int32_to_pb(page_size),
     )
 
 
 def _check_update(memory_id: str, given: Mapping[str, Any], set_metadata: Any, remove_metadata: Iterable[str]) -> None:
     convert.text("memory_id", memory_id)
+    if not isinstance(set_metadata, Mapping | None):
+        raise invalid("set_metadata", f"must be a mapping of keys to values, not {type(set_metadata).__name__}")
     if set_metadata and "metadata" in given:
         raise invalid("set_metadata", "changes single keys, and metadata replaces all of them; give one")
     if remove_metadata and "metadata" in given:

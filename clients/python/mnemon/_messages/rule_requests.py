@@ -8,6 +8,7 @@ from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import rules as rule_convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import int32_to_pb
 from mnemon._messages.semantic import statement_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import rules, semantic
@@ -35,15 +36,15 @@ def update(
     request_id: str | None,
 ) -> pb.UpdateRuleRequest:
     """A change of a rule."""
-    if isinstance(changes, Mapping):
-        if changes.get("name", name) != name:
-            raise invalid("rule.name", f"must be {name!r}, or not be there: a rule cannot be given another name")
-        changes = {**changes, "name": name}
+    if not isinstance(changes, Mapping):
+        raise invalid("changes", f"must be an object with the keys to be changed, not {type(changes).__name__}")
+    if changes.get("name", name) != name:
+        raise invalid("rule.name", f"must be {name!r}, or not be there: a rule cannot be given another name")
     if isinstance(update_mask, str):
         raise invalid("update_mask", f"must be several fields, such as [{update_mask!r}]")
     paths = [rule_convert.field_to_pb(convert.text("update_mask", each)) for each in update_mask]
     return pb.UpdateRuleRequest(
-        rule=rule_convert.rule_to_pb(changes),
+        rule=rule_convert.rule_to_pb({**changes, "name": name}),
         update_mask=FieldMask(paths=paths) if paths else None,
         expected_revision=expected_revision,
         request_id=request_id_to_pb(request_id),
@@ -67,7 +68,7 @@ def list_page(*, order: str, page_size: int, page_token: str) -> pb.ListRulesReq
     """A page of rules."""
     return pb.ListRulesRequest(
         order=_ORDERS[convert.choice("order", order, rules.RuleOrder)],
-        page_size=page_size,
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
     )
 

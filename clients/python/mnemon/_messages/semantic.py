@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from mnemon._arguments import plain
 from mnemon._enums import members_by_number
 from mnemon._messages import documents as convert
 from mnemon._messages.decisions import conflicts_from_pb, decision_from_pb
@@ -36,7 +37,8 @@ def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = F
 
 def embedding_of(memory: semantic.SemanticMemory) -> list[float] | None:
     """The statement's vector as a message field; None if it has none."""
-    return vector_to_pb("embedding", memory.embedding) if len(memory.embedding) else None
+    given = vector_to_pb("embedding", memory.embedding, may_be_empty=True)
+    return given or None
 
 
 def statement_from_pb(memory: pb.SemanticMemory) -> semantic.SemanticMemory:
@@ -146,7 +148,7 @@ def snapshot_from_pb(response: pb.CreateSnapshotResponse) -> semantic.SnapshotRe
 
 def share_to_pb(field: str, given: object) -> float | None:
     """A number from 0 to 1, whose range the server checks; None means unknown."""
-    if given is None:
+    if (given := plain(given)) is None:
         return None
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise invalid(field, f"must be a number from 0 to 1, or None, not {given!r}")

@@ -9,7 +9,7 @@ from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import semantic as semantic_convert
 from mnemon._messages.documents import invalid
-from mnemon._messages.fields import ids_to_pb, limit_to_pb
+from mnemon._messages.fields import ids_to_pb, int32_to_pb, limit_to_pb
 from mnemon._messages.memories import vector_to_pb
 from mnemon._values import documents as values
 from mnemon._values import semantic
@@ -74,7 +74,7 @@ def list_page(
     """A page of statements."""
     return pb.ListSemanticMemoriesRequest(
         filter=semantic_convert.semantic_filter_to_pb(which),
-        page_size=page_size,
+        page_size=int32_to_pb(page_size),
         page_token=convert.text("page_token", page_token),
         show_superseded=show_superseded,
     )

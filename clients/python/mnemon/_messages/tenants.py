@@ -3,7 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from mnemon._messages.documents import text, time_from_pb
+from mnemon._arguments import check_number
+from mnemon._messages.documents import invalid, text, time_from_pb
 from mnemon._values import tenants
 from mnemon.v1 import tenant_pb2 as pb
 
@@ -12,7 +13,10 @@ _QUOTAS = tuple(pb.Quotas.DESCRIPTOR.fields_by_name)
 
 def quotas_to_pb(quotas: tenants.Quotas) -> pb.Quotas:
     """The quotas that are set."""
-    return pb.Quotas(**{name: value for name in _QUOTAS if (value := getattr(quotas, name)) is not None})
+    if not isinstance(quotas, tenants.Quotas):
+        raise invalid("quotas", f"must be Quotas, such as Quotas(records=1000), not {type(quotas).__name__}")
+    given = {name: value for name in _QUOTAS if (value := getattr(quotas, name)) is not None}
+    return pb.Quotas(**{name: check_number(f"quotas.{name}", value) for name, value in given.items()})
 
 
 def update(tenant: str, display_name: str | None, quotas: tenants.Quotas | None) -> pb.UpdateTenantRequest:

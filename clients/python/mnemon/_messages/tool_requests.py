@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mnemon import _tool_definitions as definitions
+from mnemon._arguments import check_flag
 from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
@@ -124,7 +125,7 @@ def execute(
 
 def _options(given: tools.ParseOptions) -> pb.ParseOptions:
     check_keywords(given, tools.ParseOptions.__annotations__)
-    return pb.ParseOptions(**given)
+    return pb.ParseOptions(**{name: check_flag(name, value) for name, value in given.items()})
 
 
 def _actions(given: Iterable[str] | None) -> list[Any]:

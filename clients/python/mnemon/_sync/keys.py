@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from mnemon._messages import access as convert
+from mnemon._messages.documents import text
+from mnemon._messages.fields import int32_to_pb
 from mnemon._sync.service import Service
 from mnemon._values import access
 from mnemon.v1 import access_pb2 as pb
@@ -53,7 +55,9 @@ class Keys(Service):
         self, *, tenant: str = "", page_size: int = 0, page_token: str = "", timeout: float | None = None
     ) -> access.KeyPage:
         """Returns one page of keys: 100 if `page_size` is 0, at most 1,000."""
-        request = pb.ListKeysRequest(tenant=tenant, page_size=page_size, page_token=page_token)
+        request = pb.ListKeysRequest(
+            tenant=text("tenant", tenant), page_size=int32_to_pb(page_size), page_token=text("page_token", page_token)
+        )
         return convert.page_from_pb(self._call(self._stub.ListKeys, request, timeout))
 
     def rotate(
@@ -71,7 +75,9 @@ class Keys(Service):
         self, key_id: str, *, tenant: str = "", allow_missing: bool = False, timeout: float | None = None
     ) -> None:
         """Ends a key for good. Raises KeyNotFoundError if the tenant has no such key, unless `allow_missing`."""
-        request = pb.RevokeKeyRequest(key_id=key_id, tenant=tenant, allow_missing=allow_missing)
+        request = pb.RevokeKeyRequest(
+            key_id=text("key_id", key_id), tenant=text("tenant", tenant), allow_missing=allow_missing
+        )
         self._call(self._stub.RevokeKey, request, timeout)
 
     @property

@@ -1,11 +1,19 @@
 # Generated from _async/service.py by `make generate`: change that file instead.
 """What the asyncio client's objects have in common."""
 
+import inspect
+
+from mnemon._arguments import checked
 from mnemon._connection import Connection
 
 
 class Service:
-    """One service of the server, over the connection of a client."""
+    """One service of the server, over the connection of a client. Public methods check the types of arguments."""
+
+    def __init_subclass__(cls) -> None:
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, checked(member))
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 
 from mnemon._messages import tenants as convert
+from mnemon._messages.documents import text
+from mnemon._messages.fields import int32_to_pb
 from mnemon._sync.service import Service
 from mnemon._values import tenants as values
 from mnemon.v1 import tenant_pb2 as pb
@@ -28,7 +30,7 @@ class Tenants(Service):
 
         Raises TenantExistsError if there is a tenant with this id, or its files are still being removed.
         """
-        request = pb.CreateTenantRequest(tenant=tenant, display_name=display_name)
+        request = pb.CreateTenantRequest(tenant=text("tenant", tenant), display_name=text("display_name", display_name))
         if quotas is not None:
             request.quotas.CopyFrom(convert.quotas_to_pb(quotas))
         response = self._call(self._stub.CreateTenant, request, timeout, repeatable=False)
@@ -36,7 +38,7 @@ class Tenants(Service):
 
     def get(self, tenant: str, *, timeout: float | None = None) -> values.Tenant:
         """Returns a tenant."""
-        response = self._call(self._stub.GetTenant, pb.GetTenantRequest(tenant=tenant), timeout)
+        response = self._call(self._stub.GetTenant, pb.GetTenantRequest(tenant=text("tenant", tenant)), timeout)
         return convert.tenant_from_pb(response.tenant)
 
     def list(self, *, page_size: int = 0, timeout: float | None = None) -> Iterator[values.Tenant]:
@@ -50,7 +52,7 @@ class Tenants(Service):
 
     def list_page(self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None) -> values.TenantPage:
         """Returns one page of tenants: 100 if `page_size` is 0, at most 1,000."""
-        request = pb.ListTenantsRequest(page_size=page_size, page_token=page_token)
+        request = pb.ListTenantsRequest(page_size=int32_to_pb(page_size), page_token=text("page_token", page_token))
         return convert.page_from_pb(self._call(self._stub.ListTenants, request, timeout))
 
     def update(
@@ -78,7 +80,7 @@ class Tenants(Service):
         Its keys end at once, and its files are removed within seconds. Raises InvalidOperationError if the tenant is
         not suspended.
         """
-        request = pb.DeleteTenantRequest(tenant=tenant, allow_missing=allow_missing)
+        request = pb.DeleteTenantRequest(tenant=text("tenant", tenant), allow_missing=allow_missing)
         self._call(self._stub.DeleteTenant, request, timeout)
 
     def usage(self, tenant: str = "", *, timeout: float | None = None) -> values.TenantUsage:
@@ -86,7 +88,7 @@ class Tenants(Service):
 
         Operators name the tenant; an admin leaves it out for its own.
         """
-        response = self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=tenant), timeout)
+        response = self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=text("tenant", tenant)), timeout)
         return convert.usage_from_pb(response)
 
     def _change(self, request: pb.UpdateTenantRequest, timeout: float | None) -> values.Tenant:
