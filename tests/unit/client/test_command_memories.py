@@ -160,6 +160,14 @@ def test_the_error_of_a_bad_line_is_named(tmp_path: Path, line: str, problem: st
     assert found.path.endswith("memories.jsonl:1")
 
 
+def test_a_null_in_a_line_is_a_field_that_is_not_set(tmp_path: Path) -> None:
+    given = {"content": "a", "user": None, "embedding": None, "metadata": {"n": None, "year": 2024}}
+    [line] = lines_of(tmp_path, json.dumps(given), user="ada")
+
+    assert isinstance(line, Line)
+    assert line.item == Memory("a", user="ada", metadata={"year": 2024, "source": "file"})
+
+
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     assert [type(each) for each in read_lines(str(tmp_path / "gone"), {}, {})] == [Unreadable]
 

@@ -125,6 +125,13 @@ def test_json_lines_hold_one_document_each_and_a_bad_line_fails_alone(tmp_path: 
     assert [Path(problem.path).name for problem in problems] == ["l.jsonl:3", "l.jsonl:5", "l.jsonl:6", "l.jsonl:7"]
 
 
+def test_a_null_in_a_line_is_a_field_that_is_not_set(tmp_path: Path) -> None:
+    line = {"doc_id": None, "id": "a", "content": None, "text": "one", "scope": {"user": None}, "metadata": {"n": None}}
+    (tmp_path / "l.jsonl").write_text(json.dumps(line), encoding="utf-8")
+
+    assert list(read(tmp_path)) == [Document("a", "one", {})]
+
+
 def test_a_file_that_cannot_be_opened_is_an_error_with_its_reason(tmp_path: Path) -> None:
     [source] = read(tmp_path / "gone.txt")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from mnemon._cli.documents.sources import STDIN, Unreadable
+from mnemon._cli.documents.sources import STDIN, Unreadable, without_nulls
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
@@ -47,7 +47,7 @@ def read_json_lines(path: str, read: ReadLine) -> Iterator[Line | Unreadable]:
 
 def _read_line(place: str, line: bytes, read: ReadLine) -> Line | Unreadable:
     try:
-        found = json.loads(line)
+        found = without_nulls(json.loads(line))
     except ValueError as error:
         return Unreadable(place, f"not JSON: {error}")
     return read(place, found)

@@ -16,6 +16,7 @@ from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scop
 STDIN = "-"
 NOT_TEXT = "not UTF-8 text"
 TEXT_BYTES_MAX = 1 << 20
+_OBJECTS = ("metadata", "scope")
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 
@@ -171,7 +172,7 @@ def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:
 
 def _read_json_line(place: str, line: bytes, options: SourceOptions) -> Source:
     try:
-        fields = json.loads(line)
+        fields = without_nulls(json.loads(line))
     except ValueError as error:
         return Unreadable(place, f"not JSON: {error}")
     problem = _json_problem(fields)
@@ -183,6 +184,14 @@ def _read_json_line(place: str, line: bytes, options: SourceOptions) -> Source:
         {**(fields.get("metadata") or {}), **options.metadata},
         _json_scope(fields.get("scope") or {}),
     )
+
+
+def without_nulls(found: Any) -> Any:
+    """A line without nulls, also in its metadata and its scope: exports of tables write them for empty cells."""
+    if not isinstance(found, dict):
+        return found
+    given = {name: value for name, value in found.items() if value is not None}
+    return {name: without_nulls(value) if name in _OBJECTS else value for name, value in given.items()}
 
 
 def _json_problem(fields: Any) -> str | None:
