@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias, TypedDict, overload
 
 from mnemon._errors import MnemonError
+from mnemon._values.display import html_table, short_repr
 
 MetadataValue: TypeAlias = str | int | float | bool | Sequence[str] | datetime
 """One typed value: 5, 5.0, True and "5" are four different values. Times carry a zone."""
@@ -68,9 +69,19 @@ class HealthStatus(StrEnum):
 
 
 class JsonValue:
-    """The base of all values: they can be written as JSON."""
+    """The base of all values: they can be written as JSON, and are short in a prompt and a table in a notebook."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        # Of a class without this method, dataclasses would write all fields.
+        cls.__repr__ = JsonValue.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+    def _repr_html_(self) -> str | None:
+        return html_table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The value as what `json` can write; times are ISO 8601."""
