@@ -4,6 +4,7 @@ The server runs on a thread with its own event loop. Its socket is in a folder t
 """
 
 import asyncio
+import os
 
 # Imported before the exit callback is registered: callbacks run in reverse order, and the one of this module forbids
 # new work in every thread pool.
@@ -32,6 +33,12 @@ _SOCKET = "mnemon.sock"
 
 _running: set["EmbeddedServer"] = set()
 _starting = threading.Lock()
+_copies: list["EmbeddedServer"] = []
+"""Those of the parent of this process, which are never freed: that would close what the parent uses."""
+_has_started = False
+_is_copy = False
+"""Whether a server had started in the parent of this process: the threads of gRPC that every later one needs are not
+there."""
 
 
 class EmbeddedServer:
@@ -58,6 +65,7 @@ class EmbeddedServer:
         self._stop_requested = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mnemon-embedded", daemon=True)
         with _starting:
+            _check_process()
             self._wait_for_the_folder()
             # No other user can access a folder that is created this way.
             self._socket_folder = tempfile.mkdtemp(prefix="mnemon-")
@@ -125,6 +133,20 @@ def _cancel(future: Future[asyncio.Task[None]]) -> None:
         task.get_loop().call_soon_threadsafe(task.cancel)
 
 
+def _leave_to_the_parent() -> None:
+    """Gives up all servers in the child of a fork: their threads are not there, and their files are the parent's."""
+    global _starting, _is_copy
+    _starting, _is_copy = threading.Lock(), _is_copy or _has_started
+    for server in _running:
+        server._stop_requested.acquire(blocking=False)
+    _copies.extend(_running)
+    _running.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
 def _stop_all() -> None:
     servers = list(_running)
     for server in servers:
@@ -135,6 +157,16 @@ def _stop_all() -> None:
 
 # Not `atexit`, which is too late: thread pools take no work by then, and a graceful shutdown needs them.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+
+
+def _check_process() -> None:
+    global _has_started  # noqa: PLW0603 - it says something of the process
+    if _is_copy:
+        raise ConfigurationError(
+            "a vault cannot be opened here: this process was forked from one that had opened a vault before. Open it "
+            "after the fork alone, or start the process anew (multiprocessing: start method 'spawn' or 'forkserver')"
+        )
+    _has_started = True
 
 
 def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Settings:

@@ -14,6 +14,9 @@ from google.protobuf.message import Message
 from mnemon import _readiness as readiness
 from mnemon._attempts import CALLS_IN_FLIGHT_MAX, Attempts
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._errors import ClientClosedError
+
+CLOSED = "the client is closed"
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
@@ -30,11 +33,13 @@ class Connection:
         self._places = threading.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
         self.watches: WeakSet[Any] = WeakSet()
-        self.closed = False
+        self.closed_because = ""
 
     def close(self) -> None:
         """Ends the connection and the calls in flight. Calling it again does nothing."""
-        self.closed = True
+        if self.closed_because:
+            return
+        self.closed_because = CLOSED
         for watch in list(self.watches):
             watch.close()
         self._channel.close()
@@ -82,13 +87,13 @@ class Connection:
             self.target.credential.renew()
 
     def open_channel(self) -> grpc.Channel:
-        """The channel. Raises RuntimeError if the client is closed."""
-        if self.closed:
-            raise RuntimeError("the client is closed")
+        """The channel. Raises ClientClosedError if the client is closed."""
+        if self.closed_because:
+            raise ClientClosedError(self.closed_because)
         return self._channel
 
     def stub(self, kind: Callable[[grpc.Channel], _Stub]) -> _Stub:
-        """The stub of one service. Raises RuntimeError if the client is closed."""
+        """The stub of one service. Raises ClientClosedError if the client is closed."""
         channel = self.open_channel()
         # Cached, because creating one costs about as much as a call.
         if kind not in self._stubs:
@@ -108,11 +113,13 @@ class AsyncConnection:
         self._places = asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
         self._stubs: dict[object, Any] = {}
         self.watches: WeakSet[Any] = WeakSet()
-        self.closed = False
+        self.closed_because = ""
 
     async def close(self) -> None:
         """Ends the connection and the calls in flight. Calling it again does nothing."""
-        self.closed = True
+        if self.closed_because:
+            return
+        self.closed_because = CLOSED
         for watch in list(self.watches):
             await watch.close()
         # The channel of a loop that has ended is gone with it.
@@ -166,9 +173,9 @@ class AsyncConnection:
             await self.target.credential.renew_async()
 
     def open_channel(self) -> grpc.aio.Channel:
-        """The channel. Raises RuntimeError if the client is closed."""
-        if self.closed:
-            raise RuntimeError("the client is closed")
+        """The channel. Raises ClientClosedError if the client is closed."""
+        if self.closed_because:
+            raise ClientClosedError(self.closed_because)
         loop = asyncio.get_running_loop()
         if self._channel is None or self._loop is not loop:
             self._use_loop(loop)
@@ -185,7 +192,7 @@ class AsyncConnection:
         self.target.credential.use_new_loop()
 
     def stub(self, kind: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
-        """The stub of one service. Raises RuntimeError if the client is closed."""
+        """The stub of one service. Raises ClientClosedError if the client is closed."""
         channel = self.open_channel()
         # Cached, because creating one costs about as much as a call.
         if kind not in self._stubs:

@@ -1,6 +1,7 @@
 """A vault inside this program: clients that start a server on a thread of this process and connect to it."""
 
 import asyncio
+import os
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,9 @@ from mnemon._sync.client import Client
 
 if TYPE_CHECKING:
     from mnemon_server.embedded import EmbeddedServer
+
+
+_open: "weakref.WeakSet[Connection | AsyncConnection]" = weakref.WeakSet()
 
 
 class Mnemon(Client):
@@ -99,7 +103,7 @@ class _VaultConnection(AsyncConnection):
         self._server = server
 
     def open_channel(self) -> grpc.aio.Channel:
-        """The channel. Raises what opening the vault raises, and RuntimeError if the client is closed."""
+        """The channel. Raises what opening the vault raises, and ClientClosedError if the client is closed."""
         channel = super().open_channel()
         with _client_errors():
             self._server.wait_until_ready()
@@ -130,6 +134,20 @@ def _stop_with(connection: Connection | AsyncConnection, server: "EmbeddedServer
     """
     # The server itself stops when the program ends.
     weakref.finalize(connection, server.request_stop).atexit = False
+    _open.add(connection)
+
+
+def _leave_to_the_parent() -> None:
+    """Closes the copies of its parent's vaults in the child of a fork, without touching what the parent uses."""
+    for connection in _open:
+        connection.closed_because = (
+            f"the vault in {connection.name!r} was opened before this process was forked, and belongs to its parent: "
+            "open it after the fork in one process, or let the processes share a server"
+        )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 @contextmanager

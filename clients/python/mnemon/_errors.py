@@ -20,6 +20,7 @@ MnemonError                             code, reason, request_id
 │   ├── RequestIdReusedError            the same request_id, another request
 │   ├── RuleExistsError
 │   └── TenantExistsError               or its files are still being removed
+├── ClientClosedError                   the client is closed, or belongs to the parent of a forked process
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
 │   ├── CircularInheritanceError        merge rules that would inherit from each other
 │   ├── ConfigurationError              such as an unfilled namespace, or a vault that cannot be opened
@@ -66,6 +67,7 @@ __all__ = [
     "BackendUnreachableError",
     "CallCancelledError",
     "CircularInheritanceError",
+    "ClientClosedError",
     "ConfigurationError",
     "CursorExpiredError",
     "DataLossError",
@@ -299,6 +301,12 @@ class ConfigurationError(FailedPreconditionError):
 
 class ToolFailedError(FailedPreconditionError):
     """The endpoint of an operator's tool answered with an error or an invalid answer."""
+
+
+class ClientClosedError(MnemonError, RuntimeError):
+    """The client is closed, or belongs to the parent of this process; nothing was sent."""
+
+    code = "FAILED_PRECONDITION"
 
 
 class AbortedError(MnemonError):

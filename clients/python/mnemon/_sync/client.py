@@ -177,5 +177,5 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._connection.closed else "open"
+        state = "closed" if self._connection.closed_because else "open"
         return f"<{type(self).__name__} {self._connection.name!r} ({state})>"
