@@ -143,7 +143,7 @@ def test_globs_and_a_prefix_select_files_and_name_documents(address: str, memory
 
 
 def test_a_failure_is_named_and_sets_the_exit_code(address: str, memory: Client, tmp_path: Path) -> None:
-    lines = ['{"id": "a", "text": "one"}', "{broken", '{"id": "b", "text": "two", "metadata": {"k": null}}']
+    lines = ['{"id": "a", "text": "one"}', "{broken", '{"id": "b", "text": "two", "metadata": {"k": {}}}']
     (tmp_path / "l.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
     done = run(address, "index", tmp_path / "l.jsonl")
