@@ -34,11 +34,10 @@ _SOCKET = "mnemon.sock"
 _running: set["EmbeddedServer"] = set()
 _starting = threading.Lock()
 _copies: list["EmbeddedServer"] = []
-"""Those of the parent of this process, which are never freed: that would close what the parent uses."""
+"""The parent's servers after a fork. They are never freed, since that would close what the parent uses."""
 _has_started = False
 _is_copy = False
-"""Whether a server had started in the parent of this process: the threads of gRPC that every later one needs are not
-there."""
+"""True in a child of a process that had started a server: it lacks the gRPC threads that every later server needs."""
 
 
 class EmbeddedServer:

@@ -1,5 +1,6 @@
-"""What others store costs a caller within bounds nothing. The cost is counted in steps of SQLite's machine, which the
-caller could otherwise tell by a clock.
+"""A caller within bounds pays nothing for what others store.
+
+The cost is counted in steps of SQLite's machine, which the caller could otherwise tell by a clock.
 """
 
 from collections.abc import Callable, Iterator

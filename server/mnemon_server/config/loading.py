@@ -101,7 +101,7 @@ def _meant(name: str) -> str:
 
 
 def hint_at_variable(variable: str) -> str:
-    """What may be meant by a variable that is no setting, as the end of a sentence; empty if nothing is close."""
+    """A hint at the setting that a misspelt variable may mean, as the end of a sentence; empty if nothing is close."""
     known = [name for row in SETTINGS.values() for name in row.variables]
     # Kubernetes sets variables such as MNEMON_SERVICE_HOST, which are meant as they are.
     close = get_close_matches(variable, known, n=1, cutoff=0.85)

@@ -196,7 +196,7 @@ def expression_violations(
 def condition_problems(
     condition: Condition, known: FieldTypes, *, prefixes: Sequence[str] = (METADATA_PREFIX,)
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with a condition, by the part of its message."""
+    """The faults of a condition, by the part of its message."""
     name, operator, values = condition.field, condition.operator, condition.values
     prefix = next((each for each in prefixes if name.startswith(each)), None)
     if prefix is not None:
@@ -249,7 +249,7 @@ def _count_problem(operator: Operator, values: tuple[MetadataValue, ...]) -> str
 
 
 def _value_problem(operator: Operator, value: MetadataValue, kind: FieldType | type[StrEnum] | None) -> str | None:
-    """What is wrong with a value; `kind` is None for metadata."""
+    """The fault of a value; `kind` is None for metadata."""
     if problem := metadata_value_problem(value):
         return problem
     if operator is Operator.EXISTS:

@@ -51,7 +51,7 @@ orders the others.
 """
 
 _SCALED_MIN = 0.01
-"""What a part scaled by min-max has at least if its value is positive, so that no match looks like none."""
+"""The least scaled score of a positive value: the worst match of a list is still a match."""
 
 
 class Fused(NamedTuple):

@@ -52,7 +52,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     @property
     def is_serving(self) -> bool:
-        """Whether the whole server is ready."""
+        """True once every service is ready."""
         return bool(self._statuses[OVERALL] == _SERVING)
 
     def status(self, service: str) -> Any:

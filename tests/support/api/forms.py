@@ -1,4 +1,4 @@
-"""What a reader of the API's page meets first: a request in the form of each method, and the words it is found by."""
+"""The request in the form of each method on the API's page, and the words that the method is found by."""
 
 from collections.abc import Mapping
 from typing import Any, Final

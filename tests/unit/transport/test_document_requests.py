@@ -169,7 +169,7 @@ def test_a_bulk_message_holds_one_to_a_thousand_documents(count: int, wrong: lis
         ({"filter": {"scope": {"user": "u" * 300}}}, ["filter.scope.user"]),
         ({"filter": {"filter": {}}}, ["filter.filter"]),
         (
-            {"filter": {"filter": {"condition": {"field": "nobody", "comparator": 1}}}},
+            {"filter": {"filter": {"condition": {"field": "unknown", "comparator": 1}}}},
             ["filter.filter.condition.field", "filter.filter.condition.values"],
         ),
     ],

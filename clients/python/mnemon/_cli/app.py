@@ -92,7 +92,7 @@ class MnemonGroup(click.Group):
             ctx.exit(130)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands by their kind: in one alphabet, nobody sees which go together."""
+        """Writes the commands by their kind: an alphabetical list would hide which go together."""
         width = max(len(name) for name in self.commands)
         for heading, commands in _SECTIONS.items():
             with formatter.section(heading):

@@ -36,7 +36,7 @@ class CrossOrigin:
         }
 
     def preflight(self, request: Request, methods: str) -> Mapping[str, str]:
-        """Those of the answer to OPTIONS, by which a browser asks whether it may call.
+        """The headers of the answer to OPTIONS, by which a browser asks whether it may call.
 
         Args:
             request: that of the browser.

@@ -239,7 +239,7 @@ def read_few(
 
 
 def in_texts(analysis: Analysis, terms: Sequence[str], texts: Mapping[int, str]) -> Found:
-    """What passages that no table has yet contain of these words; by ascending ids."""
+    """The occurrences of these words in passages that no table has yet, by ascending ids."""
     return Found(len(texts), _in_rows(analysis, terms, [_row(analysis, *each) for each in texts.items()]))
 
 
