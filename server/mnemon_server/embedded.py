@@ -142,8 +142,7 @@ def _leave_to_the_parent() -> None:
     _running.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _stop_all() -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mnemon import Mnemon
 
 PROGRAM_S = 120
 BEGIN = """
@@ -68,6 +69,38 @@ print(forked(child), flush=True)
     *errors, code, first, second = ran(program + END, tmp_path)
     assert all("belongs to its parent" in error and str(tmp_path) in error for error in errors) and len(errors) == 2
     assert [code, first, second] == ["0", *UNHARMED]
+
+
+@pytest.mark.parametrize("end", ["memory.close()", "del memory"])
+def test_a_child_that_lives_on_keeps_no_folder_locked(tmp_path: Path, end: str) -> None:
+    program = f"""
+reads, writes = os.pipe()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    os.close(writes)
+    os.read(reads, 1)  # until the parent has ended, too
+    sys.exit(0)
+{end}
+with Mnemon(folder) as again:
+    print(again.recall("tea", user="ada")[0].content)
+"""
+    assert ran(program, tmp_path) == UNHARMED[:1]
+
+
+def test_a_child_that_lives_longer_than_its_parent_keeps_no_folder_locked(tmp_path: Path) -> None:
+    program = """
+if os.fork() == 0:
+    signal.alarm(60)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)  # nothing waits for what it prints
+    os.dup2(1, 2)
+    reads, writes = os.pipe()
+    os.read(reads, 1)  # for good
+os._exit(0)
+"""
+    ran(program, tmp_path)
+    with Mnemon(tmp_path) as memory:
+        assert memory.recall("tea", user="ada")[0].content == "Ada likes tea."
 
 
 @pytest.mark.parametrize("kind", ["Mnemon", "AsyncMnemon"])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mnemon._namespaces import label_of, namespace_labels, namespace_text
+from mnemon._namespaces import LABEL_BYTES_MAX, LABELS_MAX, label_of, namespace_labels, namespace_text
 
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator
@@ -34,8 +34,6 @@ __all__ = [
     "starts_with",
 ]
 
-LABELS_MAX = 16
-LABEL_BYTES_MAX = 256
 NAMESPACE_BYTES_MAX = 1_024
 """Maximum size of the encoding, because indexes hold it as a whole: the labels and one more byte for each label."""
 

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -31,10 +32,13 @@ def alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+_held: "weakref.WeakSet[FolderLock]" = weakref.WeakSet()
+
+
 class FolderLock:
     """Locks a folder for this process. Creates the folder if needed, readable by its owner only.
 
-    It is a kernel lock, so it ends with the process, even after a crash.
+    It is a kernel lock, so it ends with the process, even after a crash. The child of a fork does not have it.
     """
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
@@ -61,6 +65,7 @@ class FolderLock:
             raise FolderInUseError(
                 f"the data folder {str(folder)!r} is in use by another process; stop it, or set another data_dir"
             ) from error
+        _held.add(self)
         if not shared:
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -78,3 +83,12 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _leave_to_the_parent() -> None:
+    """Closes the descriptors that a fork copied: the lock would otherwise last until the child has ended, too."""
+    for lock in _held:
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
