@@ -57,7 +57,7 @@ def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Clien
     assert memory_id in run(address, "recall", "tea", "--where", "is_global=true").stdout
     refused = run(address, "recall", "tea", "--where", "is_global=yes")
     assert refused.returncode == 1
-    assert 'where.is_global: takes true or false; the text "yes" is none' in refused.stderr
+    assert 'where.is_global: takes true or false, not the text "yes"' in refused.stderr
 
 
 def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(

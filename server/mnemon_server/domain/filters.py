@@ -272,24 +272,24 @@ def _type_problem(operator: Operator, value: MetadataValue, kind: FieldType) -> 
         return _time_problem(operator, value)
     if kind is FieldType.TEXTS and operator is Operator.CONTAINS:
         return None
-    return None if _type_of(value) is kind else f"takes {_TAKES[kind]}; {_shown(value)} is none"
+    return None if _type_of(value) is kind else f"takes {_TAKES[kind]}, not {_shown(value)}"
 
 
 def _time_problem(operator: Operator, text: str) -> str | None:
     if time_of(text) is None:
-        return f"takes {_TAKES[FieldType.TIME]}, with a zone; {_shown(text)} is none"
+        return f"takes {_TAKES[FieldType.TIME]}, with a zone, not {_shown(text)}"
     if len(text) == _DATE_LENGTH and operator not in (Operator.GTE, Operator.LT):
         return (
-            f"takes a time: by {operator}, the date {text} may mean its begin or its end; add T00:00:00Z for its begin"
+            f"takes a time: by {operator}, the date {text} may mean its start or its end; add T00:00:00Z for its start"
         )
     return None
 
 
 def _choice_problem(operator: Operator, value: MetadataValue, kind: type[StrEnum]) -> str | None:
     if not isinstance(value, str):
-        return f"takes text; {_shown(value)} is none"
+        return f"takes text, not {_shown(value)}"
     if operator in (Operator.EQ, Operator.NE, *_SEVERAL) and value not in {*kind}:
-        return f"is one of {', '.join(kind)}; {_shown(value)} is none of them"
+        return f"is one of {', '.join(kind)}, not {_shown(value)}"
     return None
 
 
