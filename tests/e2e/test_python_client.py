@@ -483,3 +483,18 @@ def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"0\.\d\d  note-1  Ada prefers window seats on long flights\.\n", done.stdout)
+
+
+@pytest.mark.parametrize("size", [4_500_000, 11_000_000])
+async def test_a_text_that_is_too_large_is_refused_with_what_to_do(memory: Client, server: Server, size: int) -> None:
+    text = "word " * (size // 5)
+    with pytest.raises(mnemon.MessageTooLargeError) as raised:
+        memory.documents.put("book", text)
+    with pytest.raises(mnemon.MessageTooLargeError) as raised_async:
+        async with asyncio_client(server) as client:
+            await client.documents.put("book", text)
+    for error in (raised.value, raised_async.value):
+        assert (error.code, error.reason) == ("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE")
+        assert re.search(r"\d,\d{3},\d{3}", error.message)
+    with pytest.raises(mnemon.NotFoundError):
+        memory.documents.get("book")

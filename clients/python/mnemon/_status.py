@@ -72,6 +72,8 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
     grpc.StatusCode.DATA_LOSS: errors.DataLossError,
 }
 
+_TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
+"""In the text by which gRPC itself refuses a message, before a server of any language could give a reason."""
 _EXPRESSION = re.compile(
     r"\bfilter\.filter(?:\.(?:all_of|any_of|none_of)\.filters(?:\[\d+\])?)*(?:\.condition(?:\.\w+(?:\[\d+\])?)?)?"
     r'(?:: "([\w.-]+)")?'
@@ -94,19 +96,28 @@ class _Details:
 def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None = None) -> errors.MnemonError:
     """The exception for a failed call; `address` and `timeout` (seconds) are for the message if no server answered."""
     code: grpc.StatusCode = error.code()
-    details = _details_of(error)
+    details, text = _details_of(error), error.details() or ""
+    if not details.reason and (sizes := _TOO_LARGE.search(text)):
+        details.reason, text = "MESSAGE_TOO_LARGE", _too_large(*map(int, sizes.groups()))
     if _is_dropped(code, error.details()):
         kind: type[errors.MnemonError] = errors.ServerUnreachableError
     else:
         kind = _class_of(code, details.reason)
     return kind(
-        _message(code, _as_arguments(error.details() or ""), details.reason, address, timeout),
+        _message(code, _as_arguments(text), details.reason, address, timeout),
         code=code.name,
         reason=details.reason,
         request_id=_request_id_of(error),
         violations=details.violations,
         retry_after=details.retry_after,
         incident_id=details.incident_id,
+    )
+
+
+def _too_large(size: int, most: int) -> str:
+    return (
+        f"the message has {size:,} bytes, and {most:,} are the most that is received: split it into several documents "
+        "or calls, or let the server take larger ones (its setting max_message_mib)"
     )
 
 
