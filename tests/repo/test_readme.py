@@ -25,6 +25,7 @@ LOOP_LINES_MAX = 16
 SCRIPTED_MODEL = ROOT / "tests" / "support" / "scripted_model"
 """Stands in for a vendor's package, so that no example needs a key or a network."""
 README, CLIENT_README = ROOT / "README.md", ROOT / "clients" / "python" / "README.md"
+KINDS = ROOT / "protos" / "KINDS.md"
 
 SHOWN_ELSEWHERE = {
     "make serve": "runs until it is stopped",
@@ -147,7 +148,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("document", [README, CLIENT_README], ids=["README", "clients"])
+@pytest.mark.parametrize("document", [README, CLIENT_README, KINDS], ids=["README", "clients", "kinds"])
 def test_every_block_and_command_does_what_is_printed(document: Path, folder: Path, tmp_path: Path) -> None:
     flags = ("--embedding-model", "sentence-transformers/all-MiniLM-L6-v2", "--knowledge-store-backend", "local")
     with server_process(tmp_path / "data", *flags, "--http-listen", "127.0.0.1:0") as server:

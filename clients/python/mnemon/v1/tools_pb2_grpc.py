@@ -29,7 +29,8 @@ class ToolServiceStub(object):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
+    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
     The model controls only the arguments. The namespace and the permitted actions come from the application, in the
     context.
     """
@@ -71,7 +72,8 @@ class ToolServiceServicer(object):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
+    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
     The model controls only the arguments. The namespace and the permitted actions come from the application, in the
     context.
     """
@@ -156,7 +158,8 @@ class ToolService(object):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
+    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
     The model controls only the arguments. The namespace and the permitted actions come from the application, in the
     context.
     """

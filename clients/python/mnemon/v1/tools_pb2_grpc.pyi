@@ -30,7 +30,8 @@ class ToolServiceStub:
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
+    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
     The model controls only the arguments. The namespace and the permitted actions come from the application, in the
     context.
     """
@@ -62,7 +63,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
+    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
     The model controls only the arguments. The namespace and the permitted actions come from the application, in the
     context.
     """
@@ -90,7 +92,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
+    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
     The model controls only the arguments. The namespace and the permitted actions come from the application, in the
     context.
     """
