@@ -1,6 +1,7 @@
 """The commands that export and import, against real servers."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,15 +80,34 @@ def test_records_are_exported_by_kind_namespace_and_scope(source: str) -> None:
     assert refused.returncode == 1 and "facts have no scope" in refused.stderr
 
 
-def test_a_failing_export_leaves_the_existing_file(tmp_path: Path) -> None:
-    path = tmp_path / "vault.jsonl"
+def test_an_export_replaces_a_file_only_when_told_to(source: str, tmp_path: Path) -> None:
+    path, link = tmp_path / "vault.jsonl", tmp_path / "link.jsonl"
     path.write_text("what was there", encoding="utf-8")
-    done = run("127.0.0.1:1", "export", path)
-    assert done.returncode == 1 and "no server answers" in done.stderr
+    link.symlink_to(path)
+    for each in (path, link):
+        refused = run(source, "export", each)
+        assert refused.returncode == 1 and refused.stdout == ""
+        assert "it exists already and was not changed; name another file, or give --force" in refused.stderr
+    failed = run("127.0.0.1:1", "export", path, "--force")
+    assert failed.returncode == 1 and "no server answers" in failed.stderr
     assert path.read_text(encoding="utf-8") == "what was there"
-    assert list(tmp_path.iterdir()) == [path]
+    assert sorted(tmp_path.iterdir()) == [link, path]
+
+    assert run(source, "export", link, "--force").returncode == 0
+    assert link.is_symlink() and path.read_text(encoding="utf-8").startswith('{"mnemon_archive":1,')
     missing = run("127.0.0.1:1", "export", tmp_path / "missing" / "vault.jsonl")
     assert missing.returncode == 1 and "cannot be written: No such file" in missing.stderr
+
+
+def test_an_export_to_a_pipe_is_written_to_it(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert run(source, "export", path).returncode == 0
+        assert path.is_fifo() and os.read(reader, 100).startswith(b'{"mnemon_archive":1,')
+    finally:
+        os.close(reader)
 
 
 def test_bad_lines_are_named_and_a_truncated_archive_is_reported(source: str, target: str, tmp_path: Path) -> None:

@@ -59,6 +59,10 @@ def test_the_command_counts_asks_and_writes_the_receipt(client: Client, address:
     assert counted.stdout == "1 event, 1 fact, 1 memory would be erased\n"
     asked = run(address, "erase", "--user", "ada", stdin="n\n")
     assert (asked.returncode, client.erasures.count(user="ada")["memory"]) == (1, 1)
+    for place, said in ((Path(__file__), "exists already"), (tmp_path / "no" / "ada.json", "cannot be written")):
+        refused = run(address, "erase", "--user", "ada", "--yes", "--receipt", place)
+        assert refused.returncode == 1 and said in refused.stderr
+        assert client.erasures.count(user="ada")["memory"] == 1
     done = run(address, "erase", "--user", "ada", "--yes", "--receipt", path)
     assert done.returncode == 0
     assert done.stdout.startswith("erased: 1 event, 1 fact, 1 memory; ")

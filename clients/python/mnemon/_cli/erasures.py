@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mnemon._cli.archive.files import new_file
+from mnemon._cli.archive.files import new_file, refuse_existing
 from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._namespaces import namespace_labels
@@ -25,9 +25,7 @@ _TRACES = ("answer", "change", "unmarked", "vector")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--request-id", help="Follow the erasure that an earlier call began with this id.")
-@click.option(
-    "--receipt", type=click.Path(dir_okay=False, path_type=Path), help="Write the signed receipt to this file."
-)
+@click.option("--receipt", type=click.Path(dir_okay=False), help="Write the signed receipt to this new file.")
 @json_option
 @click.pass_obj
 def erase(
@@ -38,7 +36,7 @@ def erase(
     dry_run: bool,
     yes: bool,
     request_id: str | None,
-    receipt: Path | None,
+    receipt: str | None,
     as_json: bool,
 ) -> None:
     """Erase a user, or a namespace of facts, from every file of the server, and get a signed receipt.
@@ -47,6 +45,8 @@ def erase(
     """
     if bool(user) == bool(namespace):
         raise click.UsageError("say what to erase with --user or with --facts-namespace")
+    if receipt is not None:
+        refuse_existing(receipt, "name another file for the receipt")
     target: dict[str, Any] = {"user": user, "namespace": namespace or ()}
     if dry_run or not yes:
         counts = session.client.erasures.count(**target)
@@ -54,11 +54,12 @@ def erase(
             click.echo(json.dumps(counts) if as_json else f"{_records(counts)} would be erased")
             return
         click.confirm(f"Erase {_records(counts)} for good?", abort=True, err=True)
-    erased = _run(session, request_id=request_id, quiet=as_json, **target)
-    if receipt is not None:
-        with new_file(str(receipt)) as file:
+    # The file is opened first, so that nothing is erased if there is no place for the receipt.
+    with nullcontext() if receipt is None else new_file(receipt) as file:
+        erased = _run(session, request_id=request_id, quiet=as_json, **target)
+        click.echo(erased.to_json() if as_json else _told(erased))
+        if file:
             file.write(erased.to_json() + "\n")
-    click.echo(erased.to_json() if as_json else _told(erased))
     if not erased.is_complete:
         raise SystemExit(1)
 

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 
 from mnemon import _archive_lines as lines
-from mnemon._cli.archive.files import lines_of, new_file
+from mnemon._cli.archive.files import lines_of, new_file, refuse_existing
 from mnemon._cli.archive.foreign_records import ForeignOptions, import_foreign
 from mnemon._cli.archive.options import map_option
 from mnemon._cli.options import json_option, scope_options
@@ -40,6 +40,7 @@ from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, 
 )
 @click.option("--exact", is_flag=True, help="With --facts-namespace: leave out the namespaces below it.")
 @click.option("--no-vectors", is_flag=True, help="Omit the vectors; an import computes them again.")
+@click.option("--force", is_flag=True, help="Replace an existing FILE.")
 @scope_options
 @click.pass_obj
 def export_archive(
@@ -50,12 +51,15 @@ def export_archive(
     namespace: tuple[str, ...] | None,
     exact: bool,
     no_vectors: bool,
+    force: bool,
     scope: values.Scope,
 ) -> None:
     """Write the contents of the vault to FILE as JSON lines, including vectors; - is standard output.
 
-    The file appears once it is complete, and only its owner can read it.
+    The file appears, or replaces an existing one, once it is complete, and only its owner can read it.
     """
+    if not force:
+        refuse_existing(path, "name another file, or give --force to replace it")
     archive = session.client.archive.export(
         kinds=kinds,
         namespace=namespace or (),

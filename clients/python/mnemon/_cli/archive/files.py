@@ -21,14 +21,18 @@ _FILE_MODE = 0o600
 def new_file(path: str) -> Iterator[TextIO]:
     """A file to write. It is synced and gets its name when the block succeeds; "-" is standard output.
 
-    Only its owner can read it.
+    Only its owner can read it. A device or a pipe is written to as it is.
     """
     if path == STDIN:
         yield sys.stdout
         sys.stdout.flush()
         return
-    target = Path(path)
     try:
+        if _is_special(path):
+            with Path(path).open("w", encoding="utf-8") as file:
+                yield file
+            return
+        target = Path(path).resolve()
         # In the same folder, since a file can only be renamed within its file system.
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
         draft = Path(name)
@@ -44,6 +48,16 @@ def new_file(path: str) -> Iterator[TextIO]:
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise click.ClickException(f"{path}: it cannot be written: {error.strerror or error}") from error
+
+
+def refuse_existing(path: str, advice: str) -> None:
+    """Fails if a file to write exists already; the advice says how to go on."""
+    if path != STDIN and os.path.lexists(path) and not _is_special(path):
+        raise click.ClickException(f"{path}: it exists already and was not changed; {advice}")
+
+
+def _is_special(path: str) -> bool:
+    return Path(path).exists() and not Path(path).is_file()
 
 
 def _sync_folder(folder: Path) -> None:
