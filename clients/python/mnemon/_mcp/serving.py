@@ -11,7 +11,6 @@ import mcp_types as types
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
@@ -26,7 +25,7 @@ async def serve_stdio(server: Server[Any]) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     async with stdio_server() as (incoming, outgoing):
-        requests, messages = create_context_streams[SessionMessage | Exception](0)
+        requests, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
 
         async def relay() -> None:
             async with requests, incoming:
