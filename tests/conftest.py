@@ -1,6 +1,7 @@
 """Settings and fixtures for all tests."""
 
 import gc
+import multiprocessing.util
 import signal
 from collections.abc import Iterator
 
@@ -75,6 +76,12 @@ def pytest_collection_finish() -> None:
 def _quiet_log() -> None:
     """Keeps the log quiet, so that the output of a failing test is about the failure. Tests of the log configure it."""
     configure_logging(log_format="json", level="error")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _folder_of_processes() -> None:
+    """Makes the folder of the fork server's socket, which its first copy would make inside a test's own folder."""
+    multiprocessing.util.get_temp_dir()
 
 
 @pytest.fixture(autouse=True, scope="session")
