@@ -268,12 +268,13 @@ async def test_the_tools_work_on_a_store_of_another_kind(kind: str) -> None:
 async def test_memories_of_another_store_are_changed_and_removed(kind: str) -> None:
     store = InMemoryStore()
     manage = create_manage_memory_tool(NAMESPACE, store=store)
-    store.put(("ada", "memories"), "tea", {"content": "old", "kept": 1})
+    store.put(("ada", "memories"), "tea", {"content": "old", "kept": 1, "dropped": 2})
 
-    assert await invoked(manage, kind, {"action": "update", "id": "tea", "content": "new"}) == "updated memory tea"
+    change = {"content": "new", "metadata": {"mood": "good", "dropped": None}}
+    assert await invoked(manage, kind, {"action": "update", "id": "tea", **change}) == "updated memory tea"
     updated = store.get(("ada", "memories"), "tea")
     assert updated is not None
-    assert updated.value == {"content": "new", "kept": 1}
+    assert updated.value == {"content": "new", "kept": 1, "mood": "good"}
     assert await invoked(manage, kind, {"action": "delete", "id": "tea"}) == "Deleted memory tea"
     assert store.search(("ada",)) == []
 
@@ -282,6 +283,7 @@ async def test_memories_of_another_store_are_changed_and_removed(kind: str) -> N
         ({"action": "create", "id": "tea", "content": "x"}, "id"),
         ({"action": "delete"}, "id"),
         ({"action": "create"}, "content"),
+        ({"content": "x", "metadata": "y"}, "metadata: must be an object"),
         ({"content": "x", "colour": "red"}, "colour"),
     ]:
         assert sentence in await invoked(manage, kind, wrong)

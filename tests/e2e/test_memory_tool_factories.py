@@ -65,10 +65,13 @@ def id_of(created: str) -> str:
 def test_a_memory_is_created_found_updated_and_deleted(store: Client) -> None:
     manage, search = create_manage_memory_tool(store=store), create_search_memory_tool(store=store)
 
-    key = id_of(manage(content="Ada likes tea.", action="create", config=ADA))
-    [found] = json.loads(search(query="tea", config=ADA))
-    assert (found["namespace"], found["key"], found["value"]) == (["user", "ada"], key, {"content": "Ada likes tea."})
-    assert manage(content="Ada likes coffee.", action="update", id=key, config=ADA) == f"updated memory {key}"
+    key = id_of(manage(content="Ada likes tea.", action="create", metadata={"category": "drink"}, config=ADA))
+    [found] = json.loads(search(query="tea", filter={"category": "drink"}, config=ADA))
+    value = {"content": "Ada likes tea.", "category": "drink"}
+    assert (found["namespace"], found["key"], found["value"]) == (["user", "ada"], key, value)
+    assert search(query="tea", filter={"category": "food"}, config=ADA) == "[]"
+    changes = {"content": "Ada likes coffee.", "metadata": {"category": None}}
+    assert manage(action="update", id=key, **changes, config=ADA) == f"updated memory {key}"
     [found] = json.loads(search("coffee", config={"configurable": ADA}))
     assert found["value"] == {"content": "Ada likes coffee."}
     assert found["updated_at"] > found["created_at"]

@@ -42,14 +42,16 @@ class ManageMemoryTool(MemoryTool, Protocol[_Returned_co]):
         action: str | None = None,
         *,
         id: str | UUID | None = None,  # noqa: A002 - the argument's name in the tool
+        metadata: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> _Returned_co:
         """Returns "created memory <id>", "updated memory <id>" or "Deleted memory <id>".
 
-        If `action` is None, it is "create", or the first permitted action. Raises InvalidArgumentError for the first of
-        these: the action is not permitted; an id is given to create; the id to update or delete is missing; another
-        argument is wrong. Raises FactNotFoundError if the memory to update does not exist, and ConfigurationError if
-        `config` does not fill the namespace.
+        `metadata` is kept beside the content, and searches can filter by it; an update keeps the keys that it does not
+        name, and removes those that are None. If `action` is None, it is "create", or the first permitted action.
+        Raises InvalidArgumentError for the first of these: the action is not permitted; an id is given to create; the
+        id to update or delete is missing; another argument is wrong. Raises FactNotFoundError if the memory to update
+        does not exist, and ConfigurationError if `config` does not fill the namespace.
         """
 
 
@@ -123,10 +125,12 @@ def create_manage_memory_tool(
         action: str | None = None,
         *,
         id: str | UUID | None = None,  # noqa: A002 - the argument's name in the tool
+        metadata: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> str:
         chosen = definitions.chosen_action(action, id, permitted)
-        found: str = send({"action": chosen, "content": content, "id": None if id is None else str(id)}, config)
+        key = None if id is None else str(id)
+        found: str = send({"action": chosen, "content": content, "id": key, "metadata": metadata}, config)
         return found
 
     return _described(manage_memory, told, store)

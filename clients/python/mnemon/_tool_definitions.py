@@ -1,6 +1,6 @@
 """The two memory tools for language models: names, descriptions, JSON schemas and permitted values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +13,8 @@ MANAGE_MEMORY, SEARCH_MEMORY = "manage_memory", "search_memory"
 LIMIT_DEFAULT, LIMIT_MAX = 10, 1_000
 OFFSET_MAX = 100_000
 FILTER_OPERATORS = tuple(FACT_OPERATORS)
+_OWN_KEYS = frozenset(("content", "created_at", "updated_at"))
+METADATA_EXAMPLE = '{"category": "preference"}'
 
 MANAGE_INSTRUCTIONS = """\
 Call this without being asked when:
@@ -127,6 +129,21 @@ def chosen_action(action: object, id: object, permitted: Sequence[MemoryAction])
     return verb
 
 
+def chosen_metadata(metadata: object) -> Mapping[str, Any]:
+    """The metadata of a call of `manage_memory`, which is kept beside the content; None means none.
+
+    Raises InvalidArgumentError if it is not an object, or has a key that every memory has.
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidArgumentError.of("metadata", f"must be an object, such as {METADATA_EXAMPLE}")
+    for key in metadata:
+        if key in _OWN_KEYS:
+            raise InvalidArgumentError.of(f"metadata.{key}", "is what every memory has; use another key")
+    return metadata
+
+
 def chosen_format(response_format: str) -> ResponseFormat:
     """What `search_memory` returns. Raises InvalidArgumentError for an unknown format."""
     if response_format not in tuple(ResponseFormat):
@@ -165,6 +182,13 @@ def _manage_parameters(permitted: tuple[MemoryAction, ...]) -> dict[str, Any]:
     properties["action"] = {**action, "description": "What to do."}
     if names:
         properties["id"] = {"type": "string", "description": f"Which memory to {_any_of(names)}."}
+    if writes:
+        described = (
+            f"What else to keep and to filter by later, such as {METADATA_EXAMPLE}: texts, numbers, true or false."
+        )
+        if MemoryAction.UPDATE in writes:
+            described += " An update keeps the keys that it does not name, and removes those with null."
+        properties["metadata"] = {"type": "object", "description": described}
     always = [name for name, takers in (("content", writes), ("id", names)) if takers == set(permitted)]
     return {"type": "object", "properties": properties, "required": always, "additionalProperties": False}
 
@@ -177,7 +201,8 @@ def _search_parameters() -> dict[str, Any]:
         "offset": _integer("How many of the best memories to skip.", 0, 0, OFFSET_MAX),
         "filter": {
             "type": "object",
-            "description": f"What must hold of a memory: key to value, or key to an object of {operators}.",
+            "description": "What must hold of a memory's metadata, created_at or updated_at: key to value, such as"
+            f" {METADATA_EXAMPLE}, or key to an object of {operators}.",
         },
     }
     return {"type": "object", "properties": properties, "required": ["query"], "additionalProperties": False}

@@ -269,6 +269,16 @@ def filterable(fact: Fact) -> dict[str, MetadataValue]:
     return hidden | {key: value for key, value in own.items() if value is not None}
 
 
+def shadow_violations(keys: Iterable[str], metadata: Mapping[str, MetadataValue]) -> Iterator[FieldViolation]:
+    """The violations by a model's metadata, which is in the value, of keys that the application's metadata has.
+
+    A filter would see the model's value instead of the application's.
+    """
+    for key in keys:
+        if key in metadata and key != "content":
+            yield FieldViolation(f"metadata.{key}", "is set by the application; use another key")
+
+
 def filter_expression(where: object, field: str = "filter") -> Expression | None:
     """Turns a tool's filter into an expression on metadata, which must hold what `filterable` returns. None: no
     condition.

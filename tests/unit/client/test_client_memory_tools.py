@@ -48,7 +48,7 @@ def test_a_tool_is_a_function_that_frameworks_can_inspect() -> None:
 
     assert inspect.isfunction(manage) and not inspect.iscoroutinefunction(manage)
     assert (manage.__name__, manage.__doc__) == ("remember", manage.description)
-    assert list(inspect.signature(manage).parameters) == ["content", "action", "id", "config"]
+    assert list(inspect.signature(manage).parameters) == ["content", "action", "id", "metadata", "config"]
     assert inspect.iscoroutinefunction(search)
     assert list(inspect.signature(search).parameters) == ["query", "limit", "offset", "filter", "config"]
 

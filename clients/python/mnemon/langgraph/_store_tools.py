@@ -18,6 +18,7 @@ from mnemon._tool_definitions import (
     ResponseFormat,
     chosen_action,
     chosen_format,
+    chosen_metadata,
     permitted_actions,
 )
 
@@ -32,20 +33,29 @@ def manage_steps(namespace: Iterable[str] | str | None, actions: Iterable[str]) 
     """`manage_memory`; raises InvalidArgumentError and ConfigurationError as `mnemon.create_manage_memory_tool`."""
     labels, permitted = template_labels(namespace), permitted_actions(actions)
 
-    def manage(*, config: Mapping[str, Any], action: Any = None, content: Any = None, id: Any = None) -> Steps:  # noqa: A002 - the argument's name in the tool
+    def manage(
+        *,
+        config: Mapping[str, Any],
+        action: Any = None,
+        content: Any = None,
+        id: Any = None,  # noqa: A002 - the argument's name in the tool
+        metadata: Any = None,
+    ) -> Steps:
         verb, place = chosen_action(action, id, permitted), _filled(labels, config)
         if verb is MemoryAction.DELETE:
             yield _step("delete", place, str(id))
             return f"Deleted memory {id}"
         if content is None or content == "":
             raise InvalidArgumentError.of("content", f"must say what to {verb}")
-        key, value = str(id or uuid4()), {"content": content}
+        changes = {"content": content, **chosen_metadata(metadata)}
+        key, value = str(id or uuid4()), changes
         if verb is MemoryAction.UPDATE:
             known = yield _step("get", place, key)
             if known is None:
                 raise FactNotFoundError(f"there is no memory {key[:80]!r} to update", reason="FACT_NOT_FOUND")
-            value = {**known.value, **value}
-        yield _step("put", place, key, value)
+            value = {**known.value, **changes}
+        kept = {name: each for name, each in value.items() if each is not None or name not in changes}
+        yield _step("put", place, key, kept)
         return f"{verb}d memory {key}"
 
     return manage

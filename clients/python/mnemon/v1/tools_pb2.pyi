@@ -304,7 +304,9 @@ class ToolContext(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Added to the metadata of every fact that is created."""
+        """Added to the metadata of every fact that is created. The metadata that a model gives to manage_memory is kept in the
+        fact's value, beside the content, and cannot have a key of these.
+        """
 
     def __init__(
         self,
@@ -440,8 +442,8 @@ class CallToolRequest(_message.Message):
     """
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
-        """Its arguments, which must match its schema. manage_memory: content, action, id. search_memory: query, limit,
-        offset, filter. At most 100,000 values.
+        """Its arguments, which must match its schema. manage_memory: content, action, id, metadata. search_memory:
+        query, limit, offset, filter. At most 100,000 values.
         """
 
     @_builtins.property

@@ -12,7 +12,7 @@ from typing import TypeVar
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, PermissionDeniedError
-from mnemon_server.domain.facts import Fact, PutFact, PutMode
+from mnemon_server.domain.facts import Fact, FactValue, PutFact, PutMode
 from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -22,7 +22,7 @@ from mnemon_server.services.facts.checks import put_violations
 from mnemon_server.services.facts.json_size import holds_many
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content
+from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_changes, with_changes
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import problem, settled, take_in_checked, take_in_own
@@ -74,19 +74,22 @@ class FactPutting:
         """Stores facts in their order, with one result each; an invalid one does not affect the others."""
         return await take_in_checked(requests, await _off_loop(requests, self._problems), self._store)
 
-    async def put_content(self, fact: Fact, content: str, key: RequestKey | None) -> PutResult | MnemonError:
-        """Replaces the text under "content".
+    async def put_changes(self, fact: Fact, changes: FactValue, key: RequestKey | None) -> PutResult | MnemonError:
+        """Changes keys of the value; one that becomes None is removed.
 
         RevisionMismatchError if other parts of the fact that are searched have changed since `fact` was read.
         """
-        request = with_content(fact, content)
-        [error] = await _off_loop([request], self._problems)
-        if error:
+        try:
+            request = with_changes(fact, changes)
+        except MnemonError as error:
             return error
+        [problem_found] = await _off_loop([request], self._problems)
+        if problem_found:
+            return problem_found
         [prepared] = await self._prepare([request])
         if isinstance(prepared, MnemonError):
             return prepared
-        run = _Run([prepared], partial(store_content, content=content))
+        run = _Run([prepared], partial(store_changes, changes=changes))
         [result] = await _results(run, self._vault.transact(run, request=key))
         return result
 

@@ -23,6 +23,7 @@ from mnemon_server.domain.facts import (
     FactQuery,
     FactReceipt,
     FactSearchAnswer,
+    FactValue,
     NamespacePage,
     PutFact,
     RenewalReceipt,
@@ -203,21 +204,23 @@ class FactStore:
         return [result if isinstance(result, MnemonError) else result.receipt for result in results]
 
     async def update_content(
-        self, namespace: Namespace, key: str, content: str, *, request_id: str = ""
+        self, namespace: Namespace, key: str, content: str, others: FactValue | None = None, *, request_id: str = ""
     ) -> FactReceipt:
         """Replaces the text under "content"; the rest of the fact stays, and is searched as before.
 
-        FactNotFoundError if the fact does not exist. Other errors as in `put`.
+        `others` are changes of other keys of the value; those that become None are removed. FactNotFoundError if the
+        fact does not exist. Other errors as in `put`.
         """
         refuse([*key_violations(key), *content_violations(content, "content"), *request_id_violations(request_id)])
-        identity = request_key(request_id, "update content", namespace, key, content)
+        changes = {"content": content, **(others or {})}
+        identity = request_key(request_id, "update content", namespace, key, content, *([others] if others else []))
         result: PutResult | MnemonError = FactNotFoundError(key)
         for _ in range(UPDATES_MAX):
             fact = await self._get(namespace, key)
             if fact is None:
                 result = await self._putting.replay(identity, otherwise=FactNotFoundError(key))
             else:
-                result = await self._putting.put_content(fact, content, identity)
+                result = await self._putting.put_changes(fact, changes, identity)
             if not isinstance(result, RevisionMismatchError):
                 break
         return await self._answer(namespace, result)

@@ -10,7 +10,16 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
-from mnemon_server.domain.facts import Fact, FactRenewal, PutFact, PutMode, record_id, value_violations
+from mnemon_server.domain.facts import (
+    Fact,
+    FactRenewal,
+    FactValue,
+    PutFact,
+    PutMode,
+    record_id,
+    shadow_violations,
+    value_violations,
+)
 from mnemon_server.domain.namespaces import Namespace, decode_labels
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.validation import refuse
@@ -88,30 +97,37 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
     return _renew_unchanged(tx, known, new.key)
 
 
-def store_content(tx: VaultTransaction, new: PreparedFact, content: str) -> StoredFact:
-    """Replaces the text under "content" of an existing fact.
+def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue) -> StoredFact:
+    """Changes keys of the value of an existing fact, as `with_changes` does.
 
     Raises:
         FactNotFoundError: it does not exist.
         RevisionMismatchError: its searched texts have changed since `new` was prepared.
+        InvalidArgumentError: the value would be too large, or a key is one of the fact's metadata.
     """
     request = new.request
     [found] = tx.collection(FACTS).get_documents([new.record_id])
     if found is None or not is_fact(found, request.namespace, new.key, tx.now):
         raise FactNotFoundError(new.key)
-    asked = with_content(to_fact(found), content)
+    asked = with_changes(to_fact(found), changes)
     if asked.index != request.index or IndexedTexts.of(asked.value, asked.index).content != new.content:
         raise RevisionMismatchError(new.key, request.expected_revision or 0, found.revision)
     refuse(value_violations(asked.value, "fact.value"))
     return store(tx, replace(new, request=asked))
 
 
-def with_content(fact: Fact, content: str) -> PutFact:
-    """The request that replaces the text under "content"; the rest of the fact stays as it is."""
+def with_changes(fact: Fact, changes: FactValue) -> PutFact:
+    """The request that changes keys of the value, and removes those that become None; the rest of the fact stays.
+
+    InvalidArgumentError if another key than "content" is one of the fact's metadata: filters would no longer see that.
+    """
+    refuse(shadow_violations(changes, fact.metadata))
     return PutFact(
         namespace=fact.namespace,
         key=fact.key,
-        value={**fact.value, "content": content},
+        value={
+            key: value for key, value in {**fact.value, **changes}.items() if value is not None or key not in changes
+        },
         metadata=fact.metadata,
         ttl=fact.ttl,
         index=fact.index,

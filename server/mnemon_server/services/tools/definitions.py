@@ -5,11 +5,11 @@ them, but raises the errors of the server.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from mnemon import _errors as client_errors
@@ -35,7 +35,7 @@ from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import FactMatch, filter_expression, key_violations
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression
 from mnemon_server.domain.json_text import JsonText
-from mnemon_server.domain.validation import content_violations, refuse, text_violations
+from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
 
 __all__ = [
     "ALL_ACTIONS",
@@ -78,11 +78,15 @@ _RETURNS = {
 
 @dataclass(frozen=True, slots=True)
 class ManageCall:
-    """A checked call of `manage_memory`; `id` is empty for a creation, `content` is empty for a deletion."""
+    """A checked call of `manage_memory`; `id` is empty for a creation, `content` is empty for a deletion.
+
+    An update changes the keys of `metadata`, and removes those that are None.
+    """
 
     action: MemoryAction
     content: str = ""
     id: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +119,29 @@ manage_definition = _refusing(client_definitions.manage_definition)
 search_definition = _refusing(client_definitions.search_definition)
 tool_schema = _refusing(client_definitions.tool_schema)
 _chosen_action = _refusing(client_definitions.chosen_action)
+_chosen_metadata = _refusing(client_definitions.chosen_metadata)
 _chosen_format = _refusing(client_definitions.chosen_format)
 
 
-def check_manage(action: object, content: object, id: object, permitted: Sequence[MemoryAction]) -> ManageCall:  # noqa: A002 - the argument's name in the tool
+def check_manage(
+    action: object,
+    content: object,
+    id: object,  # noqa: A002 - the argument's name in the tool
+    permitted: Sequence[MemoryAction],
+    metadata: object = None,
+) -> ManageCall:
     """The call with these arguments; an action of None means the default, an id of "" means no id.
 
     Raises:
         InvalidArgumentError: the first of these problems: the action is not permitted; an id is given for a creation;
-            the id is missing for an update or a deletion; the id is not valid; the content is not valid.
+            the id is missing for an update or a deletion; the id is not valid; the content is not valid; the metadata
+            is not valid.
     """
     verb = _chosen_action(action, id, permitted)
     key = "" if verb is MemoryAction.CREATE else _key(id)
-    return ManageCall(verb, "" if verb is MemoryAction.DELETE else _content(content, verb), key)
+    if verb is MemoryAction.DELETE:
+        return ManageCall(verb, id=key)
+    return ManageCall(verb, _content(content, verb), key, _metadata(metadata))
 
 
 def check_search(query: object, limit: object = LIMIT_DEFAULT, offset: object = 0, filter: object = None) -> SearchCall:  # noqa: A002 - the argument's name in the tool
@@ -220,6 +234,12 @@ def _content(content: object, verb: MemoryAction) -> str:
         raise InvalidArgumentError.of("content", f"must be the text to {verb} a memory with")
     refuse(content_violations(content, "content"))
     return content
+
+
+def _metadata(given: object) -> Mapping[str, Any]:
+    found = _chosen_metadata(given)
+    refuse(metadata_violations({key: value for key, value in found.items() if value is not None}, "metadata"))
+    return found
 
 
 def _whole(field: str, value: object, default: int, least: int, most: int) -> int:

@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 from mnemon_server.domain.errors import AnswerFullError, ConfigurationError, InvalidArgumentError
-from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
+from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, shadow_violations
 from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
+from mnemon_server.domain.validation import refuse
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.offload import Offload
@@ -134,7 +135,8 @@ class MemoryTools:
 
     async def _manage(self, request: CallTool, arguments: Mapping[str, Any]) -> ToolOutput:
         permitted = self._context_actions(request.context)
-        call = check_manage(arguments.get("action"), arguments.get("content"), arguments.get("id"), permitted)
+        action, content, key, metadata = (arguments.get(name) for name in ("action", "content", "id", "metadata"))
+        call = check_manage(action, content, key, permitted, metadata)
         _manage_schema(permitted).check(arguments)
         namespace = self.namespace(request.context)
         key = await self._change(call, namespace, request)
@@ -144,16 +146,20 @@ class MemoryTools:
         """Runs the action; returns the key of the memory."""
         match call.action:
             case MemoryAction.CREATE:
+                refuse(shadow_violations(call.metadata, request.context.metadata))
+                kept = {key: value for key, value in call.metadata.items() if value is not None}
                 put = PutFact(
                     namespace=namespace,
-                    value={"content": call.content},
+                    value={"content": call.content, **kept},
                     metadata=request.context.metadata,
                     mode=PutMode.CREATE,
                     request_id=request.request_id,
                 )
                 return (await self._facts.put(put)).receipt.id
             case MemoryAction.UPDATE:
-                await self._facts.update_content(namespace, call.id, call.content, request_id=request.request_id)
+                await self._facts.update_content(
+                    namespace, call.id, call.content, call.metadata, request_id=request.request_id
+                )
             case MemoryAction.DELETE:
                 await self._facts.delete(namespace, call.id, allow_missing=True, request_id=request.request_id)
         return call.id

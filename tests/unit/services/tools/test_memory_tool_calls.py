@@ -1,6 +1,7 @@
 """The two memory tools on stored facts: each of their scenarios, exact answers, and the order of errors."""
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,6 +78,55 @@ async def test_an_update_keeps_the_other_fields_of_the_fact(tools: OpenedTools) 
     assert (fact.value, fact.metadata) == ({"content": "likes mate", "kind": "drink"}, {"source": "chat"})
 
 
+async def test_the_filter_of_the_schema_finds_what_the_metadata_of_the_schema_wrote(tools: OpenedTools) -> None:
+    listed = {tool.name: tool.parameters["properties"] for tool in tools.runner.list_tools()}
+    [written] = re.findall(r"{.*?}", listed["manage_memory"]["metadata"]["description"])
+    [asked] = re.findall(r"{.*?}", listed["search_memory"]["filter"]["description"])
+    await tools.remember("Ada likes tea")
+    key = (await tools.manage(content="Ada likes mate", metadata=written)).removeprefix("created memory ")
+    [match] = await found(tools, "what does Ada like?", filter=asked)
+    assert (match["key"], match["value"]) == (key, {"content": "Ada likes mate", "category": "preference"})
+
+
+async def test_an_update_keeps_the_metadata_that_it_does_not_name_and_removes_nulls(tools: OpenedTools) -> None:
+    first = {"category": "drink", "tags": ["hot", "green"], "rank": 3, "sure": True, "mood": None}
+    key = (await tools.manage(content="likes tea", metadata=first)).removeprefix("created memory ")
+    await tools.manage(content="likes cold tea", action="update", id=key, metadata={"tags": ["cold"], "sure": None})
+    kept = {"content": "likes cold tea", "category": "drink", "tags": ["cold"], "rank": 3}
+    assert (await tools.facts.store.get(HERS, key)).value == kept
+    assert [match["value"] for match in await found(tools, "tea", filter={"tags": ["cold"], "rank": {"$gt": 2}})] == [
+        kept
+    ]
+    assert await found(tools, "tea", filter={"sure": True}) == []
+
+
+async def test_metadata_that_cannot_be_kept_is_refused(tools: OpenedTools) -> None:
+    by_app = ToolContext(config=ADA.config, metadata={"channel": "chat"})
+    key = await tools.remember("likes tea", by_app)
+    taken = "metadata.channel: is set by the application; use another key"
+    assert await refusal(tools, by_app, content="x", metadata={"channel": "mail"}) == taken
+    assert await refusal(tools, content="x", action="update", id=key, metadata={"channel": "mail"}) == taken
+    for wrong, said in (
+        ("preference", 'metadata: must be an object, such as {"category": "preference"}'),
+        ({"content": "x"}, "metadata.content: is what every memory has; use another key"),
+        ({"created_at": "2020"}, "metadata.created_at: is what every memory has; use another key"),
+        ({"kind": {"a": 1}}, "metadata.kind: must be text, a whole number, a number"),
+        ({"my key": 1}, "metadata: key 'my key': must be 1 to 64 characters"),
+    ):
+        assert (await refusal(tools, content="x", metadata=wrong)).startswith(said)
+    assert await tools.facts.keys(HERS) == [key]
+
+
+async def test_a_repeated_update_with_other_metadata_is_another_request(tools: OpenedTools) -> None:
+    key = await tools.remember("likes tea")
+    update = {"content": "likes mate", "action": "update", "id": key}
+    for _ in range(2):
+        await tools.output("manage_memory", ADA, request_id="r", **update, metadata={"rank": 1})
+    with pytest.raises(RequestIdReusedError):
+        await tools.output("manage_memory", ADA, request_id="r", **update, metadata={"rank": 2})
+    assert (await tools.facts.store.get(HERS, key)).revision == 2
+
+
 @pytest.mark.parametrize("action", ["update", "delete"])
 @pytest.mark.parametrize("id_", [{}, {"id": None}, {"id": ""}])
 async def test_an_update_or_a_deletion_without_an_id_is_refused(
@@ -122,7 +172,7 @@ async def test_errors_are_reported_in_a_fixed_order(tools: OpenedTools) -> None:
     assert await refusal(tools, action="update", content=5, more=1) == "id: must name the memory to update"
     assert await refusal(tools, action="create", content=5) == "content: must be the text to create a memory with"
     assert await refusal(tools, action="create", content=" ") == "content: must not be blank"
-    known = "is not a known name; known names: 'content', 'action', 'id'"
+    known = "is not a known name; known names: 'content', 'action', 'id', 'metadata'"
     assert (
         await refusal(tools, action="create", content="x", more=1, user_id="bob") == f"more: {known}; user_id: {known}"
     )

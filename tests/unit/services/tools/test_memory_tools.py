@@ -157,11 +157,11 @@ def test_instructions_are_in_the_description_of_the_search_too() -> None:
 @pytest.mark.parametrize(
     ("permitted", "properties", "required"),
     [
-        (("create", "update", "delete"), ["content", "action", "id"], []),
-        (("create", "update"), ["content", "action", "id"], ["content"]),
-        (("update", "delete"), ["content", "action", "id"], ["id"]),
-        (("update",), ["content", "action", "id"], ["content", "id"]),
-        (("create",), ["content", "action"], ["content"]),
+        (("create", "update", "delete"), ["content", "action", "id", "metadata"], []),
+        (("create", "update"), ["content", "action", "id", "metadata"], ["content"]),
+        (("update", "delete"), ["content", "action", "id", "metadata"], ["id"]),
+        (("update",), ["content", "action", "id", "metadata"], ["content", "id"]),
+        (("create",), ["content", "action", "metadata"], ["content"]),
         (("delete",), ["action", "id"], ["id"]),
     ],
 )
