@@ -166,7 +166,7 @@ def test_an_export_of_another_system_becomes_facts_that_the_tools_find(target: s
     path.write_text(json.dumps({"results": results}, indent=1), encoding="utf-8")
     done = run(target, "import", path, "--from", "mem0")
     assert done.stdout == "1 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 2 failed\n"
-    assert "(fact m2): memory: must be the text of the record" in done.stderr
+    assert "line 11, item 2 (fact m2): memory: must be the text of the record" in done.stderr
     assert "(fact m3): fact.namespace[1]" in done.stderr and "must be at most 256 bytes" in done.stderr
     with Client(target) as client:
         found = client.tools.call("search_memory", {"query": "Where does Ada sit?"}, config={"user_id": "ada"})
@@ -176,6 +176,43 @@ def test_an_export_of_another_system_becomes_facts_that_the_tools_find(target: s
     assert again.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 1 failed\n"
     kept = run(target, "import", path, "--from", "mem0", "--namespace", "people.{id}", "--on-conflict", "keep")
     assert kept.stdout == "0 created, 0 replaced, 0 unchanged, 2 kept, 0 erased, 1 failed\n"
+
+
+def test_what_has_ended_elsewhere_is_left_out_and_told(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "mem0.json"
+    memories = [
+        {"id": "m1", "memory": "Ada rents a flat.", "user_id": "ada", "expiration_date": "2020-01-31"},
+        {"id": "m2", "memory": "Ada rides.", "user_id": "ada", "state": "deleted"},
+        {"id": "m3", "memory": "Ada is away.", "user_id": "ada", "expiration_date": "2999-01-31"},
+        {"id": "m4", "memory": "Ada swims.", "user_id": "ada"},
+    ]
+    path.write_text(json.dumps({"results": memories, "relations": [{"source": "Ada"}]}), encoding="utf-8")
+    done = run(target, "import", path, "--from", "mem0")
+    assert done.returncode == 0
+    assert done.stdout == (
+        "2 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 0 failed; left out: 1 expired, 1 deleted, 1 relations\n"
+    )
+    assert "--include-ended imports" in done.stderr
+    *_, last = run_json(target, "import", path, "--from", "mem0", "--include-ended")
+    assert (last["summary"]["created"], last["summary"]["left_out"]) == (2, {"relations": 1})
+
+
+def test_a_knowledge_graph_that_is_imported_twice_is_unchanged(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    lines = [
+        {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["likes tea"]},
+        {"type": "relation", "from": "Ada", "to": "Bo", "relationType": "knows"},
+        {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["rides"]},
+        {"type": "relation", "from": "Ada", "to": "Bo", "relationType": "knows"},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    done = run(target, "import", path, "--from", "mcp-memory", "--namespace", "graph.{type}")
+    assert done.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 0 failed\n"
+    piped = run(target, "import", "-", "--from", "mcp-memory", "--namespace", "graph.{type}", stdin=path.read_text())
+    assert piped.stdout == "0 created, 0 replaced, 2 unchanged, 0 kept, 0 erased, 0 failed\n"
+    with Client(target) as client:
+        found = client.facts.get(("graph", "entity"), "Ada")
+        assert found is not None and found.value["observations"] == ["likes tea", "rides"]
 
 
 def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:

@@ -61,10 +61,13 @@ class ImportResult(JsonValue):
     id: str
     outcome: ImportOutcome | None = None
     error: MnemonError | None = None
+    item: int = 0
+    """Its position in the JSON list that holds it, from 1; 0 outside of a list."""
 
     def _fields(self) -> dict[str, Any]:
         return {
             "line": self.line,
+            **({"item": self.item} if self.item else {}),
             "kind": self.kind,
             "id": self.id,
             "outcome": self.outcome,

@@ -3,20 +3,22 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 import click
 
 from mnemon import _archive_lines as lines
-from mnemon._cli.archive.files import lines_of, new_file, refuse_existing
-from mnemon._cli.archive.foreign_records import ForeignOptions, import_foreign
+from mnemon._cli.archive.files import new_file, opened, reading, refuse_existing
+from mnemon._cli.archive.foreign_records import ForeignImport, ForeignOptions
 from mnemon._cli.archive.options import map_option
+from mnemon._cli.imports.facts import ENDED, FieldMapping
+from mnemon._cli.imports.forms import FORMS, mapped_by
 from mnemon._cli.options import json_option, scope_options
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._errors import IncompleteArchiveError
-from mnemon._mappings import SYSTEMS, FieldMapping
 from mnemon._namespaces import namespace_labels
 from mnemon._values import documents as values
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
@@ -99,12 +101,15 @@ def _write_line(file: TextIO, line: dict[str, Any]) -> None:
 
 @click.command("import")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--from", "system", type=click.Choice(list(SYSTEMS)), help="Read another system's export as facts.")
+@click.option("--from", "system", type=click.Choice(list(FORMS)), help="Read another system's export as facts.")
 @map_option
 @click.option(
     "--namespace", "template", type=namespace_labels, help="The namespace of those facts, such as user.{user_id}."
 )
 @click.option("--embeddings", is_flag=True, help="Use the vectors of that export, if the same model computed them.")
+@click.option(
+    "--include-ended", is_flag=True, help="Also what that system no longer counts: what has expired or was deleted."
+)
 @click.option(
     "--on-conflict",
     type=click.Choice([each.value for each in ImportConflict]),
@@ -122,6 +127,7 @@ def import_archive(
     mapping: FieldMapping | None,
     template: tuple[str, ...] | None,
     embeddings: bool,
+    include_ended: bool,
     on_conflict: str | None,
     embed_anew: bool,
     bridge_events: bool,
@@ -134,18 +140,22 @@ def import_archive(
     if system and mapping:
         raise click.UsageError("give --from or --map, not both")
     is_foreign = bool(system or mapping)
-    if (template or embeddings) and not is_foreign:
-        raise click.UsageError("--namespace and --embeddings belong to another system's export: give --from or --map")
+    if (template or embeddings or include_ended) and not is_foreign:
+        raise click.UsageError(
+            "--namespace, --embeddings and --include-ended belong to another system's export: give --from or --map"
+        )
     if is_foreign and (embed_anew or bridge_events or on_conflict == ImportConflict.NEWER):
         raise click.UsageError("--embed-anew, --bridge-events and --on-conflict newer are for archives alone")
-    with BulkProgress(session.error_console, "importing", count_lines(path), quiet=as_json) as progress:
+    foreign = ForeignImport(ForeignOptions(template, embeddings, include_ended, on_conflict or ImportConflict.REPLACE))
+    total = 0 if is_foreign else count_lines(path)
+    with BulkProgress(session.error_console, "importing", total, quiet=as_json) as progress, opened(path) as file:
         report = ImportReport(session, progress, as_json=as_json)
         if is_foreign:
-            options = ForeignOptions(system, mapping, template, embeddings, on_conflict or ImportConflict.REPLACE)
-            results = import_foreign(session.client, path, options)
+            read = mapped_by(mapping) if mapping else FORMS[system or ""].read
+            results: Iterable[ImportResult] = foreign.run(session.client, reading(path, read(file)))
         else:
             results = session.client.archive.import_(
-                lines_of(path),
+                reading(path, file),
                 on_conflict=on_conflict or ImportConflict.NEWER,
                 embed_anew=embed_anew,
                 bridge_events=bridge_events,
@@ -155,7 +165,7 @@ def import_archive(
                 report.show(result)
         except IncompleteArchiveError as error:
             report.cut_off = error.message
-    report.show_summary()
+    report.show_summary(foreign.left_out if is_foreign else None)
 
 
 class ImportReport:
@@ -173,19 +183,30 @@ class ImportReport:
             click.echo(result.to_json())
         elif result.error:
             named = " ".join(part for part in (result.kind, result.id) if part)
-            text = f"failed: line {result.line}{f' ({named})' if named else ''}: {result.error.message}"
+            item = f", item {result.item}" if result.item else ""
+            text = f"failed: line {result.line}{item}{f' ({named})' if named else ''}: {result.error.message}"
             self._session.error_console.print(plain(text), soft_wrap=True)
         self._progress.advance()
 
-    def show_summary(self) -> None:
-        """Prints the counts, and exits with 1 if a record failed or the file was cut off."""
+    def show_summary(self, left_out: Mapping[str, int] | None) -> None:
+        """Prints the counts, and exits with 1 if a record failed or the file was cut off.
+
+        `left_out` are the counts of what was left out, by reason; None for an archive.
+        """
         known = [each.value for each in ImportOutcome if each is not ImportOutcome.UNKNOWN]
         counts = {name: self._counts[name] for name in (*known, "failed")}
         if self._as_json:
-            click.echo(json.dumps({"summary": {**counts, "complete": not self.cut_off}}))
+            told = {} if left_out is None else {"left_out": left_out}
+            click.echo(json.dumps({"summary": {**counts, **told, "complete": not self.cut_off}}))
         else:
-            click.echo(", ".join(f"{number:,} {name}" for name, number in counts.items()))
+            click.echo(_counted(counts) + (f"; left out: {_counted(left_out)}" if left_out else ""))
+            if left_out and not left_out.keys().isdisjoint(ENDED):
+                click.echo("--include-ended imports what has expired or was deleted, too", err=True)
         if self.cut_off:
             raise click.ClickException(self.cut_off)
         if self._counts["failed"]:
             raise SystemExit(1)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items())

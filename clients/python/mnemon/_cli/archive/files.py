@@ -1,18 +1,21 @@
-"""The files of exports and imports: written completely or not at all, and read line by line."""
+"""The files of exports and imports: written completely or not at all, and read part by part."""
 
-import json
+import io
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import BinaryIO, TextIO, TypeVar
 
 import click
 
+from mnemon._archive_lines import MARK
 from mnemon._cli.documents.sources import STDIN
-from mnemon._mappings import records_in
+
+_Part = TypeVar("_Part")
 
 _FILE_MODE = 0o600
 
@@ -70,38 +73,29 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def lines_of(path: str) -> Iterator[bytes]:
-    """The lines of a file, or of standard input."""
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file or standard input. Unless it is an archive, it can be read more than once."""
     try:
-        with sys.stdin.buffer if path == STDIN else Path(path).open("rb") as file:
-            yield from file
+        given = nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise click.ClickException(f"{path}: it cannot be read: {error.strerror or error}") from error
+        raise _unreadable(path, error) from error
+    with given as file, tempfile.TemporaryFile() as copy:
+        if file.seekable() or (isinstance(file, io.BufferedReader) and MARK.encode() in file.peek()):
+            yield file
+            return
+        shutil.copyfileobj(file, copy)
+        copy.seek(0)
+        yield copy
 
 
-def foreign_records(path: str) -> Iterator[tuple[int, object]]:
-    """The records of another system's export with their lines: JSON lines, or one JSON document over many lines.
-
-    A line that is not JSON is returned as text.
-    """
-    lines = enumerate(lines_of(path), start=1)
-    for number, line in lines:
-        if not line.strip():
-            continue
-        try:
-            found: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            if number > 1 or line.lstrip()[:1] not in b"[{":
-                yield number, line.decode(errors="replace")
-                continue
-            # JSON that does not end on the first line is one document.
-            found = _document(path, line + b"".join(rest for _, rest in lines))
-        for record in records_in(found):
-            yield number, record
-
-
-def _document(path: str, content: bytes) -> Any:
+def reading(path: str, parts: Iterable[_Part]) -> Iterator[_Part]:
+    """The parts of a file; the error of one that cannot be read names the file."""
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise click.ClickException(f"{path}: it is neither JSON nor JSON lines: {error}") from error
+        yield from parts
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> click.ClickException:
+    return click.ClickException(f"{path}: it cannot be read: {error.strerror or error}")

@@ -1,14 +1,12 @@
-"""How the records of other systems are imported: as facts, read lazily and stored in bulk."""
+"""How the files of other programs are imported: read lazily, and stored in bulk."""
 
-from collections import deque
-from collections.abc import Generator, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from mnemon._cli.archive.files import foreign_records
+from mnemon._cli.imports.facts import labels_for
+from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 from mnemon._errors import FactExistsError, InvalidArgumentError, MnemonError
-from mnemon._mappings import SYSTEMS, FieldMapping, Mapped, labels_for, mapped
-from mnemon._messages.documents import invalid
 from mnemon._sync.client import Client
 from mnemon._values import facts
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
@@ -23,71 +21,66 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignOptions:
-    """The mapping of the records, and their namespace."""
+    """How records become facts."""
 
-    system: str | None
-    mapping: FieldMapping | None
     template: tuple[str, ...] | None
     has_embeddings: bool
+    includes_ended: bool
     on_conflict: str
 
 
 @dataclass(slots=True)
-class _Reading:
-    """Reads records ahead of the answers, and remembers their lines."""
+class ForeignImport:
+    """Reads records ahead of the answers, remembers their places, and counts what is left out."""
 
-    path: str
     options: ForeignOptions
-    sent: deque[tuple[int, str]] = field(default_factory=deque)
-    failed: deque[ImportResult] = field(default_factory=deque)
+    left_out: Counter[str] = field(default_factory=Counter)
+    _sent: deque[tuple[Place, str]] = field(default_factory=deque)
+    _failed: deque[ImportResult] = field(default_factory=deque)
 
-    def items(self) -> Iterator[facts.FactLike]:
-        """The facts; an invalid record is counted as failed."""
-        for number, record in foreign_records(self.path):
-            try:
-                found = _mapped(record, self.options)
-            except InvalidArgumentError as error:
-                self.failed.append(ImportResult(number, RecordKind.FACT, _id_of(record), error=error))
-                continue
-            self.sent.append((number, found.fact.key))
-            with_vector = self.options.has_embeddings and found.embedding is not None
-            yield (found.fact, found.embedding or ()) if with_vector else found.fact
+    def run(self, client: Client, records: Iterable[Found]) -> Iterator[ImportResult]:
+        """Stores the records, and yields one result for each."""
+        is_upsert = self.options.on_conflict == ImportConflict.REPLACE
+        mode = facts.PutMode.UPSERT if is_upsert else facts.PutMode.CREATE
+        for result in client.facts.put_many(self._facts(records), mode=mode):
+            yield from self._failures()
+            place, key = self._sent.popleft()
+            yield self._result(place, result.key or key, result)
+        yield from self._failures()
 
+    def _facts(self, records: Iterable[Found]) -> Iterator[facts.FactLike]:
+        for found in records:
+            match found:
+                case LeftOut():
+                    self.left_out[found.reason] += found.count
+                case Damaged():
+                    self._fail(found.place, found.record_id, found.error)
+                case Item() if found.ended and not self.options.includes_ended:
+                    self.left_out[found.ended] += 1
+                case Item():
+                    try:
+                        fact = self._fact(found)
+                    except InvalidArgumentError as error:
+                        self._fail(found.place, found.record.key, error)
+                        continue
+                    self._sent.append((found.place, fact.key))
+                    with_vector = self.options.has_embeddings and found.embedding is not None
+                    yield (fact, found.embedding or ()) if with_vector else fact
 
-def import_foreign(client: Client, path: str, options: ForeignOptions) -> Generator[ImportResult, None, None]:
-    """Stores the records of another system's export, and yields one result for each."""
-    reading = _Reading(path, options)
-    is_upsert = options.on_conflict == ImportConflict.REPLACE
-    mode = facts.PutMode.UPSERT if is_upsert else facts.PutMode.CREATE
-    for result in client.facts.put_many(reading.items(), mode=mode):
-        while reading.failed:
-            yield reading.failed.popleft()
-        number, key = reading.sent.popleft()
-        yield _result(number, result.key or key, result, options.on_conflict)
-    yield from reading.failed
+    def _fact(self, item: Item) -> facts.Fact:
+        template = self.options.template
+        return replace(item.record, namespace=labels_for(template, item.source)) if template else item.record
 
+    def _fail(self, place: Place, record_id: str, error: MnemonError) -> None:
+        self._failed.append(ImportResult(place.line, RecordKind.FACT, record_id, error=error, item=place.item))
 
-def _mapped(record: Any, options: ForeignOptions) -> Mapped:
-    if not isinstance(record, dict):
-        raise invalid("record", f"must be an object, not {str(record)[:40]!r}")
-    if options.mapping is not None:
-        found = mapped(record, options.mapping, ("imported",))
-    else:
-        found = SYSTEMS[options.system or ""](record)
-    if options.template is None:
-        return found
-    return replace(found, fact=replace(found.fact, namespace=labels_for(options.template, record)))
+    def _failures(self) -> Iterator[ImportResult]:
+        while self._failed:
+            yield self._failed.popleft()
 
-
-def _id_of(record: object) -> str:
-    """The id of an invalid record, if it has one."""
-    names = (record.get(name) for name in ("id", "uuid", "key", "name")) if isinstance(record, dict) else ()
-    return next((name for name in names if isinstance(name, str)), "")
-
-
-def _result(number: int, key: str, result: facts.PutResult, on_conflict: str) -> ImportResult:
-    error: MnemonError | None = result.error
-    if isinstance(error, FactExistsError) and on_conflict == ImportConflict.KEEP:
-        return ImportResult(number, RecordKind.FACT, key, outcome=ImportOutcome.KEPT)
-    outcome = _OUTCOMES.get(result.receipt.outcome, ImportOutcome.UNKNOWN) if result.receipt else None
-    return ImportResult(number, RecordKind.FACT, key, outcome=outcome, error=error)
+    def _result(self, place: Place, key: str, result: facts.PutResult) -> ImportResult:
+        error: MnemonError | None = result.error
+        outcome = _OUTCOMES.get(result.receipt.outcome, ImportOutcome.UNKNOWN) if result.receipt else None
+        if isinstance(error, FactExistsError) and self.options.on_conflict == ImportConflict.KEEP:
+            error, outcome = None, ImportOutcome.KEPT
+        return ImportResult(place.line, RecordKind.FACT, key, outcome=outcome, error=error, item=place.item)

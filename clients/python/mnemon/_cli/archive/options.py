@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import click
 
-from mnemon._mappings import FieldMapping
+from mnemon._cli.imports.facts import FieldMapping
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_PARTS = ("content", "key", "created_at", "updated_at", "embedding")
+_PARTS = ("content", "key", "created_at", "updated_at", "embedding", "expires_at")
 _SPREAD = "*"
 
 
@@ -30,8 +30,9 @@ def _as_mapping(context: click.Context, parameter: click.Parameter, pairs: tuple
         return None
     if "content" not in named:
         raise click.BadParameter("say where the text is: content=memory", context, parameter)
-    content, key, created_at, updated_at, embedding = (named.pop(name, "") for name in _PARTS)
-    return FieldMapping(content, key, created_at, updated_at, embedding, values=named, spread=tuple(spread))
+    content, key, created_at, updated_at, embedding, ended = (named.pop(name, "") for name in _PARTS)
+    expires = (ended,) if ended else ()
+    return FieldMapping(content, key, created_at, updated_at, embedding, expires, values=named, spread=tuple(spread))
 
 
 def map_option(command: _Command) -> _Command:

@@ -1,36 +1,31 @@
 """Converts the exports of other memory systems to facts.
 
 A record becomes one fact: its text is the value's "content", and whatever else it says becomes further keys of the
-value, which filters can name. The table of all mappings is in docs, under the command `mnemon import`.
+value, which filters can name. ARCHIVES.md has the table of all mappings.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from mnemon._cli.imports.found import Item, Raw, as_object
 from mnemon._messages.documents import invalid
 from mnemon._values.facts import Fact
 
 Record = Mapping[str, Any]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_LISTS = ("results", "memories", "items", "edges", "facts", "data")
-"""Keys under which an answer of an API holds its records."""
-_NAMES = frozenset({"id", "uuid", "key", "type"})
-"""An object with one of these keys is a record itself."""
 _MILLISECONDS_FROM = 1e11
 """As seconds, a time in the year 5138."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """A fact, with the vector that came with it."""
-
-    fact: Fact
-    embedding: tuple[float, ...] | None = None
+_TTL_MAX = timedelta(days=36_500)
+"""The server's maximum; what ends later has no end."""
+_STATES = ("deleted", "archived", "paused")
+"""States of OpenMemory, which finds only what is active."""
+ENDED = frozenset({"expired", *_STATES})
+"""Why a record no longer counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +37,8 @@ class FieldMapping:
     created_at: str = ""
     updated_at: str = ""
     embedding: str = ""
+    expires: tuple[str, ...] = ()
+    """Times from which the record no longer counts; the earliest one decides."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Further keys of the value, with their places."""
     spread: tuple[str, ...] = ()
@@ -49,22 +46,6 @@ class FieldMapping:
     rest: bool = False
     """Whether everything else becomes keys of the value, too."""
     dropped: frozenset[str] = frozenset()
-
-
-def records_in(found: object) -> Iterator[object]:
-    """The records of a JSON value: itself, the items of a list, or what an API's answer holds under its usual key."""
-    if isinstance(found, list):
-        yield from found
-        return
-    if isinstance(found, Mapping):
-        if isinstance(ids := found.get("ids"), list):
-            yield from _rows(found, ids)
-            return
-        for name in _LISTS if found.keys().isdisjoint(_NAMES) else ():
-            if isinstance(inner := found.get(name), list):
-                yield from inner
-                return
-    yield found
 
 
 def labels_for(template: tuple[str, ...], record: Record) -> tuple[str, ...]:
@@ -83,24 +64,49 @@ def labels_for(template: tuple[str, ...], record: Record) -> tuple[str, ...]:
     return tuple(_PLACEHOLDER.sub(fill, label) for label in template)
 
 
-def mapped(record: Record, mapping: FieldMapping, namespace: tuple[str, ...]) -> Mapped:
+def mapped(raw: Raw, mapping: FieldMapping, namespace: tuple[str, ...]) -> Item:
     """The fact that a record becomes.
 
     Raises:
         InvalidArgumentError: a required part is missing, or a time or a vector is invalid.
     """
+    record = as_object(raw)
     content = _at(record, mapping.content)
     if not isinstance(content, str) or not content.strip():
         raise invalid(mapping.content, "must be the text of the record")
     value = {**_further(record, mapping), "content": content}
+    ended, ttl = _ending(record, mapping.expires)
     fact = Fact(
         namespace=namespace,
-        key=_key(record, mapping.key),
+        key=key_of(record, mapping.key),
         value=value,
-        create_time=_time(record, mapping.created_at),
-        update_time=_time(record, mapping.updated_at) or _time(record, mapping.created_at),
+        create_time=time_of(record, mapping.created_at),
+        update_time=time_of(record, mapping.updated_at) or time_of(record, mapping.created_at),
+        ttl=ttl,
     )
-    return Mapped(fact, _vector(record, mapping.embedding))
+    return Item(raw.place, fact, _vector(record, mapping.embedding), ended)
+
+
+def _ending(record: Record, places: Iterable[str]) -> tuple[str, timedelta | None]:
+    """Why a record no longer counts, and how long it still does; None for ever."""
+    if record.get("deleted") is True or record.get("is_deleted") is True or record.get("deleted_at"):
+        return "deleted", None
+    if (state := record.get("state")) in _STATES:
+        return str(state), None
+    ends = [end for place in places if (end := _end_of(record, place)) is not None]
+    if not ends:
+        return "", None
+    rest = min(ends) - datetime.now(UTC)
+    if rest <= timedelta(0):
+        return "expired", None
+    return "", rest if rest <= _TTL_MAX else None
+
+
+def _end_of(record: Record, place: str) -> datetime | None:
+    """The time from which a record no longer counts; a date counts to its end."""
+    end, given = time_of(record, place), _at(record, place)
+    is_date = isinstance(given, str) and len(given) == len("2026-01-31")
+    return end + timedelta(days=1) if end is not None and is_date else end
 
 
 def _further(record: Record, mapping: FieldMapping) -> dict[str, Any]:
@@ -125,14 +131,16 @@ def _at(record: Record, place: str) -> Any:
     return found if place else None
 
 
-def _key(record: Record, place: str) -> str:
+def key_of(record: Record, place: str) -> str:
+    """The id at a place, as text; empty without a place. Raises InvalidArgumentError if it is missing."""
     value = _at(record, place)
     if place and (isinstance(value, bool) or not isinstance(value, str | int) or value == ""):
         raise invalid(place, "must be the id of the record")
     return str(value) if place else ""
 
 
-def _time(record: Record, place: str) -> datetime | None:
+def time_of(record: Record, place: str) -> datetime | None:
+    """The time at a place, if there is one. Raises InvalidArgumentError if it is not a time."""
     given = _at(record, place)
     if given is None or given == "":
         return None
@@ -154,15 +162,6 @@ def _vector(record: Record, place: str) -> tuple[float, ...] | None:
     return tuple(map(float, given)) or None
 
 
-def _rows(found: Record, ids: list[Any]) -> Iterator[dict[str, Any]]:
-    """The records of what Chroma's `get` returns: lists of one length."""
-    columns = {"document": "documents", "metadata": "metadatas", "embedding": "embeddings"}
-    given = {name: found.get(plural) for name, plural in columns.items()}
-    for number, record_id in enumerate(ids):
-        cells = {name: cell[number] for name, cell in given.items() if isinstance(cell, list) and number < len(cell)}
-        yield {"id": record_id, **cells}
-
-
 # The records of each system
 
 
@@ -173,11 +172,14 @@ def _default_labels(record: Record, fallback: str) -> tuple[str, ...]:
     return labels or (fallback,)
 
 
+_TEXTS = ("memory", "content", "text", "data")
+"""Names of the text in mem0 and its relatives."""
 _MEM0 = FieldMapping(
     content="memory",
     key="id",
     created_at="created_at",
     updated_at="updated_at",
+    expires=("expiration_date",),
     spread=("metadata",),
     rest=True,
     dropped=frozenset({"hash", "user_id", "agent_id", "score"}),
@@ -188,30 +190,40 @@ _ZEP = FieldMapping(
     key="uuid",
     created_at="created_at",
     embedding="fact_embedding",
+    expires=("invalid_at", "expired_at"),
     spread=("attributes",),
     rest=True,
     dropped=frozenset({"score", "relevance"}),
 )
 
 
-def _mem0(record: Record) -> Mapped:
-    return mapped(record, _MEM0, _default_labels(record, "mem0"))
+def mem0(raw: Raw) -> Item:
+    """A memory of mem0 or OpenMemory."""
+    record = as_object(raw)
+    name = next((name for name in _TEXTS if name in record), "memory")
+    renamed = {("memory" if key == name else key): value for key, value in record.items()}
+    return mapped(Raw(raw.place, renamed), _MEM0, _default_labels(record, "mem0"))
 
 
-def _chroma(record: Record) -> Mapped:
+def chroma(raw: Raw) -> Item:
+    """A row of a collection of Chroma."""
+    record = as_object(raw)
     # Tools that dump collections use this name for the text.
     given = {**record, "document": record["text_chunk"]} if "text_chunk" in record else record
-    return mapped(given, _CHROMA, ("chroma",))
+    return mapped(Raw(raw.place, given), _CHROMA, ("chroma",))
 
 
-def _zep(record: Record) -> Mapped:
+def zep(raw: Raw) -> Item:
+    """An edge of a graph of Zep or Graphiti."""
+    record = as_object(raw)
     graph = next((str(record[name]) for name in ("group_id", "graph_uuid", "graph_id") if record.get(name)), "")
     labels = ("user", str(record["user_id"])) if record.get("user_id") else ("graph", graph) if graph else ("zep",)
-    return mapped(record, _ZEP, labels)
+    return mapped(raw, _ZEP, labels)
 
 
-def _langgraph(record: Record) -> Mapped:
+def langgraph(raw: Raw) -> Item:
     """An item of a store, or a row of its table, whose `prefix` is the namespace joined by dots."""
+    record = as_object(raw)
     labels = record.get("namespace", record.get("prefix"))
     if isinstance(labels, str):
         labels = labels.split(".")
@@ -226,41 +238,14 @@ def _langgraph(record: Record) -> Mapped:
     if not isinstance(value, dict):
         raise invalid("value", "must be an object")
     minutes = record.get("ttl_minutes")
+    renewable = timedelta(minutes=minutes) if isinstance(minutes, int | float) and minutes > 0 else None
+    ended, ttl = _ending(record, ("expires_at",))
     fact = Fact(
         namespace=tuple(labels),
-        key=_key(record, "key"),
+        key=key_of(record, "key"),
         value=value,
-        create_time=_time(record, "created_at"),
-        update_time=_time(record, "updated_at"),
-        ttl=timedelta(minutes=minutes) if isinstance(minutes, int | float) and minutes > 0 else None,
+        create_time=time_of(record, "created_at"),
+        update_time=time_of(record, "updated_at"),
+        ttl=ttl or renewable,
     )
-    return Mapped(fact)
-
-
-def _knowledge_graph(record: Record) -> Mapped:
-    """A line of the memory file of the Model Context Protocol's memory server: an entity, or a relation."""
-    if record.get("type") == "relation":
-        parts = [_key(record, name) for name in ("from", "relationType", "to")]
-        content = " ".join(parts)
-        value = {"content": content, "from": parts[0], "relation_type": parts[1], "to": parts[2]}
-        return Mapped(Fact(namespace=("knowledge-graph",), key=content, value=value))
-    if record.get("type") != "entity":
-        raise invalid("type", 'must be "entity" or "relation"')
-    name, observations = _key(record, "name"), record.get("observations", [])
-    if not isinstance(observations, list) or not all(isinstance(each, str) for each in observations):
-        raise invalid("observations", "must be a list of texts")
-    entity_type = record.get("entityType") or ""
-    titled = f"{name} ({entity_type})" if entity_type else name
-    content = f"{titled}: {'; '.join(observations)}" if observations else titled
-    said = {"content": content, "name": name, "entity_type": entity_type, "observations": observations}
-    return Mapped(Fact(namespace=("knowledge-graph",), key=name, value=said))
-
-
-SYSTEMS: Mapping[str, Callable[[Record], Mapped]] = {
-    "mem0": _mem0,
-    "langgraph": _langgraph,
-    "chroma": _chroma,
-    "zep": _zep,
-    "mcp-memory": _knowledge_graph,
-}
-"""By the name that `mnemon import --from` takes: the fact that a record becomes, under its default namespace."""
+    return Item(raw.place, fact, ended=ended)

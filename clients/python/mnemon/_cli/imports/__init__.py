@@ -1,0 +1,1 @@
+"""Reads the files of other programs: one reader for each form."""
