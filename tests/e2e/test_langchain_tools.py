@@ -307,12 +307,15 @@ async def test_a_search_of_another_store_reports_errors_to_the_model(arguments: 
 
 async def test_a_search_of_another_store_returns_its_items_as_the_artifact() -> None:
     store = InMemoryStore()
-    store.put(("ada", "memories"), "tea", {"content": "tea"})
+    store.put(("ada", "memories"), "tea", {"content": "tea" * 20_000})
     search = create_search_memory_tool(NAMESPACE, store=store, response_format="content_and_artifact")
 
     (message,) = await said_by_tools(agent([called("search_memory", {"query": "tea"}), AIMessage("Done.")], [search]))
 
-    assert [item.key for item in message.artifact] == ["tea"]
+    assert [(item.key, len(item.value["content"])) for item in message.artifact] == [("tea", 60_000)]
+    assert len(message.content) <= 32 << 10
+    [shown] = json.loads(message.content)
+    assert shown["value"]["content"].endswith("of 60,000 characters; only a program can read the rest]")
 
 
 @pytest.mark.parametrize(

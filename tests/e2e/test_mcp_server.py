@@ -182,6 +182,19 @@ async def test_the_timeline_belongs_to_the_user(url: str) -> None:
         assert (await told(query="early train"))[0] == train
 
 
+async def test_a_search_of_long_events_returns_the_beginning_of_each(address: str, client: mnemon.Client) -> None:
+    for number in range(3):
+        time = datetime(2025, 5, 1 + number, tzinfo=UTC)
+        client.timeline.add("log", f"line {number}: " + "x" * 99_000, user="eve", event_time=time)
+    async with inner_session(address, Identity(user="eve")) as tools:
+        answer = text_of(await tools.call_tool("query_timeline", {}))
+    client.timeline.delete_many(user="eve")
+    assert len(answer.encode()) <= 32 << 10
+    shown = [event["content"] for event in json.loads(answer)]
+    assert [content[:8] for content in shown] == ["line 2: ", "line 1: ", "line 0: "]
+    assert all("of 99,008 characters; ask more precisely, with limit 1, to see more of it]" in each for each in shown)
+
+
 async def test_without_a_user_the_events_of_all_users_are_found(address: str) -> None:
     async with inner_session(address, Identity(namespace=("team",))) as tools:
         events = json.loads(text_of(await tools.call_tool("query_timeline", {})))

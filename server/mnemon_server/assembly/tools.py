@@ -46,6 +46,7 @@ def make_tools(settings: Settings, facts: FactStore, registry: ToolRegistry, off
         offload,
         actions_permitted=settings.tool_actions_permitted,
         namespace=settings.tool_namespace,
+        result_kib=settings.tool_result_kib,
     )
 
 

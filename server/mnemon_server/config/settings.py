@@ -237,6 +237,10 @@ class Settings:
         default=MEMORY_ACTIONS,
         metadata=_row("Actions that the tool manage_memory may perform.", choices=MEMORY_ACTIONS),
     )
+    tool_result_kib: int = field(
+        default=32,
+        metadata=_row("Most KiB of text from search_memory; the rest is cut, and marked.", at_least=1, at_most=3_072),
+    )
     tool_namespace: Texts = field(
         default=(),
         metadata=_row(

@@ -1,6 +1,5 @@
 """The tools that are the MCP server's own: a search of the knowledge store, and one of the timeline."""
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
+from mnemon._tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 from mnemon._values.documents import FilterValue
 from mnemon._values.timeline import EventFilters
 
@@ -45,6 +45,7 @@ class TimelineQuery(BaseModel):
 
 
 _MORE = {"note": "More was found than one answer holds. Ask more precisely to see the rest."}
+_CUT = "ask more precisely, with limit 1, to see more of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,10 @@ def _in_utc(time: datetime | None) -> datetime | None:
 
 
 def _json(found: Iterable[Mapping[str, Any]], *, truncated: bool) -> str:
-    return json.dumps([*found, *([_MORE] if truncated else [])], ensure_ascii=False)
+    results = list(map(as_json, found))
+    shown = bounded(results, RESULT_KIB_DEFAULT, lambda _: _CUT)
+    is_less = truncated or len(shown) < len(results)
+    return f"[{', '.join([*shown, *([as_json(_MORE)] if is_less else [])])}]"
 
 
 OWN_TOOLS = {

@@ -1,6 +1,5 @@
 """The MCP server: lists the tools, runs their calls, and reports errors in a sentence."""
 
-import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +16,6 @@ from mnemon._errors import ConfigurationError, MnemonError, ToolNotFoundError
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import OWN_TOOLS
 from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
-from mnemon._values.tools import ToolOutput
 
 _NAME = "mnemon"
 _INSTRUCTIONS = (
@@ -58,7 +56,7 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
     ) -> types.CallToolResult:
         try:
             async with _acting(client, context) as acting:
-                return _result(*await _run(acting, identity, params.name, params.arguments or {}))
+                return _result(await _run(acting, identity, params.name, params.arguments or {}))
         except ToolNotFoundError as error:
             return _failure(f"{sentence(error)}, {', '.join(map(repr, OWN_TOOLS))}")
         except MnemonError as error:
@@ -97,9 +95,9 @@ async def _acting(client: AsyncClient, context: ServerRequestContext[Any]) -> As
         yield acting
 
 
-async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> list[str]:
+async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> str:
     if own := OWN_TOOLS.get(name):
-        return [await own(client, identity, arguments)]
+        return await own(client, identity, arguments)
     output = await client.tools.call(
         name,
         arguments,
@@ -107,21 +105,15 @@ async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Ma
         config=identity.config,
         actions_permitted=identity.actions or None,
     )
-    return [output.content, *([_going_on(output, arguments)] if output.truncated else [])]
-
-
-def _going_on(output: ToolOutput, arguments: Mapping[str, Any]) -> str:
-    """Tells the model how to get the rest of the results of search_memory; a separate text, since the other is JSON."""
-    offset = (arguments.get("offset") or 0) + len(json.loads(output.content))
-    return f"More was found than one answer holds. Call {SEARCH_MEMORY} again with the offset {offset} to see the rest."
+    return output.content
 
 
 def _tool(name: str, description: str, parameters: dict[str, Any]) -> types.Tool:
     return types.Tool(name=name, description=description, input_schema=parameters, annotations=_ANNOTATIONS.get(name))
 
 
-def _result(*texts: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text) for text in texts])
+def _result(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)])
 
 
 def _failure(text: str) -> types.CallToolResult:

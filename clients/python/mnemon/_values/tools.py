@@ -73,7 +73,7 @@ class ToolOutput(JsonValue):
     artifact: tuple[FactMatch, ...] = ()
     """For the program: the facts, if requested."""
     truncated: bool = False
-    """The answer ended at 3 MiB: not all facts fit."""
+    """`content` has fewer facts than were found."""
 
     def _fields(self) -> dict[str, Any]:
         artifact = [match._fields() for match in self.artifact]

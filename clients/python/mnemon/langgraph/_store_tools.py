@@ -1,6 +1,5 @@
 """The two memory tools on a LangGraph store other than Mnemon's, with the same answers as on a server."""
 
-import json
 from collections.abc import Callable, Generator, Iterable, Mapping
 from operator import methodcaller
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ from mnemon._tool_definitions import (
     chosen_metadata,
     permitted_actions,
 )
+from mnemon._tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 
 Step: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """Calls a method of the store: the blocking one, and the one to await."""
@@ -85,7 +85,8 @@ def search_steps(namespace: Iterable[str] | str | None, response_format: str) ->
             limit=_whole("limit", limit, LIMIT_DEFAULT, 1, LIMIT_MAX),
             offset=_whole("offset", offset, 0, 0, OFFSET_MAX),
         )
-        text = json.dumps([_described(item) for item in found], ensure_ascii=False)
+        skipped = offset or 0
+        text, _ = search_json([as_json(_described(item)) for item in found], RESULT_KIB_DEFAULT, offset=skipped)
         return text if chosen is ResponseFormat.CONTENT else (text, list(found))
 
     return search

@@ -502,11 +502,12 @@ class ToolOutput(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or the
-    answer of the operator's endpoint.
+    answer of the operator's endpoint. The list has at most 32 KiB unless the server's `tool_result_kib` is another number:
+    longer texts are cut, with a mark that says how to get more.
     """
     truncated: _builtins.bool
-    """For search_memory: true if the answer ended at 3 MiB, so that `content` and `artifact` have fewer facts than were
-    found. For the others, increase `offset` by the number of these.
+    """For search_memory: true if `content` has fewer facts than were found, which its last fact says, too. For the others,
+    increase `offset` by the number of facts in `content`. The facts in `artifact` are whole, and end at 3 MiB only.
     """
     @_builtins.property
     def artifact(self) -> _containers.RepeatedCompositeFieldContainer[_facts_pb2.FactMatch]:

@@ -4,7 +4,6 @@ The descriptions for models are in the client library, which offers them without
 them, but raises the errors of the server.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,11 +23,11 @@ from mnemon._tool_definitions import (
     SEARCH_INSTRUCTIONS,
     SEARCH_MEMORY,
     MemoryAction,
-    ResponseFormat,
     SchemaStyle,
     ToolDefinition,
     default_action,
 )
+from mnemon._tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
@@ -44,11 +43,11 @@ __all__ = [
     "MANAGE_INSTRUCTIONS",
     "MANAGE_MEMORY",
     "OFFSET_MAX",
+    "RESULT_KIB_DEFAULT",
     "SEARCH_INSTRUCTIONS",
     "SEARCH_MEMORY",
     "ManageCall",
     "MemoryAction",
-    "ResponseFormat",
     "SchemaStyle",
     "SearchCall",
     "ToolDefinition",
@@ -60,7 +59,6 @@ __all__ = [
     "permitted_actions",
     "search_content",
     "search_definition",
-    "search_result",
     "tool_schema",
 ]
 
@@ -120,7 +118,6 @@ search_definition = _refusing(client_definitions.search_definition)
 tool_schema = _refusing(client_definitions.tool_schema)
 _chosen_action = _refusing(client_definitions.chosen_action)
 _chosen_metadata = _refusing(client_definitions.chosen_metadata)
-_chosen_format = _refusing(client_definitions.chosen_format)
 
 
 def check_manage(
@@ -164,23 +161,21 @@ def manage_result(action: MemoryAction, key: str) -> str:
     return _RETURNS[action].format(key)
 
 
-def search_content(matches: Iterable[FactMatch]) -> str:
-    """The result of `search_memory` as JSON: a list of facts, best first, with times in ISO 8601; "[]" if empty."""
-    return f"[{', '.join(map(_match_json, matches))}]"
+def search_content(
+    matches: Iterable[FactMatch], kib_max: int = RESULT_KIB_DEFAULT, *, offset: int = 0, truncated: bool = False
+) -> tuple[str, int]:
+    """The result of `search_memory` as JSON: a list of facts, best first, with times in ISO 8601; "[]" if empty.
 
-
-def search_result(matches: Sequence[FactMatch], response_format: str) -> str | tuple[str, tuple[FactMatch, ...]]:
-    """The result of `search_memory` in the requested format. Raises InvalidArgumentError for an unknown format."""
-    chosen = _chosen_format(response_format)
-    content = search_content(matches)
-    return content if chosen is ResponseFormat.CONTENT else (content, tuple(matches))
+    Also returns how many facts are in it; see `search_json`.
+    """
+    return search_json(list(map(_match_json, matches)), kib_max, offset=offset, truncated=truncated)
 
 
 def _match_json(match: FactMatch) -> str:
     fact = match.fact
     # Parse one value at a time: as objects, all values would take many times the memory of their texts.
     value = fact.value.parsed() if isinstance(fact.value, JsonText) else fact.value
-    return json.dumps(
+    return as_json(
         {
             "namespace": list(fact.namespace),
             "key": fact.key,
@@ -188,9 +183,7 @@ def _match_json(match: FactMatch) -> str:
             "created_at": fact.created_at.isoformat(),
             "updated_at": fact.updated_at.isoformat(),
             "score": match.score,
-        },
-        ensure_ascii=False,
-        allow_nan=False,
+        }
     )
 
 

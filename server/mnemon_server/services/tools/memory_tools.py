@@ -18,6 +18,7 @@ from mnemon_server.services.tools.definitions import (
     ALL_ACTIONS,
     MANAGE_INSTRUCTIONS,
     MANAGE_MEMORY,
+    RESULT_KIB_DEFAULT,
     SEARCH_INSTRUCTIONS,
     ManageCall,
     MemoryAction,
@@ -48,6 +49,7 @@ class MemoryTools:
         *,
         actions_permitted: Sequence[str] = ALL_ACTIONS,
         namespace: Sequence[str] = (),
+        result_kib: int = RESULT_KIB_DEFAULT,
     ) -> None:
         """Takes the server's settings. The context of a call may narrow the actions, and replace the namespace.
 
@@ -56,6 +58,7 @@ class MemoryTools:
             offload: formats results as text on threads.
             actions_permitted: all actions that `manage_memory` may do; the first one is the default without create.
             namespace: a template for calls whose context has none; if empty, `default_namespace` is used.
+            result_kib: the most text that a search returns.
 
         Raises:
             ConfigurationError: an action is unknown, there are no actions, or the template is not valid.
@@ -64,6 +67,7 @@ class MemoryTools:
         self._offload = offload
         self._permitted = _configured_actions(actions_permitted)
         self._template = NamespaceTemplate(tuple(namespace)) if namespace else None
+        self._result_kib = result_kib
         self._own: Namespace | None = None
 
     def over(self, facts: FactStore, namespace: Namespace | None) -> "MemoryTools":
@@ -175,8 +179,10 @@ class MemoryTools:
         truncated = room is not None and room.is_full
         if truncated and not matches:
             raise AnswerFullError(NO_ROOM)
-        content = await self._offload(search_content, matches)
-        return ToolOutput(content, matches if request.artifact else (), truncated)
+        content, shown = await self._offload(
+            search_content, matches, self._result_kib, offset=call.offset, truncated=truncated
+        )
+        return ToolOutput(content, matches if request.artifact else (), truncated or shown < len(matches))
 
     def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:
         return self.permitted(context.actions_permitted, "context.actions_permitted")

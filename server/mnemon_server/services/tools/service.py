@@ -25,7 +25,7 @@ from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pause import Pause, Rest, no_rest
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
-from mnemon_server.services.tools.definitions import ALL_ACTIONS
+from mnemon_server.services.tools.definitions import ALL_ACTIONS, RESULT_KIB_DEFAULT
 from mnemon_server.services.tools.memory_tools import MemoryTools
 from mnemon_server.services.tools.planning import PlannedCall, derived_request_id, planned_calls
 from mnemon_server.services.tools.registry import MEMORY_TOOLS, ToolRegistry
@@ -44,6 +44,7 @@ class ToolRunner:
         *,
         actions_permitted: Sequence[str] = ALL_ACTIONS,
         namespace: Sequence[str] = (),
+        result_kib: int = RESULT_KIB_DEFAULT,
     ) -> None:
         """All arguments belong to the caller, who closes them.
 
@@ -54,11 +55,14 @@ class ToolRunner:
                 hostile text of 1 MiB takes seconds.
             actions_permitted: all actions that `manage_memory` may do.
             namespace: a template for calls whose context has none; if empty, `default_namespace` is used.
+            result_kib: the most text that `search_memory` returns.
 
         Raises:
             ConfigurationError: an action is unknown, there are no actions, or the template is not valid.
         """
-        self._memory = MemoryTools(facts, offload, actions_permitted=actions_permitted, namespace=namespace)
+        self._memory = MemoryTools(
+            facts, offload, actions_permitted=actions_permitted, namespace=namespace, result_kib=result_kib
+        )
         self._registry = registry
         self._offload = offload
         self._counters = ProtocolCounters()

@@ -258,6 +258,42 @@ async def test_the_times_of_results_can_be_filtered(tools: OpenedTools) -> None:
         await found(tools, "dark", filter={"created_at": {"$gte": "yesterday"}})
 
 
+async def test_long_memories_are_cut_for_the_model_and_whole_for_the_program(tmp_path: Path) -> None:
+    async with open_tools("in_memory", tmp_path, result_kib=4) as tools:
+        long = "dark " * 10_000
+        await tools.remember("dark mode")
+        for number in range(2):
+            await tools.facts.put(str(number), {"content": f"{number} {long}", "rank": number}, HERS)
+        output = await tools.output("search_memory", query="dark", offset=1)
+        facts = json.loads(output.content)
+    assert 3_000 < len(output.content.encode()) <= 4_096
+    assert not output.truncated
+    assert [match.fact.value["content"] for match in output.artifact if "rank" in match.fact.value] == [
+        f"{number} {long}" for number in (fact["value"]["rank"] for fact in facts if "rank" in fact["value"])
+    ]
+    for position, fact in enumerate(facts):
+        assert sorted(fact) == ["created_at", "key", "namespace", "score", "updated_at", "value"]
+        if "rank" in fact["value"]:
+            shown, mark = fact["value"]["content"].split("\u2026 [cut: ")
+            said = f"{len(shown):,} of 50,002 characters; offset {position + 1} and limit 1 show more of it]"
+            assert (mark, f"{fact['key']} {long}".startswith(shown)) == (said, True)
+
+
+async def test_the_last_of_many_memories_says_where_the_others_begin(tmp_path: Path) -> None:
+    async with open_tools("in_memory", tmp_path, result_kib=1) as tools:
+        for number in range(9):
+            await tools.remember(f"dark mode {number}")
+        keys: list[str] = []
+        while len(keys) < 9:
+            output = await tools.output("search_memory", query="dark mode", offset=len(keys))
+            facts = json.loads(output.content)
+            keys += [fact["key"] for fact in facts]
+            more = {"[more]": f"More was found than fits here: search again with offset {len(keys)}."}
+            assert (facts[-1]["value"].items() >= more.items(), output.truncated) == ((len(keys) < 9,) * 2)
+        whole = await tools.output("search_memory", query="dark mode")
+    assert keys == [match.fact.key for match in whole.artifact]
+
+
 async def test_limit_and_offset_page_through_the_results(tools: OpenedTools) -> None:
     for number in range(5):
         await tools.remember(f"dark mode {number}")

@@ -23,7 +23,6 @@ from mnemon_server.services.tools.definitions import (
     permitted_actions,
     search_content,
     search_definition,
-    search_result,
     tool_schema,
 )
 
@@ -216,19 +215,13 @@ def test_a_tool_has_the_formats_of_vendors() -> None:
 
 
 def test_results_are_json_with_six_keys() -> None:
-    assert search_content([]) == "[]"
-    assert search_content([MATCH]) == (
+    assert search_content([]) == ("[]", 0)
+    text = (
         '[{"namespace": ["org", "acme", "alpha"], "key": "6f2c1d3e-0000-4000-8000-000000000001", '
         '"value": {"content": "likes caf\u00e9", "category": "preference"}, '
         '"created_at": "2026-03-01T12:00:00+00:00", "updated_at": "2026-03-02T12:00:00.000005+00:00", "score": 0.75}]'
     )
-
-
-def test_the_facts_are_returned_too_if_the_format_asks_for_them() -> None:
-    assert search_result([MATCH], "content") == search_content([MATCH])
-    assert search_result([MATCH], "content_and_artifact") == (search_content([MATCH]), (MATCH,))
-    with pytest.raises(ValueError, match=r"^response_format: must be one of 'content', 'content_and_artifact'$"):
-        search_result([], "artifact")
+    assert search_content([MATCH]) == (text, 1)
 
 
 def test_a_search_has_defaults() -> None:
