@@ -65,6 +65,8 @@ def test_a_folder_is_indexed_and_found(address: str, memory: Client, notes: Path
         "source": (notes / "viaggi/città.md").as_posix(),
         "file_name": "città.md",
         "suffix": ".md",
+        "source_folder": notes.as_posix(),
+        "path_in_folder": "viaggi/città.md",
     }
 
 
@@ -135,11 +137,56 @@ def test_indexing_again_reports_what_changed(address: str, memory: Client, notes
     assert again.stdout.startswith("0 created, 1 replaced, 2 unchanged, 0 failed")
 
 
+def test_documents_of_files_that_are_gone_are_named_and_pruned(
+    address: str, memory: Client, notes: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    (other / "sub").mkdir(parents=True)
+    (other / "sub" / "ada.txt").write_text("Ada again.", encoding="utf-8")
+    (notes / "photo.jpg").unlink()
+    run(address, "index", notes)
+    run(address, "index", other, "--id-prefix", "other/")
+    memory.documents.put("by-hand", "Nobody's file.", {"source": (notes / "ada.txt").as_posix()})
+    (notes / "ada.txt").unlink()
+    (notes / "report.md").write_bytes(b"\xff\xfe")  # no text any more
+    (other / "sub" / "ada.txt").rename(other / "ada.txt")
+
+    again = run(address, "index", notes, "--allow-skipped")
+    assert again.returncode == 0
+    assert again.stderr == "gone: ada.txt\ngone: report.md\n"
+    assert "; 2 gone, which --prune removes" in again.stdout
+    assert "gone: " not in run(address, "index", notes, "--glob", "*.rst").stderr  # no business of this glob
+    assert memory.documents.count() == 5
+
+    assert "; 2 pruned" in run(address, "index", notes, "--allow-skipped", "--prune").stdout
+    left = {document.doc_id for document in memory.documents.list(view="ids")}
+    assert left == {"by-hand", "other/sub/ada.txt", "viaggi/città.md"}
+
+
+def test_nothing_is_pruned_of_a_folder_that_cannot_be_read(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+    moved = notes.rename(notes.with_name("moved"))
+    notes.mkdir()  # as a disk that is not mounted looks
+
+    done = run(address, "index", notes, "--prune")
+    assert done.returncode == 1
+    assert f"{notes}: no text was found in it, so that nothing was removed" in done.stderr
+
+    notes.rmdir()
+    moved.rename(notes)
+    (notes / "ada.txt").unlink()
+    (notes / "long.txt").write_text("x" * ((1 << 20) + 1), encoding="utf-8")
+    done = run(address, "index", notes, "--prune")
+    assert f"{notes}: not all of it could be read, so that nothing was removed" in done.stderr
+    assert memory.documents.count() == 3
+
+
 def test_globs_and_a_prefix_select_files_and_name_documents(address: str, memory: Client, notes: Path) -> None:
     lines = run_json(address, "index", notes, "--glob", "*.md", "--id-prefix", "it/")
 
     assert [line["doc_id"] for line in lines[:-1]] == ["it/report.md", "it/viaggi/città.md"]
-    assert lines[-1] == {"summary": {"created": 2, "replaced": 0, "unchanged": 0, "failed": 0, "skipped": {}}}
+    counts = {"created": 2, "replaced": 0, "unchanged": 0, "failed": 0, "gone": 0, "pruned": 0}
+    assert lines[-1] == {"summary": {**counts, "skipped": {}}}
 
 
 def test_a_failure_is_named_and_sets_the_exit_code(address: str, memory: Client, tmp_path: Path) -> None:

@@ -29,7 +29,13 @@ def test_a_folder_is_walked_and_ids_are_paths_inside_it(tmp_path: Path) -> None:
     assert sources[1] == Document(
         "b/c/two.md",
         "two",
-        {"source": (tmp_path / "b/c/two.md").as_posix(), "file_name": "two.md", "suffix": ".md"},
+        {
+            "source": (tmp_path / "b/c/two.md").as_posix(),
+            "file_name": "two.md",
+            "suffix": ".md",
+            "source_folder": tmp_path.as_posix(),
+            "path_in_folder": "b/c/two.md",
+        },
     )
 
 
@@ -80,6 +86,43 @@ def test_globs_select_among_the_files_of_folders(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name, encoding="utf-8")
 
     assert ids(read(tmp_path, options=SourceOptions(globs=("*.md", "sub/*.rst")))) == ["a.md", "sub/c.md", "sub/d.rst"]
+
+
+def ignoring(folder: Path, *lines: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("\n".join(lines), encoding="utf-8")
+
+
+def test_what_git_ignores_is_skipped_and_named(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    (tmp_path / ".git").mkdir()
+    ignoring(tmp_path, "*.log", "!", "/docs/private/", "build")
+    ignoring(docs / "sub", "# what the logs of this folder are for", "!keep.log", "/only-here.md")
+    for name in (
+        "a.md",
+        "b.log",
+        "private/c.md",
+        "build/d.md",
+        "sub/keep.log",
+        "sub/only-here.md",
+        "sub/x/only-here.md",
+    ):
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_text(name, encoding="utf-8")
+
+    sources = read(docs)
+
+    assert ids(sources) == ["a.md", "sub/keep.log", "sub/x/only-here.md"]
+    skipped = [source for source in sources if isinstance(source, Skipped) and source.reason == "in .gitignore"]
+    assert [Path(each.path).relative_to(docs).as_posix() for each in skipped] == [
+        "build",
+        "private",
+        "b.log",
+        "sub/only-here.md",
+    ]
+    assert len(ids(read(docs, options=SourceOptions(gitignore=False)))) == 7
+    assert ids(read(docs / "private")) == ["c.md"]  # asked for by name
+    assert ids(read(docs / "b.log")) == ["b.log"]
 
 
 def test_ids_begin_with_the_path_if_several_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import click
 
+from mnemon._cli.documents.gone import Indexed, remove_unchanged
 from mnemon._cli.documents.sources import (
     NOT_TEXT,
     Skipped,
@@ -16,6 +18,7 @@ from mnemon._cli.documents.sources import (
     Unreadable,
     count_documents,
     find_inputs,
+    folder_name,
     read_inputs,
 )
 from mnemon._cli.options import json_option, meta_option, scope_options
@@ -29,6 +32,8 @@ from mnemon._values import documents as values
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
 @click.option("--glob", "globs", multiple=True, help="Only files of folders that match; repeatable. * crosses folders.")
 @click.option("--hidden", is_flag=True, help="Include files and folders whose names begin with a dot.")
+@click.option("--no-ignore", is_flag=True, help="Include the files and folders of .gitignore.")
+@click.option("--prune", is_flag=True, help="Remove the documents of files that are gone from the folders.")
 @click.option("--jsonl", is_flag=True, help="Read every input as JSON lines, whatever its name.")
 @click.option("--id-prefix", default="", help="Put this before every document id.")
 @meta_option("document")
@@ -55,6 +60,8 @@ def index(
     as_json: bool,
     globs: tuple[str, ...],
     hidden: bool,
+    no_ignore: bool,
+    prune: bool,
     jsonl: bool,
     id_prefix: str,
     metadata: dict[str, values.MetadataValue],
@@ -63,15 +70,21 @@ def index(
 
     The id of a file is its path inside the given folder, or its name; with several paths, it begins with the path. A
     .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}. Files that are not
-    UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1.
+    UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1. Documents of files that are
+    gone from a folder since it was indexed are named, and removed with --prune.
     """
-    options = SourceOptions(globs, hidden=hidden, json_lines=jsonl, id_prefix=id_prefix, metadata=metadata)
+    options = SourceOptions(
+        globs, gitignore=not no_ignore, hidden=hidden, json_lines=jsonl, id_prefix=id_prefix, metadata=metadata
+    )
     inputs = find_inputs(paths, options)
+    store = session.client.documents
     with _Report(session, count_documents(inputs, options), as_json=as_json, verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
-        for result in session.client.documents.put_many(documents, scope=scope, ack=ack):
+        for result in store.put_many(documents, scope=scope, ack=ack):
             report.show(result)
-    if report.counts["failed"] or (report.skipped[NOT_TEXT] and not allow_skipped):
+        for folder in dict.fromkeys(folder_name(Path(path)) for path in paths if Path(path).is_dir()):
+            report.show_gone(folder, report.indexed.gone(store, folder, options, scope), prune=prune)
+    if report.counts["failed"] or report.counts["kept"] or (report.skipped[NOT_TEXT] and not allow_skipped):
         raise SystemExit(1)
 
 
@@ -85,6 +98,7 @@ class _Report:
     verbose: bool
     counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
+    indexed: Indexed = field(default_factory=Indexed)
 
     def __post_init__(self) -> None:
         self._progress = BulkProgress(self.session.error_console, "indexing", self.total, quiet=self.as_json)
@@ -103,10 +117,12 @@ class _Report:
         """The documents among the sources; other sources are counted here."""
         for source in sources:
             if isinstance(source, values.Document):
+                self.indexed.add(source)
                 yield source
             elif isinstance(source, Skipped):
                 self._skip(source)
             else:
+                self.indexed.is_incomplete = True
                 self._fail(source.path, {"message": source.problem}, source.problem)
 
     def show(self, result: values.IndexResult) -> None:
@@ -119,6 +135,26 @@ class _Report:
                 {"doc_id": result.doc_id, "outcome": result.receipt.outcome, "revision": result.receipt.revision}
             )
             self._progress.advance()
+
+    def show_gone(self, folder: str, gone: Iterable[values.Document], *, prune: bool) -> None:
+        """Names the documents whose files are gone, and removes them if that was asked for and they surely are."""
+        doubt = self._doubt(folder) if prune else ""
+        for document in gone:
+            is_removed = prune and not doubt and remove_unchanged(self.session.client.documents, document)
+            outcome = "pruned" if is_removed else "gone"
+            self.counts[outcome] += 1
+            self._print_json({"doc_id": document.doc_id, "outcome": outcome})
+            if not self.as_json:
+                self.session.error_console.print(plain(f"{outcome}: {document.doc_id}"), soft_wrap=True)
+        if doubt and self.counts["gone"]:
+            self.counts["kept"] += 1
+            click.echo(f"{folder}: {doubt}, so that nothing was removed", err=True)
+
+    def _doubt(self, folder: str) -> str:
+        """A reason why a file may only seem to be gone, such as a disk that is not mounted."""
+        if self.indexed.is_incomplete:
+            return "not all of it could be read"
+        return "" if self.indexed.has_files_of(folder) else "no text was found in it"
 
     def _fail(self, name: str, error: dict[str, Any], message: str) -> None:
         self.counts["failed"] += 1
@@ -140,11 +176,15 @@ class _Report:
 
     def _show_summary(self) -> None:
         counts = {name: self.counts[name] for name in ("created", "replaced", "unchanged", "failed")}
-        self._print_json({"summary": {**counts, "skipped": dict(self.skipped)}})
+        gone = {name: self.counts[name] for name in ("gone", "pruned")}
+        self._print_json({"summary": {**counts, **gone, "skipped": dict(self.skipped)}})
         if self.as_json:
             return
         line = ", ".join(f"{number:,} {name}" for name, number in counts.items())
         if self.skipped:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in self.skipped.items())
             line += f"; {self.skipped.total():,} skipped ({reasons})"
+        line += "".join(f"; {number:,} {name}" for name, number in gone.items() if number)
+        if gone["gone"] and not self.counts["kept"]:
+            line += ", which --prune removes"
         click.echo(line)

@@ -10,12 +10,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from mnemon._cli.documents.ignored import IgnoredFiles
 from mnemon._cli.progress import count_lines
 from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope
 
 STDIN = "-"
 NOT_TEXT = "not UTF-8 text"
 TEXT_BYTES_MAX = 1 << 20
+FOLDER, PATH_IN_FOLDER = "source_folder", "path_in_folder"
+"""The keys of metadata by which a document knows the folder that it was indexed from."""
+
 _OBJECTS = ("metadata", "scope")
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 
@@ -41,10 +45,11 @@ Source: TypeAlias = Document | Skipped | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file or standard input, and its document id."""
+    """A file or standard input, its document id, and the metadata that names its folder."""
 
     path: str
     doc_id: str
+    folder: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class SourceOptions:
 
     globs: tuple[str, ...] = ()
     hidden: bool = False
+    gitignore: bool = True
     json_lines: bool = False
     id_prefix: str = ""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
@@ -77,21 +83,38 @@ def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Sk
 
 def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Skipped | Unreadable]:
     failures: list[OSError] = []
+    ignored = IgnoredFiles(root) if options.gitignore else ()
     for folder, folders, files in os.walk(root, onerror=failures.append):
         folders.sort()
-        if not options.hidden:
-            yield from (Skipped(str(Path(folder, name)), "hidden") for name in folders + files if name.startswith("."))
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            files = [name for name in files if not name.startswith(".")]  # noqa: PLW2901
-        for name in sorted(files):
+        left_out: dict[str, str] = {}
+        for name in folders + files:
+            if name.startswith(".") and not options.hidden:
+                left_out[name] = "hidden"
+            elif Path(folder, name).relative_to(root) in ignored:
+                left_out[name] = "in .gitignore"
+        yield from (Skipped(str(Path(folder, name)), reason) for name, reason in left_out.items())
+        folders[:] = [name for name in folders if name not in left_out]
+        for name in sorted(set(files) - left_out.keys()):
             path = Path(folder, name)
             inside = path.relative_to(root).as_posix()
-            if options.globs and not any(fnmatch(inside, glob) or fnmatch(name, glob) for glob in options.globs):
+            if not is_chosen(inside, options):
                 continue
-            # A pipe or a device would never end.
             doc_id = posixpath.normpath(posixpath.join(base, inside))
-            yield Input(str(path), doc_id) if path.is_file() else Skipped(str(path), "not a file")
+            place = {FOLDER: folder_name(root), PATH_IN_FOLDER: inside}
+            # A pipe or a device would never end.
+            yield Input(str(path), doc_id, place) if path.is_file() else Skipped(str(path), "not a file")
     yield from (Unreadable(str(error.filename), error.strerror or type(error).__name__) for error in failures)
+
+
+def is_chosen(inside: str, options: SourceOptions) -> bool:
+    """Whether the globs choose a file, by its path inside the folder."""
+    name = posixpath.basename(inside)
+    return not options.globs or any(fnmatch(inside, glob) or fnmatch(name, glob) for glob in options.globs)
+
+
+def folder_name(root: Path) -> str:
+    """The name by which documents know their folder: the same, however it is given."""
+    return root.resolve().as_posix()
 
 
 def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> Iterator[Source]:
@@ -157,7 +180,7 @@ def _file_metadata(given: Input) -> dict[str, MetadataValue]:
     if given.path == STDIN:
         return {"source": "stdin"}
     path = Path(given.path)
-    return {"source": path.as_posix(), "file_name": path.name, "suffix": path.suffix}
+    return {"source": path.as_posix(), "file_name": path.name, "suffix": path.suffix, **given.folder}
 
 
 def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:

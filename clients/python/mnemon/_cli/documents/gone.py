@@ -1,0 +1,57 @@
+"""The documents of a folder whose files are gone since they were indexed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mnemon._cli.documents.sources import FOLDER, PATH_IN_FOLDER, SourceOptions, is_chosen
+from mnemon._errors import DocumentNotFoundError, RevisionMismatchError
+from mnemon._sync.documents import Documents
+from mnemon._values.documents import Document, Scope
+from mnemon._values.filters import F
+
+
+@dataclass
+class Indexed:
+    """The documents that one run has read from its folders, by which it knows the others."""
+
+    ids: set[str] = field(default_factory=set)
+    files: set[tuple[object, object]] = field(default_factory=set)
+    is_incomplete: bool = False
+
+    def add(self, document: Document) -> None:
+        """Takes note of a document."""
+        self.ids.add(document.doc_id)
+        self.files.add(_file_of(document))
+
+    def gone(self, store: Documents, folder: str, options: SourceOptions, scope: Scope) -> Iterator[Document]:
+        """The documents that were indexed from this very folder, and whose file this run has not read.
+
+        The scope and the globs of the run choose among them, too.
+        """
+        where = F(f"metadata.{FOLDER}") == folder
+        found = store.list(where=where, scope=None if scope == Scope() else scope, view="ids")
+        for doc_id in [each.doc_id for each in found if each.doc_id not in self.ids]:
+            try:
+                document = store.get(doc_id)
+            except DocumentNotFoundError:
+                continue
+            file = _file_of(document)
+            if file[0] == folder and file not in self.files and is_chosen(str(file[1]), options):
+                yield document
+
+    def has_files_of(self, folder: str) -> bool:
+        """Whether the run has read any file of this folder."""
+        return any(each == folder for each, _ in self.files)
+
+
+def remove_unchanged(store: Documents, document: Document) -> bool:
+    """Removes a document, unless somebody has changed or removed it since."""
+    try:
+        store.delete(document.doc_id, expected_revision=document.revision)
+    except (DocumentNotFoundError, RevisionMismatchError):
+        return False
+    return True
+
+
+def _file_of(document: Document) -> tuple[object, object]:
+    return document.metadata.get(FOLDER), document.metadata.get(PATH_IN_FOLDER)
