@@ -113,7 +113,10 @@ async def test_all_answers_together_have_one_short_step_in_a_turn_of_the_loop() 
     assert len(counts) < 2 * 16
 
 
-async def test_a_step_waits_for_a_call_in_work_and_goes_on_as_soon_as_it_has_ended() -> None:
+async def test_a_step_waits_for_a_call_in_work_and_goes_on_as_soon_as_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(low_priority, "WAIT_S", 60.0)
     calls, done = SharedBudget(8, "calls"), list[str]()
     low = LowPriority(calls)
     calls.take("someone")
@@ -187,7 +190,10 @@ async def test_pieces_do_not_begin_together_between_two_calls_in_a_row(monkeypat
     assert max(running) == 1
 
 
-async def test_threads_keep_the_interpreter_lock_for_longer_while_streams_are_in_work_alone() -> None:
+async def test_threads_keep_the_interpreter_lock_for_longer_while_streams_are_in_work_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(low_priority, "QUIET_S", 60.0)
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(0.0002)
     try:
