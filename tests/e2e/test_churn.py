@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from mnemon.v1.knowledge_store_pb2 import BulkIndexDocumentsRequest, Document, I
 
 from tests.support.access import bearer, guarded_server, make_key
 from tests.support.churn import Churn, Held, check_flat, held_at_rest, make_tenants
-from tests.support.server import Connection, failure_of, reason, until
+from tests.support.server import Connection, eventually, failure_of, reason, until
 
-TENANTS, OPEN_MAX, AT_ONCE = 6, 5, 2
+TENANTS, OPEN_MAX, TURNS = 6, 5, 4
+TIMERS = 1_000
+"""More than all others that the event loop has."""
 DOCUMENT = Document(doc_id="note", content="Ada sits by the window.")
 STREAMS_MAX, SHARE = 8, 7
 """One caller may have seven of eight slots."""
@@ -26,18 +28,24 @@ async def test_tenants_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> 
     secrets = await make_tenants(tmp_path, TENANTS)
     async with guarded_server(tmp_path, vaults_open_max=OPEN_MAX, vault_idle_s=0.2) as connection:
         load, samples, objects = Churn(str(connection.server.address), secrets, seed=1), list[Held](), list[int]()
-        for _ in range(3):
+        for _ in range(TURNS):
             calls = await load.turn()
             samples.append(await held_at_rest(os.getpid(), tmp_path))
-            objects.append(count_objects())
+            objects.append(await count_objects())
         check_flat(samples)
-        # A call that stays is more than ten objects; what the libraries keep differs between turns.
-        assert objects[-1] - objects[0] < 4 * calls, objects
+        # A leak grows in each turn, by more than ten objects for each call. Pools and caches grow in one and shrink in
+        # another, also those of tests that ran before.
+        assert min(after - before for before, after in pairwise(objects)) < calls, objects
         assert connection.server.open_streams == 0
 
 
-def count_objects() -> int:
+async def count_objects() -> int:
     """The objects in this process that may refer to others; tasks, accounts and connections are among them."""
+    # The event loop keeps cancelled timers, and the contexts of their calls, until most of its timers are cancelled.
+    loop = asyncio.get_running_loop()
+    for _ in range(TIMERS):
+        loop.call_later(3_600, loop.stop).cancel()
+    await asyncio.sleep(0)
     gc.collect()
     return len(gc.get_objects())
 
@@ -57,12 +65,16 @@ async def cancel_streams(folder: Path, count: int) -> None:
     settings: dict[str, Any] = {"streams_max": STREAMS_MAX, "quotas_per_caller": (f"open_streams={SHARE}",)}
     async with guarded_server(folder, **settings) as connection:
         await cancel(connection, secrets, 200)  # makes what is made only once
-        tasks, objects, memory = len(asyncio.all_tasks()), count_objects(), resident_bytes()
+        tasks, objects, memory = len(asyncio.all_tasks()), await count_objects(), resident_bytes()
         await cancel(connection, secrets, count)
+
+        async def are_few() -> bool:
+            return await count_objects() - objects < min(count, 1_000)
+
         # The server hears of the last ones a moment later.
-        await until(lambda: len(asyncio.all_tasks()) == tasks)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
         # What the audit log has not written yet goes within a second.
-        await until(lambda: count_objects() - objects < min(count, 1_000))
+        await eventually(are_few)
         assert resident_bytes() - memory < 20 << 20
         for tenant in ("ada", "bob"):
             usage = connection.server.accounts.usage_of(tenant)
@@ -75,13 +87,20 @@ async def cancel_streams(folder: Path, count: int) -> None:
 
 
 async def cancel(connection: Connection, secrets: list[str], count: int) -> None:
-    """Opens streams of several kinds and cancels them: before they begin, or once they have."""
+    """Opens streams of several kinds and cancels them: before they begin, or once they have.
+
+    Cancelled streams have their slots a moment longer, so that some are refused; these leave nothing either.
+    """
     kinds = (begun_watch, watch, begun_import)
 
     async def worker(secret: str) -> None:
         for kind in islice(cycle(kinds), count // 6):
-            call = kind(connection, secret)
-            (await call if asyncio.iscoroutine(call) else call).cancel()
+            try:
+                call = kind(connection, secret)
+                (await call if asyncio.iscoroutine(call) else call).cancel()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
 
     await asyncio.gather(*(worker(secret) for secret in secrets for _ in range(3)))
     await until(lambda: connection.server.open_streams == 0)
