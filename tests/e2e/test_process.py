@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from mnemon import Client, DocumentNotFoundError
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2_grpc
 from mnemon_server import __version__
@@ -164,6 +165,26 @@ def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: P
         assert store.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text of a"
 
 
+def test_a_stop_before_the_vector_index_is_open_logs_no_warning(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--knowledge-store-backend", "chromadb") as server:
+        server.address()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert warnings(server) == []
+
+
+def test_usual_calls_log_no_warning(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST) as server, Client(server.address()) as client:
+        client.semantic.add("Ada lives in Bern.", user="ada")
+        client.semantic.create_snapshot(request_id="a snapshot")
+        client.erasures.run(user="ada", request_id="an erasure")
+        with pytest.raises(DocumentNotFoundError):
+            client.documents.get("of nobody")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert warnings(server) == []
+
+
 def test_acknowledged_writes_are_there_after_a_restart(tmp_path: Path) -> None:
     with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
         knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
@@ -273,6 +294,11 @@ def test_without_the_servers_packages_the_command_says_what_to_install(tmp_path:
     assert failed.stderr.strip() == (
         f"mnemon-server needs the package {package!r}, which is not installed: pip install mnemon-server"
     )
+
+
+def warnings(server: ServerProcess) -> list[str]:
+    """The lines of its log that tell of trouble."""
+    return [line for line in server.output.splitlines() if re.search(r"\[(warning|error|critical) *\]|Traceback", line)]
 
 
 def _index(doc_id: str) -> pb.IndexDocumentRequest:

@@ -261,7 +261,8 @@ class Supervisor:
         try:
             return action()
         except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
-            logger.warning("the vector index at %s failed: %s", self.place, error)
+            if not self._closed:  # otherwise `close` ended the process, as the caller wanted
+                logger.warning("the vector index at %s failed: %s", self.place, error)
             raise self._domain_error(error) from None
 
     def _domain_error(self, error: ChildError) -> MnemonError:

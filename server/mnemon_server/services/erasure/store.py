@@ -45,7 +45,7 @@ from mnemon_server.services.semantic.terms import forget_terms
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.tombstones import Names, names_of
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.shared.writes import replay, request_key
 from mnemon_server.services.timeline.pruning import EpisodicPruning
 
 READER_THREADS = 2
@@ -69,10 +69,6 @@ class _Run:
     def report(self, phase: ErasePhase, done: int = 0, total: int = 0) -> None:
         """Notes how far it is."""
         self.progress = EraseProgress(phase, done, total, self.problem)
-
-
-class _NewRequestError(Exception):
-    """The request is not a replay."""
 
 
 class Eraser:
@@ -153,8 +149,8 @@ class Eraser:
             yield EraseCounts(dict((await self._survey(Names(b""), selection, None)).counts))
             return
         key = request_key(request.request_id, "erase", repr(request.target))
-        if key is not None and (receipt := await self._answered(key)) is not None:
-            yield receipt
+        if (earlier := await replay(self._vault, key)) is not None:
+            yield receipt_from_json(earlier.answer, replayed=True)
             return
         task = next((task for task, run in self._runs.items() if key is not None and run.request == key), None)
         if task is None:
@@ -343,16 +339,6 @@ class Eraser:
         }
 
     # Reading
-
-    async def _answered(self, key: RequestKey) -> ErasureReceipt | None:
-        def refuse_new(tx: VaultTransaction) -> str:
-            raise _NewRequestError
-
-        try:
-            receipt = await completion(self._vault.transact(refuse_new, request=key))
-        except _NewRequestError:
-            return None
-        return receipt_from_json(receipt.answer, replayed=True)
 
     async def _survey(self, names: Names, selection: Selection, run: _Run | None) -> Survey:
         surveyor = Surveyor(self._vault, names, marks=run is not None)

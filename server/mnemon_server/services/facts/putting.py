@@ -27,7 +27,7 @@ from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import problem, settled, take_in_checked, take_in_own
 from mnemon_server.services.shared.vectors import vector_bytes
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.shared.writes import replay, request_key
 
 Found = TypeVar("Found")
 
@@ -95,16 +95,11 @@ class FactPutting:
 
     async def replay(self, key: RequestKey | None, *, otherwise: MnemonError) -> PutResult | MnemonError:
         """The first answer to this request, or `otherwise` if the request is new."""
-        if key is None:
-            return otherwise
-
-        def refuse_new(tx: VaultTransaction) -> str:
-            raise otherwise
-
         try:
-            return PutResult(_receipt(await completion(self._vault.transact(refuse_new, request=key))), None)
+            receipt = await replay(self._vault, key)
         except MnemonError as error:
             return error
+        return otherwise if receipt is None else PutResult(_receipt(receipt), None)
 
     def _problems(self, requests: Sequence[PutFact]) -> list[MnemonError | None]:
         return [problem(put_violations(request, self._dimension)) for request in requests]

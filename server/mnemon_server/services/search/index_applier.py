@@ -306,7 +306,8 @@ class IndexApplier:
         )
         self._failure = str(error) if known else "the vector database failed; the log says why"
         if isinstance(error, BackendConnectionError):
-            log.warning("the vector index cannot be reached: %s", error)
+            if not self._closed:  # otherwise `close` has closed the index too, and the next start repeats this
+                log.warning("the vector index cannot be reached: %s", error)
         else:
             log.error("the vector index failed", exc_info=error)
         self._fail_waiters(self._failure)

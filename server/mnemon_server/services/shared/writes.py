@@ -23,21 +23,32 @@ async def done_once(
 
     A replay gets the stored answer, and does not run the action again.
     """
-    if request is not None:
-        try:
-            return await completion(vault.transact(_refuse_new, request=request))
-        except _NewRequest:
-            pass
+    if (receipt := await replay(vault, request)) is not None:
+        return receipt
     answer = await action()
     return await completion(vault.transact(lambda _: answer, request=request))
 
 
-class _NewRequest(Exception):  # noqa: N818 - it is the usual case
-    """The request is not a replay."""
+async def replay(vault: Vault, request: RequestKey | None) -> TransactionReceipt | None:
+    """The answer to an earlier request with this key; None if there was none.
+
+    Raises:
+        RequestIdReusedError: the id was used for another request.
+    """
+    if request is None:
+        return None
+    try:
+        return await completion(vault.transact(_refuse_new, request=request))
+    except _NewRequestError:
+        return None
+
+
+class _NewRequestError(MnemonError):
+    """The request is not a replay. It is the usual case, so it is an error of the product: others are logged."""
 
 
 def _refuse_new(tx: VaultTransaction) -> str:
-    raise _NewRequest
+    raise _NewRequestError
 
 
 async def acknowledge(applier: IndexApplier | None, ack: AckLevel, sequence: int) -> None:
