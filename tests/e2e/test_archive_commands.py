@@ -215,6 +215,31 @@ def test_a_knowledge_graph_that_is_imported_twice_is_unchanged(target: str, tmp_
         assert found is not None and found.value["observations"] == ["likes tea", "rides"]
 
 
+def test_a_conversation_becomes_documents_that_a_search_finds(target: str, tmp_path: Path) -> None:
+    said = [
+        {"uuid": "m1", "text": "When does the night train to Vienna leave?", "sender": "human"},
+        {"uuid": "m2", "text": "It leaves Hamburg at eight in the evening.", "sender": "assistant"},
+        {"uuid": "m3", "text": " ", "sender": "assistant"},
+    ]
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([{"uuid": "c1", "name": "Trains", "chat_messages": said}]), encoding="utf-8")
+    done = run(target, "import", path, "--user", "ada")
+    told = "0 replaced, {} unchanged, 0 kept, 0 erased, 0 failed; left out: 1 without text\n"
+    assert (done.returncode, done.stdout) == (0, "2 created, " + told.format(0))
+    assert "conversations.json of Claude's export (--from claude)" in done.stderr
+    assert run(target, "import", "-", "--user", "ada", stdin=path.read_text()).stdout == "0 created, " + told.format(2)
+    [hit] = run_json(target, "search", "night train", "--limit", "1", "--user", "ada")[0]["results"]
+    assert (hit["doc_id"], hit["metadata"]["title"]) == ("claude/c1/m1", "Trains")
+
+
+def test_a_file_of_no_known_form_is_refused_with_the_known_ones(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "colours.jsonl"
+    path.write_text('{"colour": "red"}\n', encoding="utf-8")
+    done = run(target, "import", path)
+    assert done.returncode == 1
+    assert "its first record has the fields colour." in done.stderr and "chatgpt: " in done.stderr
+
+
 def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     notes = [
@@ -236,6 +261,9 @@ def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path
         (("--from", "mem0", "--map", "content=a"), "give --from or --map, not both"),
         (("--namespace", "a"), "belong to another system's export"),
         (("--from", "mem0", "--embed-anew"), "are for archives alone"),
+        (("--from", "mem0", "--user", "ada"), "become facts, which have no scope"),
+        (("--from", "chatgpt", "--namespace", "a"), "become documents"),
+        (("--from", "chatgpt", "--on-conflict", "keep"), "are for facts"),
         (("--map", "key=id"), "say where the text is"),
         (("--map", "content"), "is not part=field"),
     ],

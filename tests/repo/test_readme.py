@@ -1,5 +1,6 @@
 """The examples in the READMEs run as printed, from the first block to the last, each README on its own real server."""
 
+import json
 import os
 import re
 import shlex
@@ -77,7 +78,8 @@ SHOWN = {
     "tools call manage_memory": "created memory",
     "tools execute answer.txt": '"created memory',
     "export vault.jsonl": "unchanged",
-    "import memories.json --from mem0": "1 created",
+    "import memories.json": "1 created",
+    "import conversations.json": "1 created",
 }
 """What each command prints, by how it begins; the first row that fits counts."""
 
@@ -143,6 +145,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (working / "answer.txt").write_text(call, encoding="utf-8")
     mem0 = '{"results": [{"id": "1", "memory": "Ada sings.", "user_id": "ada"}]}'
     (working / "memories.json").write_text(mem0, encoding="utf-8")
+    messages = [{"uuid": "m", "text": "When does the train leave?", "sender": "human"}]
+    conversations = json.dumps([{"uuid": "c", "name": "Trains", "chat_messages": messages}])
+    (working / "conversations.json").write_text(conversations, encoding="utf-8")
     monkeypatch.chdir(working)
     return working
 

@@ -25,7 +25,7 @@ def items_of(form: str, *values: object) -> list[Item]:
 
 
 def facts_of(form: str, *values: object) -> list[Fact]:
-    return [item.record for item in items_of(form, *values)]
+    return [item.record for item in items_of(form, *values) if isinstance(item.record, Fact)]
 
 
 def failures_of(found: Iterable[Found]) -> list[tuple[Place, str]]:
@@ -96,11 +96,11 @@ def test_chroma_collections_come_as_rows_or_as_columns() -> None:
         "uris": None,
     }
     rows = items_of("chroma", columns)
-    assert [row.record.value for row in rows] == [{"content": "First text.", "page": 3}, {"content": "Second text."}]
-    assert [(row.record.namespace, row.record.key, row.embedding) for row in rows] == [
-        (("chroma",), "a", (0.5, 1.0)),
-        (("chroma",), "b", (0.25, 0.0)),
+    assert [fact.value for fact in facts_of("chroma", columns)] == [
+        {"content": "First text.", "page": 3},
+        {"content": "Second text."},
     ]
+    assert [(row.record_id, row.embedding) for row in rows] == [("a", (0.5, 1.0)), ("b", (0.25, 0.0))]
     [fact] = facts_of("chroma", {"id": "c", "text_chunk": "A dumped chunk.", "metadata": {"n": 1}})
     assert fact.value == {"content": "A dumped chunk.", "n": 1}
 
@@ -121,9 +121,9 @@ def test_facts_of_a_zep_graph_keep_their_validity_times() -> None:
         "attributes": {"certainty": 0.5},
         "fact_embedding": [1.0, 0.0],
     }
-    [found] = items_of("zep", edge)
-    assert (found.record.namespace, found.record.key, found.embedding) == (("graph", "g1"), "e1", (1.0, 0.0))
-    assert found.record.value == {
+    [found], [fact] = items_of("zep", edge), facts_of("zep", edge)
+    assert (fact.namespace, fact.key, found.embedding) == (("graph", "g1"), "e1", (1.0, 0.0))
+    assert fact.value == {
         "content": "Ada lives in Berlin.",
         "name": "LIVES_IN",
         "group_id": "g1",
@@ -181,7 +181,7 @@ def test_relations_are_told_apart_by_where_their_names_end() -> None:
 def test_a_damaged_first_line_is_told_and_the_others_are_read() -> None:
     lines = ['{"type":"entity","name":"Ad', '{"name":"Bo","entityType":"person"}', "", '{"name":"Cy"', '{"name":"Di"}']
     found = read("mcp-memory", "\n".join(lines))
-    assert [each.record.key for each in found if isinstance(each, Item)] == ["Bo", "Di"]
+    assert [each.record_id for each in found if isinstance(each, Item)] == ["Bo", "Di"]
     assert [(place, message[:17]) for place, message in failures_of(found)] == [
         (Place(1), "line: is not JSON"),
         (Place(4), "line: is not JSON"),
@@ -237,16 +237,16 @@ def test_the_places_of_a_list_are_lines_and_positions() -> None:
 def test_a_text_that_is_not_utf_8_fails_alone() -> None:
     found = read("mem0", b'{"id": "a", "memory": "caf\xe9"}\n{"id": "b", "memory": "tea"}')
     assert failures_of(found) == [(Place(1), "line: is not UTF-8")]
-    assert [each.record.key for each in found if isinstance(each, Item)] == ["b"]
+    assert [each.record_id for each in found if isinstance(each, Item)] == ["b"]
     [wide] = read("mem0", '[{"id": "a", "memory": "Zürich"}]'.encode("utf-16"))
-    assert isinstance(wide, Item) and wide.record.value["content"] == "Zürich"
+    assert isinstance(wide, Item) and isinstance(wide.record, Fact) and wide.record.value["content"] == "Zürich"
 
 
 def test_any_other_record_is_converted_by_a_mapping() -> None:
     record = {"data": {"text": "Ada likes tea.", "at": 1_720_000_000_000}, "no": 7, "tags": {"a": 1, "b": None}}
     mapping = FieldMapping("data.text", key="no", created_at="data.at", values={"number": "no"}, spread=("tags",))
-    [found] = mapped_by(mapping)(io.BytesIO(json.dumps(record).encode()))
-    assert isinstance(found, Item)
+    [found] = mapped_by(mapping).read(io.BytesIO(json.dumps(record).encode()))
+    assert isinstance(found, Item) and isinstance(found.record, Fact)
     assert (found.record.key, found.record.value) == ("7", {"content": "Ada likes tea.", "a": 1, "number": 7})
     assert found.record.create_time == found.record.update_time == datetime(2024, 7, 3, 9, 46, 40, tzinfo=UTC)
     assert labels_for(("x", "{no}", "u-{tags.a}"), found.source) == ("x", "7", "u-1")

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from mnemon._cli.imports.facts import labels_for
+from mnemon._cli.imports.forms import Form
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 from mnemon._errors import FactExistsError, InvalidArgumentError, MnemonError
 from mnemon._sync.client import Client
-from mnemon._values import facts
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
-from mnemon._values.documents import WriteOutcome
+from mnemon._values.documents import Document, IndexResult, Scope, WriteOutcome
+from mnemon._values.facts import Fact, FactLike, PutMode, PutResult
 
 _OUTCOMES = {
     WriteOutcome.CREATED: ImportOutcome.CREATED,
@@ -21,18 +22,22 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignOptions:
-    """How records become facts."""
+    """How records are stored."""
 
-    template: tuple[str, ...] | None
-    has_embeddings: bool
-    includes_ended: bool
-    on_conflict: str
+    on_conflict: str = ImportConflict.REPLACE
+    includes_ended: bool = False
+    template: tuple[str, ...] | None = None
+    """The namespace of facts."""
+    has_embeddings: bool = False
+    scope: Scope | None = None
+    """The scope of documents."""
 
 
 @dataclass(slots=True)
 class ForeignImport:
     """Reads records ahead of the answers, remembers their places, and counts what is left out."""
 
+    form: Form
     options: ForeignOptions
     left_out: Counter[str] = field(default_factory=Counter)
     _sent: deque[tuple[Place, str]] = field(default_factory=deque)
@@ -40,15 +45,26 @@ class ForeignImport:
 
     def run(self, client: Client, records: Iterable[Found]) -> Iterator[ImportResult]:
         """Stores the records, and yields one result for each."""
-        is_upsert = self.options.on_conflict == ImportConflict.REPLACE
-        mode = facts.PutMode.UPSERT if is_upsert else facts.PutMode.CREATE
-        for result in client.facts.put_many(self._facts(records), mode=mode):
+        for result in self._stored(client, self._items(records)):
             yield from self._failures()
-            place, key = self._sent.popleft()
-            yield self._result(place, result.key or key, result)
+            place, record_id = self._sent.popleft()
+            yield self._result(place, record_id, result)
         yield from self._failures()
 
-    def _facts(self, records: Iterable[Found]) -> Iterator[facts.FactLike]:
+    def _stored(self, client: Client, items: Iterator[Item]) -> Iterator[PutResult | IndexResult]:
+        if self.form.has_documents:
+            documents = (item.record for item in items if isinstance(item.record, Document))
+            return client.documents.put_many(documents, scope=self.options.scope)
+        is_upsert = self.options.on_conflict == ImportConflict.REPLACE
+        mode = PutMode.UPSERT if is_upsert else PutMode.CREATE
+        facts = (self._with_vector(item.record, item) for item in items if isinstance(item.record, Fact))
+        return client.facts.put_many(facts, mode=mode)
+
+    def _with_vector(self, fact: Fact, item: Item) -> FactLike:
+        return (fact, item.embedding) if self.options.has_embeddings and item.embedding is not None else fact
+
+    def _items(self, records: Iterable[Found]) -> Iterator[Item]:
+        """The records to store; the others are counted, or told as failed."""
         for found in records:
             match found:
                 case LeftOut():
@@ -59,28 +75,35 @@ class ForeignImport:
                     self.left_out[found.ended] += 1
                 case Item():
                     try:
-                        fact = self._fact(found)
+                        item = self._placed(found)
                     except InvalidArgumentError as error:
-                        self._fail(found.place, found.record.key, error)
+                        self._fail(found.place, found.record_id, error)
                         continue
-                    self._sent.append((found.place, fact.key))
-                    with_vector = self.options.has_embeddings and found.embedding is not None
-                    yield (fact, found.embedding or ()) if with_vector else fact
+                    self._sent.append((item.place, item.record_id))
+                    yield item
 
-    def _fact(self, item: Item) -> facts.Fact:
-        template = self.options.template
-        return replace(item.record, namespace=labels_for(template, item.source)) if template else item.record
+    def _placed(self, item: Item) -> Item:
+        """The record in the namespace of the options."""
+        if self.options.template is None or isinstance(item.record, Document):
+            return item
+        labels = labels_for(self.options.template, item.source)
+        return replace(item, record=replace(item.record, namespace=labels))
 
     def _fail(self, place: Place, record_id: str, error: MnemonError) -> None:
-        self._failed.append(ImportResult(place.line, RecordKind.FACT, record_id, error=error, item=place.item))
+        self._failed.append(ImportResult(place.line, self._kind, record_id, error=error, item=place.item))
 
     def _failures(self) -> Iterator[ImportResult]:
         while self._failed:
             yield self._failed.popleft()
 
-    def _result(self, place: Place, key: str, result: facts.PutResult) -> ImportResult:
+    def _result(self, place: Place, record_id: str, result: PutResult | IndexResult) -> ImportResult:
         error: MnemonError | None = result.error
         outcome = _OUTCOMES.get(result.receipt.outcome, ImportOutcome.UNKNOWN) if result.receipt else None
         if isinstance(error, FactExistsError) and self.options.on_conflict == ImportConflict.KEEP:
             error, outcome = None, ImportOutcome.KEPT
-        return ImportResult(place.line, RecordKind.FACT, key, outcome=outcome, error=error, item=place.item)
+        stored_id = result.receipt.id if result.receipt else record_id
+        return ImportResult(place.line, self._kind, stored_id, outcome=outcome, error=error, item=place.item)
+
+    @property
+    def _kind(self) -> RecordKind:
+        return RecordKind.DOCUMENT if self.form.has_documents else RecordKind.FACT

@@ -1,15 +1,26 @@
-"""The forms of files that `mnemon import` reads."""
+"""The forms of files that `mnemon import` reads, and how it tells them apart."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import BinaryIO, TypeAlias
+from itertools import islice
+from typing import Any, BinaryIO, TypeAlias
 
-from mnemon._cli.imports import facts, graph
-from mnemon._cli.imports.found import Found, Item, Raw, damaged
+from mnemon._archive_lines import MARK
+from mnemon._cli.imports import chats, facts, graph, sessions
+from mnemon._cli.imports.found import Found, Item, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import records
 from mnemon._errors import InvalidArgumentError
+from mnemon._values.archive import RecordKind
+
+ARCHIVE = "archive"
+"""The form of Mnemon's own files."""
 
 Reader: TypeAlias = Callable[[BinaryIO], Iterator[Found]]
+_Record: TypeAlias = Mapping[str, Any]
+
+_SAMPLE_RECORDS = 20
+_KINDS = tuple(RecordKind)
+_SHOWN_FIELDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +29,13 @@ class Form:
 
     about: str
     read: Reader
+    fits: Callable[[_Record], bool] = lambda record: False
+    """Whether a record is of this form."""
+    has_documents: bool = True
+    """Whether records become documents, and not facts."""
 
 
-def each(read: Callable[[Raw], Item]) -> Reader:
+def _each(read: Callable[[Raw], Iterable[Found]]) -> Reader:
     """The reader of a form whose records stand alone."""
 
     def read_all(file: BinaryIO) -> Iterator[Found]:
@@ -29,23 +44,97 @@ def each(read: Callable[[Raw], Item]) -> Reader:
                 yield raw
                 continue
             try:
-                yield replace(read(raw), source=raw.value)
+                yield from read(raw)
             except InvalidArgumentError as error:
                 yield damaged(raw, error)
 
     return read_all
 
 
+def _facts(about: str, read: Callable[[Raw], Item], fits: Callable[[_Record], bool] = lambda record: False) -> Form:
+    """The form of records that become one fact each."""
+    return Form(about, _each(lambda raw: [replace(read(raw), source=as_object(raw))]), fits, has_documents=False)
+
+
+def mapped_by(mapping: facts.FieldMapping) -> Form:
+    """The form of records whose fields the user has named."""
+    return _facts("records with the given fields", lambda raw: facts.mapped(raw, mapping, ("imported",)))
+
+
+def _is_graph(record: _Record) -> bool:
+    kind = record.get("type", record.get("_type"))
+    is_entity = "name" in record and (kind == "entity" or not record.keys().isdisjoint(("observations", "entityType")))
+    return is_entity or {"from", "to"} <= record.keys() or (kind == "observation" and "entityName" in record)
+
+
+def _is_codex(record: _Record) -> bool:
+    return {"payload", "type"} <= record.keys() or {"id", "timestamp", "instructions"} <= record.keys()
+
+
+def _is_mem0(record: _Record) -> bool:
+    keys = record.keys()
+    return {"id", "memory"} <= keys or ({"id", "content"} <= keys and not keys.isdisjoint(_OPEN_MEMORY))
+
+
+_OPEN_MEMORY = ("app_id", "app_name", "state", "categories")
+
 FORMS: Mapping[str, Form] = {
-    "mem0": Form("memories of mem0 or OpenMemory", each(facts.mem0)),
-    "langgraph": Form("items of a LangGraph store", each(facts.langgraph)),
-    "chroma": Form("rows of a Chroma collection", each(facts.chroma)),
-    "zep": Form("edges of a graph of Zep or Graphiti", each(facts.zep)),
-    "mcp-memory": Form("the file of the Model Context Protocol's memory server", graph.knowledge_graph),
+    "chatgpt": Form("conversations.json of ChatGPT's export", _each(chats.chatgpt), lambda record: "mapping" in record),
+    "claude": Form(
+        "conversations.json of Claude's export", _each(chats.claude), lambda record: "chat_messages" in record
+    ),
+    "claude-code": Form(
+        "a session of Claude Code, ~/.claude/projects/*/*.jsonl",
+        _each(sessions.claude_code),
+        lambda record: {"sessionId", "uuid", "type"} <= record.keys() or "leafUuid" in record,
+    ),
+    "codex": Form("a session of Codex, ~/.codex/sessions/**/*.jsonl", sessions.codex, _is_codex),
+    "mem0": _facts("memories of mem0 or OpenMemory", facts.mem0, _is_mem0),
+    "langgraph": _facts(
+        "items of a LangGraph store",
+        facts.langgraph,
+        lambda record: {"key", "value"} <= record.keys() and not record.keys().isdisjoint(("namespace", "prefix")),
+    ),
+    "zep": _facts("edges of a graph of Zep or Graphiti", facts.zep, lambda record: {"uuid", "fact"} <= record.keys()),
+    "mcp-memory": Form(
+        "the file of the Model Context Protocol's memory server", graph.knowledge_graph, _is_graph, has_documents=False
+    ),
+    "chroma": _facts(
+        "rows of a Chroma collection",
+        facts.chroma,
+        lambda record: "id" in record and not record.keys().isdisjoint(("document", "text_chunk")),
+    ),
 }
-"""By the name that `mnemon import --from` takes."""
+"""By the name that `mnemon import --from` takes; the first one that fits decides."""
 
 
-def mapped_by(mapping: facts.FieldMapping) -> Reader:
-    """The reader of records whose fields the user has named."""
-    return each(lambda raw: facts.mapped(raw, mapping, ("imported",)))
+def form_of(file: BinaryIO) -> str:
+    """The name of the form of a file, of which it reads the beginning; `ARCHIVE` for Mnemon's own.
+
+    Raises:
+        ValueError: none fits; it says why.
+    """
+    sample = [raw.value for raw in islice(records(file), _SAMPLE_RECORDS) if isinstance(raw, Raw)]
+    is_empty = not sample and not file.seek(0) and not file.read(1)
+    file.seek(0)
+    found = [record for record in sample if isinstance(record, dict)]
+    if is_empty or any(map(_is_archived, found)):
+        return ARCHIVE
+    for name, form in FORMS.items():
+        if any(map(form.fits, found)):
+            return name
+    known = "\n".join(f"  {name}: {form.about}" for name, form in FORMS.items())
+    raise ValueError(
+        f"its form is not known: {_described(found)}. It is not an archive of Mnemon, nor one of these, which --from"
+        f" names; --map reads any other JSON:\n{known}"
+    )
+
+
+def _is_archived(record: _Record) -> bool:
+    return MARK in record or ("id" in record and record.get("kind") in _KINDS)
+
+
+def _described(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "it has no JSON objects"
+    return f"its first record has the fields {', '.join(list(found[0])[:_SHOWN_FIELDS_MAX]) or 'of an empty object'}"

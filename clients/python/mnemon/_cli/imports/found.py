@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from mnemon._errors import InvalidArgumentError
 from mnemon._messages.documents import invalid
+from mnemon._values.documents import Document
 from mnemon._values.facts import Fact
 
 
@@ -32,13 +33,18 @@ class Item:
     """A record to store."""
 
     place: Place
-    record: Fact
+    record: Fact | Document
     embedding: tuple[float, ...] | None = None
     """The vector that came with it."""
     ended: str = ""
     """Why the other program no longer counts it: "expired", "deleted"; empty if it does."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """The record as it is in the file, for the labels of a namespace."""
+
+    @property
+    def record_id(self) -> str:
+        """The id of the document, or the key of the fact."""
+        return self.record.doc_id if isinstance(self.record, Document) else self.record.key
 
 
 @dataclass(frozen=True, slots=True)
