@@ -188,7 +188,7 @@ def expression_violations(
     elif _size(expression) > PARTS_MAX:
         yield FieldViolation(field, f"must have at most {PARTS_MAX} parts")
     else:
-        for place, condition in _placed(expression, field):
+        for place, condition in placed(expression, field):
             for part, problem in condition_problems(condition, known, prefixes=prefixes):
                 yield FieldViolation(f"{place}.{part}", f'"{condition.field[:_NAME_SHOWN]}": {problem}')
 
@@ -214,7 +214,7 @@ def condition_problems(
             yield f"values[{number}]", problem
 
 
-def _placed(expression: Expression, path: str) -> Iterator[tuple[str, Condition]]:
+def placed(expression: Expression, path: str) -> Iterator[tuple[str, Condition]]:
     """The conditions with their paths in the message that a client sends."""
     match expression:
         case Condition():
@@ -227,7 +227,7 @@ def _placed(expression: Expression, path: str) -> Iterator[tuple[str, Condition]
         case NoneOf(parts):
             joint = "none_of"
     for number, part in enumerate(parts):
-        yield from _placed(part, f"{path}.{joint}.filters[{number}]")
+        yield from placed(part, f"{path}.{joint}.filters[{number}]")
 
 
 def _parts(expression: Expression) -> Iterable[Expression]:

@@ -113,6 +113,7 @@ class AsyncDocuments(AsyncService):
         *,
         vector: Sequence[float] | None = None,
         limit: int = 5,
+        top_k: int | None = None,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
         where: FilterLike | None = None,
@@ -122,7 +123,7 @@ class AsyncDocuments(AsyncService):
         strict: bool = True,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
-        """Finds the documents most similar to a text or a vector, best first. `limit` is at most 100.
+        """Finds the documents most similar to a text or a vector, best first. `limit`, also `top_k`, is at most 100.
 
         A blank query without a vector finds nothing, and so does a `limit` of 0. `mode` is "hybrid", "vector" or
         "keyword"; None means hybrid, or vector if only a vector is given. Every result has all pairs of `filters` in
@@ -130,12 +131,13 @@ class AsyncDocuments(AsyncService):
         `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored and listed
         in `ignored_filters`.
         """
-        if limit <= 0:
+        most = limit if top_k is None else top_k
+        if most <= 0:
             return convert.no_answer(mode)
         request = requests.search(
             query,
             vector=vector,
-            limit=limit,
+            limit=most,
             filters=filters,
             scope=scope,
             where=where,

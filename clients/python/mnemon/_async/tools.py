@@ -61,7 +61,7 @@ class AsyncTools(AsyncService):
         timeout: float | None = None,
     ) -> tools.Schemas:
         """Returns the tools of `list` in the format of a model's API: "openai", "openai-responses", "anthropic" or
-        "gemini".
+        "gemini". Gemini takes them as `[{"functionDeclarations": schemas}]`.
         """
         chosen = definitions.chosen_style(style)
         found = await self.list(

@@ -18,8 +18,15 @@ from mnemon.v1 import facts_pb2 as pb
 def namespace_to_pb(given: object, field: str = "namespace") -> list[str]:
     """Labels of a namespace; a bare text is not a sequence of labels."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise invalid(field, f"must be a sequence of labels, such as {namespace_labels(str(given)[:80])!r}")
+        raise invalid(field, f"must be a sequence of labels, such as {_as_labels(str(given)[:80])!r}")
     return [convert.text(f"{field}[{number}]", label_of(label)) for number, label in enumerate(given)]
+
+
+def _as_labels(text: str) -> tuple[str, ...]:
+    """The labels that a text may mean: a mail address is one."""
+    before, at, behind = text.partition("@")
+    *first, last = namespace_labels(before)
+    return (*first, last + at + behind)
 
 
 def fact_to_pb(fact: facts.Fact) -> pb.Fact:

@@ -22,15 +22,18 @@ class Conflicts(Service):
         rule: str = "",
         detection: MergeRule | None = None,
         limit: int | None = None,
+        top_k: int | None = None,
         timeout: float | None = None,
     ) -> conflicts.DetectedConflicts:
         """Compares a statement, stored or not, with the user's known ones; the most severe conflict comes first.
 
         The detection settings are those of `rule`, or of the rule whose conditions match. `detection` overrides them
-        for this call, in the form of a rule, such as `{"semantic_threshold": 0.7, "signals": ["semantic"]}`. `limit` is
-        1 to 1,000; None means 100. Raises MemoryNotFoundError and RuleNotFoundError.
+        for this call, in the form of a rule, such as `{"semantic_threshold": 0.7, "signals": ["semantic"]}`. `limit`,
+        also `top_k`, is 1 to 1,000; None means 100. Raises MemoryNotFoundError and RuleNotFoundError.
         """
-        request = conflict_requests.detect(candidate, rule=rule, detection=detection, limit=limit)
+        request = conflict_requests.detect(
+            candidate, rule=rule, detection=detection, limit=limit if top_k is None else top_k
+        )
         return conflict_convert.detected_from_pb(self._call(self._stub.DetectConflicts, request, timeout))
 
     def arbitrate(

@@ -148,13 +148,14 @@ class Facts(Service):
         where: facts.FactWhere | None = None,
         vector: Sequence[float] | None = None,
         limit: int = 10,
+        top_k: int | None = None,
         offset: int = 0,
         mode: str | None = None,
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
         timeout: float | None = None,
     ) -> facts.FactAnswer:
-        """Finds the facts of a namespace most relevant to a text or a vector, best first.
+        """Finds the facts of a namespace most relevant to a text or a vector, best first, up to `limit`, also `top_k`.
 
         A blank query without a vector returns the facts that match, in the order of `list`, without scores. `subtree`
         includes the namespaces below; then an empty namespace means all. `where` maps a key of the value or the
@@ -169,7 +170,7 @@ class Facts(Service):
             subtree=subtree,
             where=where,
             vector=vector,
-            limit=limit,
+            limit=limit if top_k is None else top_k,
             offset=offset,
             mode=mode,
             min_score=min_score,

@@ -78,6 +78,7 @@ class Memories(Service):
         *,
         vector: Sequence[float] | None = None,
         limit: int = 10,
+        top_k: int | None = None,
         min_confidence: float = 0.3,
         mode: str | None = None,
         min_score: float = 0.0,
@@ -86,7 +87,7 @@ class Memories(Service):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.RecallAnswer:
-        """Finds the memories most relevant to a text or a vector, best first, up to `limit`.
+        """Finds the memories most relevant to a text or a vector, best first, up to `limit`, also `top_k`.
 
         `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector if only a vector is given. A blank query
         without a vector finds nothing. `view` is "ids" (ids, confidences, revisions and scores only), "standard", or
@@ -97,7 +98,7 @@ class Memories(Service):
         request = memory_requests.search_memories(
             query,
             vector=vector,
-            limit=limit,
+            limit=limit if top_k is None else top_k,
             min_confidence=min_confidence,
             which=which,
             mode=mode,

@@ -96,6 +96,7 @@ class Semantic(Service):
         *,
         vector: Sequence[float] | None = None,
         limit: int = 3,
+        top_k: int | None = None,
         min_similarity: float = 0.7,
         view: str = values.View.STANDARD,
         timeout: float | None = None,
@@ -103,15 +104,16 @@ class Semantic(Service):
     ) -> semantic.SimilarityAnswer:
         """Finds the statements most similar to a text or a vector, best first. A blank query finds nothing.
 
-        It returns at most `limit` results, 1 to 100, with a cosine similarity of at least `min_similarity`, 0 to 1.
-        `which` are the keyword arguments of `SemanticFilters`, such as `user="ada"` or `where=F("importance") >= 0.5`.
-        They apply before the search, so that they never hide a match. `view` is "ids" (ids, revisions and similarities
-        only), "standard", or "full", which adds vectors. The diagnostics of the answer count what each filter left out.
+        It returns at most `limit` results, also `top_k`, 1 to 100, with a cosine similarity of at least
+        `min_similarity`, 0 to 1. `which` are the keyword arguments of `SemanticFilters`, such as `user="ada"` or
+        `where=F("importance") >= 0.5`. They apply before the search, so that they never hide a match. `view` is "ids"
+        (ids, revisions and similarities only), "standard", or "full", which adds vectors. The diagnostics of the answer
+        count what each filter left out.
         """
         request = semantic_requests.search(
             query,
             vector=vector,
-            limit=limit,
+            limit=limit if top_k is None else top_k,
             min_similarity=min_similarity,
             which=which,
             view=view,

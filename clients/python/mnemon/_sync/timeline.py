@@ -92,6 +92,7 @@ class Timeline(Service):
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = timeline_requests.LIMIT_DEFAULT,
+        top_k: int | None = None,
         mode: str | None = None,
         view: str = values.View.STANDARD,
         page_token: str = "",
@@ -101,17 +102,18 @@ class Timeline(Service):
         """Returns the newest events of a window of time; with a `query`, those that match its text best, best first.
 
         The window is the `last_days`, or from `since` to `until`, both inclusive and both optional. The default is the
-        last 30 days. `limit` is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read 100,000 events. It
-        may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one page, and a blank
-        text finds nothing. `mode` is "hybrid", "vector" or "keyword"; without embeddings, events are found by word. The
-        `view` "ids" returns only ids. `which` are the keyword arguments of `EventFilters`, such as `user="ada"`.
+        last 30 days. `limit`, also `top_k`, is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read
+        100,000 events. It may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one
+        page, and a blank text finds nothing. `mode` is "hybrid", "vector" or "keyword"; without embeddings, events are
+        found by word. The `view` "ids" returns only ids. `which` are the keyword arguments of `EventFilters`, such as
+        `user="ada"`.
         """
         request = timeline_requests.window(
             query,
             last_days=last_days,
             since=since,
             until=until,
-            limit=limit,
+            limit=limit if top_k is None else top_k,
             mode=mode,
             view=view,
             page_token=page_token,

@@ -155,7 +155,8 @@ class KnowledgeStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteDocuments(self, request, context):
-        """DeleteDocuments removes all documents that match a filter, in one transaction.
+        """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+        a filter has a metadata key that no document has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

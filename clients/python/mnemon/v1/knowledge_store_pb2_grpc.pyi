@@ -54,7 +54,9 @@ class KnowledgeStoreServiceStub:
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]
     """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]
-    """DeleteDocuments removes all documents that match a filter, in one transaction."""
+    """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+    a filter has a metadata key that no document has.
+    """
     RebuildIndex: _grpc.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]
     """RebuildIndex rebuilds the vector database from the records, which also erases deleted data from its files. Searches
     work meanwhile. Progress is streamed; the rebuild continues if the client disconnects.
@@ -88,7 +90,9 @@ class KnowledgeStoreServiceAsyncStub(KnowledgeStoreServiceStub):
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
     """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
-    """DeleteDocuments removes all documents that match a filter, in one transaction."""
+    """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+    a filter has a metadata key that no document has.
+    """
     RebuildIndex: _aio.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]  # type: ignore[assignment]
     """RebuildIndex rebuilds the vector database from the records, which also erases deleted data from its files. Searches
     work meanwhile. Progress is streamed; the rebuild continues if the client disconnects.
@@ -173,7 +177,9 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.DeleteDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.DeleteDocumentsResponse, _abc.Awaitable[_knowledge_store_pb2.DeleteDocumentsResponse]]:
-        """DeleteDocuments removes all documents that match a filter, in one transaction."""
+        """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+        a filter has a metadata key that no document has.
+        """
 
     @_abc_1.abstractmethod
     def RebuildIndex(

@@ -53,7 +53,8 @@ class SemanticMemoryServiceStub:
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
     """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
     them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-    allow_missing; then nothing is removed.
+    allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+    statement has.
     """
     GetIndexStatus: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]
     """GetIndexStatus returns the status of the index, its progress, and whether writes are limited. It does not fail."""
@@ -85,7 +86,8 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
     """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
     them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-    allow_missing; then nothing is removed.
+    allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+    statement has.
     """
     GetIndexStatus: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]  # type: ignore[assignment]
     """GetIndexStatus returns the status of the index, its progress, and whether writes are limited. It does not fail."""
@@ -150,7 +152,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_semantic_pb2.DeleteSemanticMemoriesResponse, _abc.Awaitable[_semantic_pb2.DeleteSemanticMemoriesResponse]]:
         """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
         them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-        allow_missing; then nothing is removed.
+        allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+        statement has.
         """
 
     @_abc_1.abstractmethod

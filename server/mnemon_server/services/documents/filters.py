@@ -9,7 +9,7 @@ from mnemon_server.domain.filters import RecordFilter, expression_violations
 from mnemon_server.domain.records import IgnoredFilter, filter_value_problem, metadata_key_problem, value_type
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import with_engine_names
+from mnemon_server.services.shared.filter_expressions import unknown_keys, with_engine_names
 
 _ENGINE_NAMES = {"doc_id": "id"}
 _KINDS: Mapping[type | None, str] = {
@@ -57,6 +57,7 @@ def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[F
     for key, value in where.filters.items():
         if reason := _reason(records, key, value):
             yield FieldViolation(_field(key), reason)
+    yield from unknown_keys(where.expression, records.has_metadata_key, "filter.filter", "document")
 
 
 def _record_filter(where: DocumentFilter, keys: Iterable[str]) -> RecordFilter:

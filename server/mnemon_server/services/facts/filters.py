@@ -1,11 +1,14 @@
 """Turns filters of callers into filters of the records, for facts that have expired or have not."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
-from mnemon_server.domain.facts import FILTER_FIELDS, VALUE_PREFIX, FactFilter
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.facts import FILTER_FIELDS, KEY_PREFIXES, VALUE_PREFIX, FactFilter
 from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import is_exactly, starts_with
-from mnemon_server.services.shared.filter_expressions import joined, renamed
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.shared.filter_expressions import joined, renamed, unknown_keys
 
 _NAMESPACE, _END = "namespace", "expire_time"
 _ENGINE_NAMES = {"key": "fact_key", "create_time": "created_at", "update_time": "updated_at"}
@@ -25,6 +28,11 @@ def expired(now: datetime, where: FactFilter | None = None) -> RecordFilter:
 def matching(where: FactFilter) -> RecordFilter:
     """The filter for the facts that match, expired ones included."""
     return RecordFilter(expression=joined([_named(where), _asked(where)]))
+
+
+def unmet_violations(records: RecordEngine, where: FactFilter) -> Iterable[FieldViolation]:
+    """The keys of a filter that no fact has; see `unknown_keys`."""
+    return unknown_keys(where.where, records.has_metadata_key, "filter.filter", "fact", prefixes=KEY_PREFIXES)
 
 
 def _named(where: FactFilter) -> Expression | None:

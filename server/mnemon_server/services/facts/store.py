@@ -43,7 +43,7 @@ from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.facts.checks import filter_violations, names_violations, pattern_violations
 from mnemon_server.services.facts.deletion import FactDeletion
-from mnemon_server.services.facts.filters import expired, living
+from mnemon_server.services.facts.filters import expired, living, unmet_violations
 from mnemon_server.services.facts.names import by_record_id
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
@@ -259,9 +259,15 @@ class FactStore:
         """Removes for good, in one transaction, every fact that matches; `dry_run` counts them, and removes nothing."""
         refuse([*filter_violations(where), *request_id_violations(request_id)])
         if dry_run:
-            count = await self._offload(self._records.count_documents, living(where, self._clock()))
-            return BulkDeleteReceipt(count)
-        return await self._deletion.delete_many(where, request_id=request_id)
+            receipt = BulkDeleteReceipt(
+                await self._offload(self._records.count_documents, living(where, self._clock()))
+            )
+        else:
+            receipt = await self._deletion.delete_many(where, request_id=request_id)
+        if receipt.deleted_count == 0:
+            # Afterwards, so that a call that removed the last fact with a key can be repeated.
+            refuse(await self._offload(list, unmet_violations(self._records, where)))
+        return receipt
 
     async def sweep(self, now: datetime) -> int:
         """Removes the facts that have expired by `now`, SWEEP_STEP at a time; returns how many it removed."""

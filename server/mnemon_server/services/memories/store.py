@@ -18,6 +18,7 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, MemoryNotFoundError, MnemonError
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import (
     MIN_CONFIDENCE_DEFAULT,
     CreateMemory,
@@ -42,7 +43,7 @@ from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.memories.changes import Changed, MemoryChanges
 from mnemon_server.services.memories.checks import bound_violations
 from mnemon_server.services.memories.creation import MemoryCreation, created_memory
-from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter
+from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter, unmet_violations
 from mnemon_server.services.memories.search import MemorySearch
 from mnemon_server.services.memories.status import read_status, unhealthy
 from mnemon_server.services.memories.stored_form import to_memory, with_confidence
@@ -280,12 +281,21 @@ class MemoryStore:
         refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
         records = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
         if dry_run:
-            return BulkDeleteReceipt(await self._offload(self._records.count_documents, records))
+            receipt = BulkDeleteReceipt(await self._offload(self._records.count_documents, records))
+        else:
+            receipt = await self._purge(where, records, only_deleted=only_deleted, request_id=request_id)
+        if receipt.deleted_count == 0:
+            # Afterwards, so that a call that removed the last memory with a key can be repeated.
+            refuse(await self._offload(list, unmet_violations(self._records, where)))
+        return receipt
+
+    async def _purge(
+        self, where: MemoryFilter, records: RecordFilter, *, only_deleted: bool, request_id: str
+    ) -> BulkDeleteReceipt:
         # The key needs the filter as given: `records` depends on the time of the call if it bounds the confidence.
         asked = replace(where, metadata=dict(sorted(where.metadata.items())))
         key = request_key(request_id, "purge", repr(asked), only_deleted)
-        future = self._records.delete_documents(records, request=key, change=ChangeType.MEMORY_PURGED)
-        return await completion(future)
+        return await completion(self._records.delete_documents(records, request=key, change=ChangeType.MEMORY_PURGED))
 
     @property
     def applier(self) -> IndexApplier | None:

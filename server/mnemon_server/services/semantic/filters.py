@@ -7,7 +7,8 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import Condition, Expression, Operator, RecordFilter, expression_violations
 from mnemon_server.domain.semantic import FILTER_FIELDS, SemanticFilter
 from mnemon_server.domain.validation import scope_violations
-from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.shared.filter_expressions import joined, unknown_keys, utc, with_engine_names
 
 _ENGINE_NAMES = {"memory_id": "id", "create_time": "time"}
 
@@ -37,6 +38,11 @@ def filter_violations(where: SemanticFilter, field: str = "filter") -> Iterable[
         yield FieldViolation(f"{field}.created.end_time", f"must not be before {field}.created.start_time")
     if where.expression is not None:
         yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
+
+
+def unmet_violations(records: RecordEngine, where: SemanticFilter) -> Iterable[FieldViolation]:
+    """The keys of a filter that no statement has; see `unknown_keys`."""
+    return unknown_keys(where.expression, records.has_metadata_key, "filter.filter", "statement")
 
 
 def among(field: str, values: Iterable[str], *, hidden: bool | None = False) -> RecordFilter:

@@ -34,7 +34,7 @@ from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer
-from mnemon_server.services.semantic.filters import filter_violations, record_filter
+from mnemon_server.services.semantic.filters import filter_violations, record_filter, unmet_violations
 from mnemon_server.services.semantic.health import Capacity, SemanticHealth
 from mnemon_server.services.semantic.resolver import Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
@@ -249,12 +249,19 @@ class SemanticStore:
         deletion = Deletion(tuple(memory_ids), where, allow_missing, expected_revision)
         if dry_run:
             targets = await self._offload(find_targets, self._records, deletion)
-            return targets.counted()
+            return await self._told(targets.counted(), where)
         named, which = builtins.list(memory_ids), repr(where or EVERYTHING)
         key = request_key(request_id, "semantic-delete", named, which, allow_missing, expected_revision)
         receipt = await completion(self._vault.transact(lambda tx: delete(tx, deletion), request=key))
         self._health.notice()
-        return from_answer(receipt, deletion)
+        return await self._told(from_answer(receipt, deletion), where)
+
+    async def _told(self, deleted: DeletedSemantic, where: SemanticFilter | None) -> DeletedSemantic:
+        """The answer to a deletion. Raises InvalidArgumentError if it matched nothing, and no statement has a key."""
+        if where is not None and deleted.deleted_count == 0:
+            # Afterwards, so that a call that removed the last statement with a key can be repeated.
+            refuse(await self._offload(builtins.list, unmet_violations(self._records, where)))
+        return deleted
 
     async def create_snapshot(self, *, request_id: str = "") -> Snapshot:
         """Writes the graph of the index to disk now; once for the same request id."""

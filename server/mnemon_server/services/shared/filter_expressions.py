@@ -1,13 +1,23 @@
 """Turns filter expressions of callers into those of the records: with the records' field names, and aware times."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from mnemon_server.domain.clock import time_of
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, FieldTypes, NoneOf
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import (
+    METADATA_PREFIX,
+    AllOf,
+    AnyOf,
+    Condition,
+    Expression,
+    FieldTypes,
+    NoneOf,
+    placed,
+)
 from mnemon_server.domain.records import MetadataValue
 
 V = TypeVar("V", bound=MetadataValue)
@@ -32,6 +42,24 @@ def renamed(expression: Expression, known: FieldTypes, name_of: Callable[[str], 
         return replace(condition, field=name_of(condition.field), values=tuple(map(to_time, condition.values)))
 
     return _mapped(expression, changed)
+
+
+def unknown_keys(
+    expression: Expression | None,
+    has_key: Callable[[str], bool],
+    field: str,
+    kind: str,
+    *,
+    prefixes: Iterable[str] = (METADATA_PREFIX,),
+) -> Iterator[FieldViolation]:
+    """The metadata keys in a filter that no record of this kind has.
+
+    In a deletion that matches nothing, they are typing errors, and are refused.
+    """
+    for place, condition in placed(expression, field) if expression else ():
+        prefix = next((each for each in prefixes if condition.field.startswith(each)), None)
+        if prefix is not None and not has_key(condition.field.removeprefix(prefix)):
+            yield FieldViolation(f"{place}.field", f'"{condition.field}": no {kind} has this key')
 
 
 def utc(value: V) -> V:

@@ -26,6 +26,7 @@ from mnemon_server.domain.episodic import (
     WindowQuery,
 )
 from mnemon_server.domain.errors import EventNotFoundError, IndexWarmingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator
 from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.timeline import Timeline
@@ -33,6 +34,7 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.at_once import AtOnce
+from mnemon_server.services.shared.filter_expressions import unknown_keys
 from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, Waiting, WriteBatcher
@@ -45,7 +47,7 @@ from mnemon_server.services.timeline.new_events import event_writes
 from mnemon_server.services.timeline.pruning import EpisodicPruning, Pruning
 from mnemon_server.services.timeline.queries import TimelineQueries
 from mnemon_server.services.timeline.retention import RETENTION
-from mnemon_server.services.timeline.selections import EVERYTHING
+from mnemon_server.services.timeline.selections import EVERYTHING, selection
 
 READER_THREADS = 4
 BULK_PARTS = 2
@@ -248,7 +250,16 @@ class EpisodicStore:
         pruning = Pruning(
             before=before, where=where, event_ids=event_ids, allow_missing=allow_missing, request_id=request_id
         )
-        return await (self.pruning.count(pruning) if dry_run else self.pruning.prune(pruning))
+        pruned = await (self.pruning.count(pruning) if dry_run else self.pruning.prune(pruning))
+        if pruned.count == 0:
+            # Afterwards, so that a call that removed the last event with a key can be repeated.
+            keys = unknown_keys(where.expression, self._has_metadata_key, "filter.filter", "event")
+            refuse(await self._offload(list, keys))
+        return pruned
+
+    def _has_metadata_key(self, key: str) -> bool:
+        having = EventSelection(expression=Condition(METADATA_PREFIX + key, Operator.EXISTS, (True,)))
+        return len(self._timeline.sequences(selection(having))) > 0
 
     def compact(self, request_id: str = "") -> AsyncGenerator[CompactionProgress]:
         """Compacts the timeline. Yields the progress at least every second, at the end with `done`.

@@ -1,0 +1,67 @@
+"""Deletions by a metadata key that no record has are typing errors, and say so; `top_k` is another name of `limit`."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mnemon
+import pytest
+from mnemon import Client, F, Mnemon
+
+DELETIONS: dict[str, Callable[..., Any]] = {
+    "memory": lambda client, key, **options: client.memories.purge(where=F(f"metadata.{key}") == "y", **options),
+    "fact": lambda client, key, **options: client.facts.delete_many((), subtree=True, where={key: "y"}, **options),
+    "document": lambda client, key, **options: client.documents.delete_many(
+        where=(F(f"metadata.{key}") == "y") | (F("metadata.kind") == "z"), **options
+    ),
+    "statement": lambda client, key, **options: client.semantic.delete_many(
+        where=F(f"metadata.{key}") == "y", **options
+    ),
+    "event": lambda client, key, **options: client.timeline.delete_many(where=F(f"metadata.{key}") == "y", **options),
+}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with Mnemon(tmp_path_factory.mktemp("vault"), embedding_model="hashing") as opened:
+        for number in range(2):
+            text = f"Ada likes tea {number}."
+            opened.memories.add(text, user="ada", metadata={"kind": "x"})
+            opened.facts.put(("user", "ada"), str(number), {"content": text, "kind": "x"})
+            opened.documents.put(str(number), text, metadata={"kind": "x"})
+            opened.semantic.add(text, user="ada", metadata={"kind": "x"})
+            opened.timeline.add("task", text, user="ada", metadata={"kind": "x"})
+        yield opened
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("kind", DELETIONS)
+def test_a_deletion_by_a_key_that_no_record_has_is_refused(client: Client, kind: str, *, dry_run: bool) -> None:
+    key = "value.knid" if kind == "fact" else "metadata.knid"
+    with pytest.raises(mnemon.InvalidArgumentError) as raised:
+        DELETIONS[kind](client, "knid", dry_run=dry_run)
+    assert [(each.field, each.description) for each in raised.value.violations] == [
+        (f"where.{key}", f"no {kind} has this key")
+    ]
+    # That no record has this value is an answer like any other.
+    DELETIONS[kind](client, "kind", dry_run=dry_run)
+
+
+def test_a_purge_by_metadata_that_no_memory_has_is_refused(client: Client) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError, match=r"metadata\.knid: no memory has this key"):
+        client.memories.purge(metadata={"knid": "x"})
+    assert client.memories.purge(metadata={"kind": "y"}).purged_count == 0
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda client, **most: client.documents.search("tea", **most),
+        lambda client, **most: client.memories.search("tea", **most),
+        lambda client, **most: client.recall("tea", **most),
+        lambda client, **most: client.facts.search("tea", namespace=("user", "ada"), **most),
+        lambda client, **most: client.semantic.search("Ada likes tea 1.", min_similarity=0.1, **most),
+        lambda client, **most: client.timeline.search("tea", user="ada", **most),
+    ],
+)
+def test_top_k_is_another_name_of_limit(client: Client, search: Callable[..., Any]) -> None:
+    assert [len(search(client, **most)) for most in ({"limit": 1}, {"top_k": 1}, {"top_k": 2})] == [1, 1, 2]
