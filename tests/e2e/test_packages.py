@@ -119,40 +119,24 @@ class Environment:
                 process.communicate()
 
 
-@pytest.fixture(scope="module")
-def hnswlib(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the one dependency that comes as source, built with pinned packages."""
-    folder = tmp_path_factory.mktemp("hnswlib")
-    pin = next(pin for pin in pins("server") if pin.startswith("hnswlib=="))
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        str(folder),
-        pin,
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder
-
-
 def pins(name: str) -> list[str]:
     return re.findall(r"^[\w.-]+==[^\n\\]*[^\s\\]", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory, hnswlib: Path) -> Callable[[str], Environment]:
-    """Makes environments in which pip takes the built wheels, and all else as a lock file pins it."""
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Environment]:
+    """Makes environments in which pip takes the built wheels, and all else, wheels alone, as a lock file pins it."""
 
     def make(lock: str) -> Environment:
         folder = tmp_path_factory.mktemp(lock)
         versions = [f"{name}=={wheel.name.split('-')[1]}" for name, wheel in WHEELS.items()]
         (folder / "constraints.txt").write_text("\n".join([*pins(lock), *versions]))
-        wheels = [str(ROOT / "dist"), str(hnswlib), os.environ.get("PIP_FIND_LINKS", "")]
-        return Environment(folder, PIP_CONSTRAINT=str(folder / "constraints.txt"), PIP_FIND_LINKS=" ".join(wheels))
+        return Environment(
+            folder,
+            PIP_CONSTRAINT=str(folder / "constraints.txt"),
+            PIP_FIND_LINKS=" ".join([str(ROOT / "dist"), os.environ.get("PIP_FIND_LINKS", "")]),
+            PIP_ONLY_BINARY=":all:",
+        )
 
     return make
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.repository import ROOT
 
 NAMES = [
-    *("build", "charts", "dev", "fuzz", "generate", "lock", "mesh", "neighbours", "reference", "server", "vectors"),
-    "weights",
+    *("build", "charts", "compile", "dev", "fuzz", "generate", "lock", "mesh", "neighbours", "reference", "server"),
+    *("vectors", "weights"),
 ]
 # A version, perhaps only for some platforms, and the hashes of all its files, but no location.
 PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.!]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
@@ -60,12 +60,13 @@ def test_torch_and_its_drivers_are_pinned_nowhere(name: str) -> None:
 def test_the_dependencies_of_the_make_targets_are_pinned() -> None:
     extras = [each for extra in CLIENT["optional-dependencies"].values() for each in extra]
     dev = GROUPS["dev"] + GROUPS["test"] + GROUPS["lint"] + GROUPS["buf"] + extras
+    dev += SERVER["optional-dependencies"]["hnswlib"]
     assert _names(dev) - _pins("dev").keys() == set()
     transformers = SERVER["optional-dependencies"]["sentence-transformers"]
     assert _names(GROUPS["test"] + transformers) - _pins("reference").keys() == set()
     assert _names(GROUPS["generate"] + GROUPS["buf"]) - _pins("generate").keys() == set()
     assert _names(GROUPS["neighbours"] + extras) - _pins("neighbours").keys() == set()
-    for name in ("build", "charts", "fuzz", "lock", "mesh", "vectors", "weights"):
+    for name in ("build", "charts", "compile", "fuzz", "lock", "mesh", "vectors", "weights"):
         assert _names(GROUPS[name]) - _pins(name).keys() == set()
 
 
@@ -76,7 +77,7 @@ def test_the_tests_run_the_shipped_versions(name: str) -> None:
 
 
 def test_packages_installed_first_are_not_replaced_afterwards() -> None:
-    build = _pins("build")
+    build = _pins("build") | _pins("compile")
     for name in ("server", "dev", "reference"):
         pins = _pins(name)
         assert {name: version for name, version in build.items() if pins.get(name, version) != version} == {}

@@ -862,7 +862,7 @@ class CreateSnapshotResponse(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """Why no snapshot was written: few statements have no graph, and neither have very many."""
+    """Why no snapshot was written: few statements have no graph, and neither have very many, nor any without hnswlib."""
     replayed: _builtins.bool
     """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property

@@ -6,7 +6,7 @@ arrays, and `snapshots.py` stores those in files.
 """
 
 from mnemon_server.engines.hnsw.local_vectors import LocalVectors
-from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
+from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GRAPHS_INSTALLED, GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotFolder, SnapshotIdentity
 
-__all__ = ["DEFAULT_GRAPH", "GraphSettings", "LocalVectors", "SnapshotFolder", "SnapshotIdentity"]
+__all__ = ["DEFAULT_GRAPH", "GRAPHS_INSTALLED", "GraphSettings", "LocalVectors", "SnapshotFolder", "SnapshotIdentity"]

@@ -3,9 +3,8 @@
 import time
 import zlib
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,9 @@ from mnemon_server.engines.hnsw.links import (
 from mnemon_server.engines.hnsw.projection import Projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.promises.values import PassageIds, Vector
+
+if TYPE_CHECKING:
+    import hnswlib
 
 SLICE_S = 0.005
 """Approximate time for which a change holds the lock. Searches alternate with changes."""
@@ -45,7 +47,7 @@ class Graph:
     """
 
     def __init__(
-        self, projection: Projection, settings: GraphSettings, loaded: tuple[hnswlib.Index, Links] | None = None
+        self, projection: Projection, settings: GraphSettings, loaded: "tuple[hnswlib.Index, Links] | None" = None
     ) -> None:
         """Creates an empty graph, or wraps a loaded index whose vectors were projected in the same way."""
         self.projection = projection

@@ -1,15 +1,17 @@
 """A graph without its vectors, as arrays: the content of a snapshot, validated so that native code can rely on it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.hnsw.projection import Projection, ProjectionError
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.promises.values import PassageIds
+
+if TYPE_CHECKING:
+    import hnswlib
 
 # The first word of a list of links holds the number of links and, on the lowest level, the deletion mark of the vector.
 _COUNT = np.uint32(0xFFFF)
@@ -83,12 +85,14 @@ def element_type(width: int, m: int) -> np.dtype[Any]:
     return np.dtype([("links", "<u4", (1 + 2 * m,)), ("vector", "<f4", (width,)), ("label", "<u8")])
 
 
-def new_index(width: int, settings: GraphSettings, capacity: int) -> hnswlib.Index:
+def new_index(width: int, settings: GraphSettings, capacity: int) -> "hnswlib.Index":
     """An empty index. Searches and additions run in the calling thread.
 
     Raises:
         RuntimeError: this version of hnswlib has an unknown memory layout.
     """
+    import hnswlib
+
     # Not the inner product: projected vectors differ in length, and the longest would be proposed for every query.
     index = hnswlib.Index("l2", width)
     index.init_index(capacity, M=settings.m, ef_construction=settings.ef_construction, random_seed=_SEED)
@@ -100,7 +104,7 @@ def new_index(width: int, settings: GraphSettings, capacity: int) -> hnswlib.Ind
     return index
 
 
-def take_state(index: hnswlib.Index) -> dict[str, Any]:
+def take_state(index: "hnswlib.Index") -> dict[str, Any]:
     """The state of an index as copied arrays. The index must not change meanwhile."""
     # The state that hnswlib offers for pickling, without pickle: `save_index` reports no errors, and `load_index`
     # trusts its input.
@@ -108,8 +112,10 @@ def take_state(index: hnswlib.Index) -> dict[str, Any]:
     return state
 
 
-def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, capacity: int) -> hnswlib.Index:
+def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, capacity: int) -> "hnswlib.Index":
     """Creates an index from validated links, and elements with their projected vectors."""
+    import hnswlib
+
     empty = take_state(new_index(elements["vector"].shape[1], settings, 1))
     state = empty | {
         "ep_added": True,

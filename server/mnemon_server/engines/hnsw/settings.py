@@ -1,6 +1,7 @@
 """Settings of the graph: when it is built, its parameters, and when it is rebuilt and saved."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,5 +45,8 @@ class GraphSettings:
         """The number of components that the graph uses for vectors of `dimension` components."""
         return min(dimension, max(self.dimension_min, round(self.dimension_share * dimension)))
 
+
+GRAPHS_INSTALLED = find_spec("hnswlib") is not None
+"""Whether the library of graphs is installed. It comes as source, so it is an extra."""
 
 DEFAULT_GRAPH = GraphSettings()

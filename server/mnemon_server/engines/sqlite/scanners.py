@@ -9,7 +9,14 @@ import apsw
 
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
-from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings, LocalVectors, SnapshotFolder, SnapshotIdentity
+from mnemon_server.engines.hnsw import (
+    DEFAULT_GRAPH,
+    GRAPHS_INSTALLED,
+    GraphSettings,
+    LocalVectors,
+    SnapshotFolder,
+    SnapshotIdentity,
+)
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.tables import Tables
@@ -31,6 +38,8 @@ class VectorSettings:
     """When and how a graph of vectors is built."""
     graphs_of: Container[Collection] = COLLECTIONS
     """The collections that get a graph."""
+    with_graphs: bool = GRAPHS_INSTALLED
+    """Whether graphs can be built. If not, vectors are quantized where a graph would be built."""
     full_max: int = 200_000
     """Maximum number of vectors that are held in full. More, or more than fit with their graph, are quantized."""
     new_rounder: Callable[[], Executor] = _new_rounder
@@ -60,12 +69,6 @@ class VectorScanners:
         self._dimension = dimension
         self._settings = settings
         self._clock = clock
-        bytes_max = settings.cache_bytes_max
-        self._limits = MemoryLimits(
-            full=min(settings.full_max, bytes_max // LocalVectors.bytes_per_vector(dimension, settings.graph)),
-            signs=bytes_max // QuantizedVectors.bytes_per_vector(dimension, with_codes=False),
-            bytes=bytes_max,
-        )
         self._rounder = settings.new_rounder()
         self._open: dict[Collection, VectorScanner] = {}
 
@@ -83,11 +86,11 @@ class VectorScanners:
             self._connections,
             connection,
             dimension=self._dimension,
-            limits=self._limits,
+            limits=self._limits_of(tables.collection),
             new_vectors=partial(self._new_vectors, tables.collection),
             rounder=self._rounder,
         )
-        if tables.collection in self._settings.graphs_of:
+        if self._settings.with_graphs and tables.collection in self._settings.graphs_of:
             scanner.start_graph(warm=warm)
         return scanner
 
@@ -96,6 +99,14 @@ class VectorScanners:
         for scanner in self._open.values():
             scanner.close(save=save)
         self._rounder.shutdown()
+
+    def _limits_of(self, collection: Collection) -> MemoryLimits:
+        settings, bytes_max = self._settings, self._settings.cache_bytes_max
+        full = min(settings.full_max, bytes_max // LocalVectors.bytes_per_vector(self._dimension, settings.graph))
+        if collection in settings.graphs_of and not settings.with_graphs:
+            full = min(full, settings.graph.graph_min - 1)
+        signs = bytes_max // QuantizedVectors.bytes_per_vector(self._dimension, with_codes=False)
+        return MemoryLimits(full, signs, bytes_max)
 
     def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
         graph = self._settings.graph
