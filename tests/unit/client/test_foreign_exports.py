@@ -15,7 +15,7 @@ from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 
 def read(form: str, content: str | bytes) -> list[Found]:
     given = content.encode() if isinstance(content, str) else content
-    return list(FORMS[form].read(io.BytesIO(given)))
+    return list(FORMS[form].read(io.BytesIO(given), "given"))
 
 
 def items_of(form: str, *values: object) -> list[Item]:
@@ -245,7 +245,7 @@ def test_a_text_that_is_not_utf_8_fails_alone() -> None:
 def test_any_other_record_is_converted_by_a_mapping() -> None:
     record = {"data": {"text": "Ada likes tea.", "at": 1_720_000_000_000}, "no": 7, "tags": {"a": 1, "b": None}}
     mapping = FieldMapping("data.text", key="no", created_at="data.at", values={"number": "no"}, spread=("tags",))
-    [found] = mapped_by(mapping).read(io.BytesIO(json.dumps(record).encode()))
+    [found] = mapped_by(mapping).read(io.BytesIO(json.dumps(record).encode()), "given")
     assert isinstance(found, Item) and isinstance(found.record, Fact)
     assert (found.record.key, found.record.value) == ("7", {"content": "Ada likes tea.", "a": 1, "number": 7})
     assert found.record.create_time == found.record.update_time == datetime(2024, 7, 3, 9, 46, 40, tzinfo=UTC)

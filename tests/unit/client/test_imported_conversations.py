@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mnemon import Document
-from mnemon._cli.imports.forms import ARCHIVE, FORMS, form_of
+from mnemon._cli.imports.forms import FORMS
 from mnemon._cli.imports.found import Damaged, Item, LeftOut, Place
 
 OTHER = "not of a person or a model"
@@ -17,7 +17,7 @@ def read(form: str, *lines: object) -> tuple[list[Document], dict[str, int]]:
     """The documents of JSON lines, and the counts of what is left out."""
     documents: list[Document] = []
     left_out: dict[str, int] = {}
-    for found in FORMS[form].read(io.BytesIO("\n".join(map(json.dumps, lines)).encode())):
+    for found in FORMS[form].read(io.BytesIO("\n".join(map(json.dumps, lines)).encode()), "given"):
         match found:
             case Item(record=Document() as document):
                 documents.append(document)
@@ -159,47 +159,6 @@ def test_a_session_of_codex_is_read_in_its_present_and_its_former_form() -> None
 
 def test_a_conversation_without_messages_is_told_and_the_others_are_read() -> None:
     given = json.dumps([{"title": "a", "mapping": 5}, chatgpt()], indent=1).encode()
-    damaged, *others = FORMS["chatgpt"].read(io.BytesIO(given))
+    damaged, *others = FORMS["chatgpt"].read(io.BytesIO(given), "given")
     assert isinstance(damaged, Damaged) and damaged.place == Place(2, 1) and damaged.error.message.startswith("mapping")
     assert sum(isinstance(each, Item) for each in others) == 3
-
-
-@pytest.mark.parametrize(
-    ("form", "record"),
-    [
-        ("chatgpt", [chatgpt()]),
-        ("claude", {"uuid": "c", "name": "", "chat_messages": []}),
-        ("claude-code", {"type": "user", "uuid": "u", "sessionId": "s", "message": {}}),
-        ("claude-code", {"type": "summary", "summary": "s", "leafUuid": "u"}),
-        ("codex", {"timestamp": "2026-01-31T12:00:00Z", "type": "session_meta", "payload": {"id": "s"}}),
-        ("codex", {"id": "s", "timestamp": "2026-01-31T12:00:00Z", "instructions": None}),
-        ("mem0", {"results": [{"id": "a", "memory": "t", "user_id": "ada"}]}),
-        ("mem0", {"items": [{"id": "a", "content": "t", "state": "active"}]}),
-        ("langgraph", {"namespace": ["a"], "key": "k", "value": {}}),
-        ("chroma", {"ids": ["a"], "documents": ["t"]}),
-        ("zep", {"edges": [{"uuid": "e", "fact": "t"}]}),
-        ("mcp-memory", {"type": "entity", "name": "Ada", "observations": []}),
-        ("mcp-memory", {"entities": [{"name": "Ada", "entityType": "person"}], "relations": []}),
-        (ARCHIVE, {"mnemon_archive": 1}),
-        (ARCHIVE, {"kind": "fact", "id": "f", "content": "t"}),
-    ],
-)
-def test_the_content_of_a_file_tells_its_form(form: str, record: object) -> None:
-    for content in (json.dumps(record), json.dumps(record, indent=1), json.dumps(record) + "\n{"):
-        file = io.BytesIO(content.encode())
-        assert form_of(file) == form
-        assert file.read() == content.encode()
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('{"colour": "red", "size": 5}', "its first record has the fields colour, size"),
-        ("Dear Ada,\nhow are you?", "it has no JSON objects"),
-        ("[[1], 2]", "it has no JSON objects"),
-    ],
-)
-def test_a_file_of_another_form_is_refused_with_the_known_ones(content: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said) as refused:
-        form_of(io.BytesIO(content.encode()))
-    assert all(f"{name}: " in str(refused.value) for name in FORMS)

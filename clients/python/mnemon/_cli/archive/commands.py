@@ -4,6 +4,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import click
@@ -12,6 +13,7 @@ from mnemon import _archive_lines as lines
 from mnemon._cli.archive.files import new_file, opened, reading, refuse_existing
 from mnemon._cli.archive.foreign_records import ForeignImport, ForeignOptions
 from mnemon._cli.archive.options import map_option
+from mnemon._cli.documents.sources import STDIN
 from mnemon._cli.imports.facts import ENDED, FieldMapping
 from mnemon._cli.imports.forms import ARCHIVE, FORMS, Form, form_of, mapped_by
 from mnemon._cli.options import json_option, scope_options
@@ -163,7 +165,11 @@ def import_archive(
                 )
                 foreign = ForeignImport(form, options)
                 report.left_out = foreign.left_out
-                report.show_all(foreign.run(session.client, reading(path, form.read(file))))
+                report.show_all(
+                    foreign.run(
+                        session.client, reading(path, form.read(file, "stdin" if path == STDIN else Path(path).name))
+                    )
+                )
     report.show_summary()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mnemon._cli.documents.ignored import IgnoredFiles
+from mnemon._cli.imports.markup import text_of_file
 from mnemon._cli.progress import count_lines
 from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope
 
@@ -160,12 +161,12 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
     if len(data) > TEXT_BYTES_MAX:
         return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
     try:
-        text = data.decode("utf-8-sig")
+        text, inner = text_of_file(given.path, data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return Skipped(given.path, NOT_TEXT)
     if not text.strip():
         return Skipped(given.path, "blank")
-    return Document(options.id_prefix + given.doc_id, text, {**_file_metadata(given), **options.metadata})
+    return Document(options.id_prefix + given.doc_id, text, {**inner, **_file_metadata(given), **options.metadata})
 
 
 def _read_bytes(path: str) -> bytes:

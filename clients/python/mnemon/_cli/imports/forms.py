@@ -6,16 +6,17 @@ from itertools import islice
 from typing import Any, BinaryIO, TypeAlias
 
 from mnemon._archive_lines import MARK
-from mnemon._cli.imports import chats, facts, graph, sessions
+from mnemon._cli.imports import chats, facts, graph, mail, markup, rows, sessions
 from mnemon._cli.imports.found import Found, Item, Raw, as_object, damaged
-from mnemon._cli.imports.json_text import records
+from mnemon._cli.imports.json_text import LISTS, records
 from mnemon._errors import InvalidArgumentError
 from mnemon._values.archive import RecordKind
 
 ARCHIVE = "archive"
 """The form of Mnemon's own files."""
 
-Reader: TypeAlias = Callable[[BinaryIO], Iterator[Found]]
+Reader: TypeAlias = Callable[[BinaryIO, str], Iterator[Found]]
+"""Reads a file, of which it also gets the name."""
 _Record: TypeAlias = Mapping[str, Any]
 
 _SAMPLE_RECORDS = 20
@@ -35,11 +36,11 @@ class Form:
     """Whether records become documents, and not facts."""
 
 
-def _each(read: Callable[[Raw], Iterable[Found]]) -> Reader:
+def _each(read: Callable[[Raw], Iterable[Found]], lists: tuple[str, ...] = LISTS) -> Reader:
     """The reader of a form whose records stand alone."""
 
-    def read_all(file: BinaryIO) -> Iterator[Found]:
-        for raw in records(file):
+    def read_all(file: BinaryIO, name: str) -> Iterator[Found]:
+        for raw in records(file, lists):
             if not isinstance(raw, Raw):
                 yield raw
                 continue
@@ -71,11 +72,17 @@ def _is_codex(record: _Record) -> bool:
     return {"payload", "type"} <= record.keys() or {"id", "timestamp", "instructions"} <= record.keys()
 
 
+def _is_episode(record: _Record) -> bool:
+    keys = record.keys()
+    return "episode_body" in keys or ({"uuid", "content"} <= keys and not keys.isdisjoint(_EPISODE))
+
+
 def _is_mem0(record: _Record) -> bool:
     keys = record.keys()
     return {"id", "memory"} <= keys or ({"id", "content"} <= keys and not keys.isdisjoint(_OPEN_MEMORY))
 
 
+_EPISODE = ("source_description", "entity_edges", "valid_at")
 _OPEN_MEMORY = ("app_id", "app_name", "state", "categories")
 
 FORMS: Mapping[str, Form] = {
@@ -96,6 +103,7 @@ FORMS: Mapping[str, Form] = {
         lambda record: {"key", "value"} <= record.keys() and not record.keys().isdisjoint(("namespace", "prefix")),
     ),
     "zep": _facts("edges of a graph of Zep or Graphiti", facts.zep, lambda record: {"uuid", "fact"} <= record.keys()),
+    "graphiti": Form("episodes of Graphiti", _each(rows.episode, ("episodes", *LISTS)), _is_episode),
     "mcp-memory": Form(
         "the file of the Model Context Protocol's memory server", graph.knowledge_graph, _is_graph, has_documents=False
     ),
@@ -104,6 +112,11 @@ FORMS: Mapping[str, Form] = {
         facts.chroma,
         lambda record: "id" in record and not record.keys().isdisjoint(("document", "text_chunk")),
     ),
+    "mbox": Form("mails in an mbox file", mail.mbox),
+    "csv": Form("rows under a line with the names of the columns", rows.csv_rows),
+    "html": Form("a page of HTML", markup.html),
+    "markdown": Form("a text in Markdown with front matter", markup.markdown),
+    "jsonl": Form("any JSON objects, one after another or in a list", rows.json_rows, rows.has_text),
 }
 """By the name that `mnemon import --from` takes; the first one that fits decides."""
 
@@ -114,27 +127,41 @@ def form_of(file: BinaryIO) -> str:
     Raises:
         ValueError: none fits; it says why.
     """
-    sample = [raw.value for raw in islice(records(file), _SAMPLE_RECORDS) if isinstance(raw, Raw)]
-    is_empty = not sample and not file.seek(0) and not file.read(1)
-    file.seek(0)
-    found = [record for record in sample if isinstance(record, dict)]
-    if is_empty or any(map(_is_archived, found)):
+    head = rows.file_head(file)
+    if not head.strip():
         return ARCHIVE
-    for name, form in FORMS.items():
-        if any(map(form.fits, found)):
-            return name
-    known = "\n".join(f"  {name}: {form.about}" for name, form in FORMS.items())
+    name, problem = _json_form(file) if head.lstrip()[0] in "[{" else (_text_form(head), "it has no JSON objects")
+    if name:
+        return name
+    known = "\n".join(f"  {each}: {form.about}" for each, form in FORMS.items())
     raise ValueError(
-        f"its form is not known: {_described(found)}. It is not an archive of Mnemon, nor one of these, which --from"
-        f" names; --map reads any other JSON:\n{known}"
+        f"its form is not known: {problem}. It is not an archive of Mnemon, nor one of these, which --from names; --map"
+        f" reads any other JSON, and `mnemon index` any text:\n{known}"
     )
+
+
+def _text_form(head: str) -> str:
+    """The name of the form of a file that is not JSON; empty if none fits."""
+    if head.startswith(mail.BEGIN.decode()):
+        return "mbox"
+    if markup.is_html(head):
+        return "html"
+    if markup.has_front_matter(head):
+        return "markdown"
+    return "csv" if rows.is_table(head) else ""
+
+
+def _json_form(file: BinaryIO) -> tuple[str, str]:
+    """The name of the form of a file of JSON; or an empty text, and what the file has instead."""
+    found = [raw.value for raw in islice(records(file), _SAMPLE_RECORDS) if isinstance(raw, Raw)]
+    file.seek(0)
+    objects = [record for record in found if isinstance(record, dict)]
+    if any(map(_is_archived, objects)):
+        return ARCHIVE, ""
+    name = next((name for name, form in FORMS.items() if any(map(form.fits, objects))), "")
+    fields = ", ".join(list(objects[0])[:_SHOWN_FIELDS_MAX]) if objects else ""
+    return name, f"its first record has the fields {fields}" if fields else "it has no JSON objects"
 
 
 def _is_archived(record: _Record) -> bool:
     return MARK in record or ("id" in record and record.get("kind") in _KINDS)
-
-
-def _described(found: list[dict[str, Any]]) -> str:
-    if not found:
-        return "it has no JSON objects"
-    return f"its first record has the fields {', '.join(list(found[0])[:_SHOWN_FIELDS_MAX]) or 'of an empty object'}"

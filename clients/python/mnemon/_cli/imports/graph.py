@@ -85,7 +85,7 @@ class _Graph:
             yield _relation_item(words, place, source)
 
 
-def knowledge_graph(file: BinaryIO) -> Iterator[Found]:
+def knowledge_graph(file: BinaryIO, name: str) -> Iterator[Found]:
     """The facts of a file: one for each entity, and one for each relation."""
     graph = _Graph()
     for raw in records(file):

@@ -42,7 +42,7 @@ def claude_code(raw: Raw) -> Iterator[Found]:
     )
 
 
-def codex(file: BinaryIO) -> Iterator[Found]:
+def codex(file: BinaryIO, name: str) -> Iterator[Found]:
     """The messages of a session of Codex. A message has no id of its own: its line is part of the document's id."""
     session: dict[str, Any] = {}
     for raw in records(file, ()):

@@ -17,10 +17,18 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
         return super().construct_mapping(node, deep)
 
 
-def parsed(content: bytes) -> Any:
-    """The value of the YAML. Raises ValueError, with the line, if it is not valid."""
+class _LoaderWithoutAliases(_Loader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next node. A few lines of aliases can stand for gigabytes."""
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("it has aliases")
+        return super().compose_node(parent, index)
+
+
+def parsed(content: bytes, *, aliases: bool = True) -> Any:
+    """The value of the YAML. Raises ValueError, with the line, if it is not valid, or has aliases that it must not."""
     try:
-        loader = _Loader(content)
+        loader = _Loader(content) if aliases else _LoaderWithoutAliases(content)
         try:
             return loader.get_single_data()
         finally:

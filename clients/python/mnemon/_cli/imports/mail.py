@@ -1,0 +1,72 @@
+"""Converts the mails of an mbox file to documents."""
+
+import email
+import email.policy
+from collections.abc import Iterator
+from email.message import EmailMessage
+from hashlib import blake2b
+from typing import BinaryIO
+
+from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
+from mnemon._cli.imports.markup import text_of_html
+from mnemon._messages.documents import invalid
+from mnemon._values.documents import Document, MetadataValue
+
+BEGIN = b"From "
+_HEADERS = ("subject", "from", "to")
+
+
+def mbox(file: BinaryIO, name: str) -> Iterator[Found]:
+    """The mails of a file, one in memory at a time; their attachments are left out."""
+    for place, content in _mails(file):
+        try:
+            yield from _mail(place, content, name)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            # The parser of headers raises any of these for damaged ones.
+            yield Damaged(place, invalid("mail", f"cannot be read: {error}"))
+
+
+def _mails(file: BinaryIO) -> Iterator[tuple[Place, bytes]]:
+    start, lines, is_blank = 1, list[bytes](), True
+    for number, line in enumerate(file, start=1):
+        if is_blank and line.startswith(BEGIN):
+            if lines:
+                yield Place(start), b"".join(lines)
+            start, lines = number, []
+        else:
+            # A line of the text that begins with "From " was quoted.
+            is_quoted = line.startswith(b">") and line.lstrip(b">").startswith(BEGIN)
+            lines.append(line[1:] if is_quoted else line)
+        is_blank = not line.strip()
+    if lines:
+        yield Place(start), b"".join(lines)
+
+
+def _mail(place: Place, content: bytes, name: str) -> Iterator[Found]:
+    mail = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
+    subject = str(mail.get("subject", "")).strip()
+    text = "\n\n".join(part for part in (subject, _body(mail).strip()) if part)
+    if not text:
+        yield LeftOut(place, "without text")
+        return
+    mail_id = str(mail.get("message-id", "")).strip(" <>") or blake2b(content, digest_size=16).hexdigest()
+    metadata: dict[str, MetadataValue] = {each: str(mail[each]) for each in _HEADERS if mail[each]}
+    if sent := getattr(mail["date"], "datetime", None):
+        metadata["time"] = sent if sent.tzinfo else sent.astimezone()
+    yield Item(place, Document(f"mail/{mail_id}", text, {"source": name, **metadata}))
+    if attached := sum(1 for _ in mail.iter_attachments()):
+        yield LeftOut(place, "attachments", attached)
+
+
+def _body(mail: EmailMessage) -> str:
+    """The text of a mail; HTML without its tags."""
+    part = mail.get_body(("plain", "html"))
+    if part is None:
+        return ""
+    try:
+        text = str(part.get_content())
+    except LookupError:
+        # A character set that nobody knows.
+        payload = part.get_payload(decode=True)
+        text = payload.decode(errors="replace") if isinstance(payload, bytes) else ""
+    return text_of_html(text)[0] if part.get_content_type() == "text/html" else text

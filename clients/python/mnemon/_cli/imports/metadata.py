@@ -1,0 +1,46 @@
+"""Converts the fields of other programs to metadata."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+
+from mnemon._values.documents import MetadataValue
+
+_KEY_CHARACTERS_MAX = 64
+_OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
+_WHOLE_MAX = 1 << 63
+
+
+def metadata_of(fields: Iterable[tuple[object, object]]) -> dict[str, MetadataValue]:
+    """The fields as metadata, without nulls. A name that cannot be a key is changed, or numbered if nothing is left."""
+    found: dict[str, MetadataValue] = {}
+    for position, (name, value) in enumerate(fields, start=1):
+        if value is not None:
+            found[_key(str(name), position)] = _value(value)
+    return found
+
+
+def _key(name: str, position: int) -> str:
+    key = _OTHER_CHARACTERS.sub("_", name.strip()).strip("_") or f"field_{position}"
+    return (key if key[0].isalpha() or key[0] == "_" else f"_{key}")[:_KEY_CHARACTERS_MAX]
+
+
+def _value(value: object) -> MetadataValue:
+    match value:
+        case datetime():
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
+        case date():
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        case int() if abs(value) >= _WHOLE_MAX:
+            return str(value)
+        case str() | bool() | int() | float():
+            return value
+        case list() if not any(isinstance(each, list | Mapping) for each in value):
+            return [str(each) for each in value if each is not None]
+    return shown(value)
+
+
+def shown(value: object) -> str:
+    """A value as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
