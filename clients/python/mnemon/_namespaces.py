@@ -37,6 +37,13 @@ def namespace_labels(text: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def likely_labels(text: str) -> tuple[str, ...]:
+    """The labels that a person may mean by a text without backslashes: a mail address is one."""
+    before, at, behind = text.partition("@")
+    *first, last = namespace_labels(before)
+    return (*first, last + at + behind)
+
+
 def label_of(value: object) -> object:
     """A whole number or a UUID as the text of a label; anything else as it is."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_MAX:

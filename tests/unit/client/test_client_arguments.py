@@ -115,6 +115,11 @@ def test_an_argument_of_a_wrong_type_is_named(noun: str, name: str, argument: st
     [
         (lambda client: client.recall("a", limit="5"), "limit", "must be a whole number, not '5'"),
         (lambda client: client.recall("a", limit=True), "limit", "must be a whole number, not True"),
+        (
+            lambda client: client.facts.put("user.a@b.co.uk", "k", {}),
+            "namespace",
+            "must be a sequence of labels, such as ('user', 'a@b.co.uk')",
+        ),
         (lambda client: client.memories.list_page(page_size=10**30), "page_size", "must fit into 64 bits"),
         (lambda client: client.timeline.list(last_days=0.5), "last_days", "whole number"),
         (lambda client: client.recall("a", timeout=timedelta(seconds=5)), "timeout", "its total_seconds() is one"),

@@ -28,6 +28,7 @@ from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.facts import render as fact_render
 from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.json_lines import Line
+from mnemon._cli.options import labels
 from mnemon._cli.tools import render as tool_render
 from mnemon._messages.json import object_from_pb
 from mnemon.v1 import facts_pb2, tools_pb2
@@ -247,3 +248,23 @@ def test_a_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     done = run("127.0.0.1:1", "tools", "execute", path)
 
     assert done.returncode == 2 and "is not UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "meant"),
+    [
+        ("user.ada@example.org", ("user", "ada@example", "org"), r"user.ada@example\.org"),
+        ("ada@example.co.uk", ("ada@example", "co", "uk"), r"ada@example\.co\.uk"),
+        (r"user.ada@example\.org.notes", ("user", "ada@example.org", "notes"), None),
+        ("user.ada@home", ("user", "ada@home"), None),
+        ("user.ada.notes", ("user", "ada", "notes"), None),
+    ],
+)
+def test_a_note_says_that_the_dots_of_an_address_have_made_several_labels_of_it(
+    text: str, found: tuple[str, ...], meant: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert labels(text) == found
+    note = (
+        f"note: {text} has the labels {', '.join(found)}; a dot within a label has a backslash before it: '{meant}'\n"
+    )
+    assert capsys.readouterr().err == (note if meant else "")

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import click
 
-from mnemon._cli.options import json_option
+from mnemon._cli.options import json_option, labels
 from mnemon._cli.render import field_table
 from mnemon._cli.session import Session
 from mnemon._values.access import ApiKey, KeySecret, Role
@@ -66,6 +66,7 @@ def list_keys(session: Session, *, tenant: str, as_json: bool) -> None:
     "--namespace",
     "namespaces",
     multiple=True,
+    callback=lambda context, parameter, value: [text for text in value if labels(text)],
     help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
 )
 @_tenant

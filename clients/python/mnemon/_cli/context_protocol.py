@@ -4,10 +4,10 @@ import asyncio
 
 import click
 
+from mnemon._cli.options import labels
 from mnemon._cli.session import Session
 from mnemon._errors import ConfigurationError
 from mnemon._mcp.identity import Identity
-from mnemon._namespaces import namespace_labels
 from mnemon._tool_definitions import ALL_ACTIONS
 from mnemon._version import __version__
 
@@ -69,7 +69,7 @@ def serve_mcp(
     this command's credential, or over HTTP with the one in their own header, Authorization: Bearer.
     """
     identity = Identity(
-        namespace=namespace_labels(namespace) if namespace else (),
+        namespace=labels(namespace) if namespace else (),
         org=org,
         user=user,
         agent=agent,

@@ -9,9 +9,8 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mnemon._cli.archive.files import new_file, refuse_existing
-from mnemon._cli.options import json_option
+from mnemon._cli.options import json_option, labels
 from mnemon._cli.session import Session
-from mnemon._namespaces import namespace_labels
 from mnemon._values.erasures import EraseProgress, ErasureReceipt
 
 _TRACES = ("answer", "change", "unmarked", "vector")
@@ -20,7 +19,7 @@ _TRACES = ("answer", "change", "unmarked", "vector")
 @click.command()
 @click.option("--user", default="", help="Everything of this user, and the facts in namespaces with this label.")
 @click.option(
-    "--facts-namespace", "namespace", type=namespace_labels, default=None, help="The facts of this namespace and below."
+    "--facts-namespace", "namespace", type=labels, default=None, help="The facts of this namespace and below."
 )
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from mnemon._namespaces import likely_labels, namespace_labels, namespace_text
 from mnemon._values.documents import FilterValue, Scope
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -34,6 +35,18 @@ def typed(text: str) -> FilterValue:
     if _NUMBER.fullmatch(text) and ("." in text or "e" in text.lower()):
         return float(text)
     return text
+
+
+def labels(text: str) -> tuple[str, ...]:
+    """The labels of a namespace. Says so on standard error if the dots of a mail address have made several of it."""
+    found = namespace_labels(text)
+    if any("@" in label and "." not in label.partition("@")[2] for label in found[:-1]):
+        click.echo(
+            f"note: {text} has the labels {', '.join(found)}; a dot within a label has a backslash before it: "
+            f"'{namespace_text(likely_labels(text))}'",
+            err=True,
+        )
+    return found
 
 
 def split_comparison(

@@ -9,7 +9,7 @@ from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.memories import filter_to_pb, time_to_pb
-from mnemon._namespaces import label_of, namespace_labels
+from mnemon._namespaces import label_of, likely_labels
 from mnemon._status import error_from_item
 from mnemon._values import facts, filters
 from mnemon.v1 import facts_pb2 as pb
@@ -18,15 +18,8 @@ from mnemon.v1 import facts_pb2 as pb
 def namespace_to_pb(given: object, field: str = "namespace") -> list[str]:
     """Labels of a namespace; a bare text is not a sequence of labels."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise invalid(field, f"must be a sequence of labels, such as {_as_labels(str(given)[:80])!r}")
+        raise invalid(field, f"must be a sequence of labels, such as {likely_labels(str(given)[:80])!r}")
     return [convert.text(f"{field}[{number}]", label_of(label)) for number, label in enumerate(given)]
-
-
-def _as_labels(text: str) -> tuple[str, ...]:
-    """The labels that a text may mean: a mail address is one."""
-    before, at, behind = text.partition("@")
-    *first, last = namespace_labels(before)
-    return (*first, last + at + behind)
 
 
 def fact_to_pb(fact: facts.Fact) -> pb.Fact:

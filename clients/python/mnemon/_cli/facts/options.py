@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mnemon._cli.options import split_comparison, typed
-from mnemon._namespaces import namespace_labels
+from mnemon._cli.options import labels, split_comparison, typed
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -70,6 +69,6 @@ def namespace_argument(*, required: bool) -> Callable[[_Command], _Command]:
     return click.argument(
         "namespace",
         required=required,
-        type=namespace_labels,
+        type=labels,
         callback=lambda context, parameter, value: value or (),
     )

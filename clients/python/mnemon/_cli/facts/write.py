@@ -14,10 +14,10 @@ from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.facts.options import json_object, namespace_argument, which_facts_options
 from mnemon._cli.json_lines import LineReport
 from mnemon._cli.memories.options import moment
-from mnemon._cli.options import json_option, limit_option, meta_option
+from mnemon._cli.options import json_option, labels, limit_option, meta_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
-from mnemon._namespaces import namespace_labels, namespace_text
+from mnemon._namespaces import namespace_text
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
 
@@ -207,13 +207,13 @@ def list_facts(
 @facts.command()
 @click.option(
     "--prefix",
-    type=namespace_labels,
+    type=labels,
     metavar="LABELS",
     help="Only namespaces that begin with these labels; * is any label.",
 )
 @click.option(
     "--suffix",
-    type=namespace_labels,
+    type=labels,
     metavar="LABELS",
     help="Only namespaces that end with these labels; * is any label.",
 )

@@ -9,10 +9,9 @@ import click
 
 from mnemon import _tool_definitions as definitions
 from mnemon._cli.facts.options import json_object, text_pair
-from mnemon._cli.options import json_option, meta_option
+from mnemon._cli.options import json_option, labels, meta_option
 from mnemon._cli.session import Session
 from mnemon._cli.tools import render as tool_render
-from mnemon._namespaces import namespace_labels
 from mnemon._values.tools import ParseOptions
 
 _ACTIONS_HELP = "What manage_memory may do; repeatable.  [default: all that the server permits]"
@@ -48,7 +47,7 @@ def _context_options(command: Callable[..., Any]) -> Callable[..., Any]:
     artifact = click.option("--artifact", is_flag=True, help="Include the facts that were found, in JSON.")
     namespace = click.option(
         "--namespace",
-        type=namespace_labels,
+        type=labels,
         metavar="LABELS",
         help="The namespace of the memories: user.ada, or {user_id}.notes.",
     )
