@@ -19,6 +19,8 @@ from tests.support.repository import ROOT
 WRITTEN = ROOT / "tests/data/conflict_pairs.jsonl"
 FRESH = ROOT / "tests/data/conflict_pairs_fresh.jsonl"
 """Written after the others, and before any measurement on them: nothing was chosen on them."""
+EVERYDAY = ROOT / "tests/data/conflict_pairs_everyday.jsonl"
+"""What people say of themselves and others day by day; half of it was kept aside, too."""
 REFERENCES = ROOT / "tests/data/conflict_references.jsonl"
 SESSION_TIME = "%I:%M %p on %d %B, %Y"
 _USER = Scope(user="somebody")

@@ -19,7 +19,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.merging import merge
-from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, Comparison, compare, signals_of
+from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, Comparison, compare, decide, signals_of
 from mnemon_server.services.semantic.terms import content_hash
 
 from tests.bench.classification import Answers
@@ -71,7 +71,7 @@ class Trial:
         """What is kept after the right side was saved with conflict resolution."""
         if self.is_duplicate:
             return Outcome.LEFT
-        if not any(signal.type in detection.deciding_signals for signal in signals_of(self.comparison, detection)):
+        if not decide(signals_of(self.comparison, detection), detection):
             return Outcome.BOTH
         left, right = self.pair.left, self.pair.right
         result = arbitrate(right, left, arbitration, similarity=self.comparison.similarity)

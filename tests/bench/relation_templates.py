@@ -26,6 +26,8 @@ class Fact:
     wordings: tuple[str, ...]
     denials: tuple[str, ...]
     values: tuple[str, ...]
+    several: bool = False
+    """Whether several values may be true at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +40,27 @@ class GeneratedPair:
 
 
 FACTS = (
-    Fact(("{s} works as a {v}.", "{s} earns a living as a {v}.", "{s} has a job as a {v}."),
+    Fact(("{s} works as a {v}.", "{s} earns a living as a {v}.", "{s} has a job as a {v}.", "{s} is a {v}."),
          ("{s} quit working as a {v}.", "{s} never worked as a {v}."),
          ("nurse", "carpenter", "translator", "pilot", "baker")),
     Fact(("{s} drives a {v}.", "The car that {s} has is a {v}.", "{s} owns a {v}."),
          ("{s} no longer has a {v}.", "{s} sold the {v} last week."),
-         ("Volvo", "Fiat", "Skoda", "Toyota")),
+         ("Volvo", "Fiat", "Skoda", "Toyota"), several=True),
     Fact(("{s} plays the {v}.", "{s} is a {v} player.", "{s} makes music on the {v}."),
          ("{s} cannot play the {v}.", "{s} has given up the {v}."),
-         ("oboe", "trumpet", "harp", "accordion")),
+         ("oboe", "trumpet", "harp", "accordion"), several=True),
     Fact(("{s} lives in {v}.", "{s} has an apartment in {v}.", "Home for {s} is {v}."),
          ("{s} moved away from {v}.", "{s} does not live in {v} anymore."),
          ("Krakow", "Toulouse", "Oslo", "Denver", "Osaka")),
     Fact(("{s} is learning {v}.", "{s} takes lessons in {v}.", "{s} studies {v} with a tutor."),
          ("{s} stopped learning {v}.", "{s} has no wish to learn {v}."),
-         ("Turkish", "Korean", "Swahili", "Finnish")),
+         ("Turkish", "Korean", "Swahili", "Finnish"), several=True),
     Fact(("{s} likes {v}.", "{s} is very fond of {v}.", "{s} enjoys {v} a lot."),
          ("{s} dislikes {v}.", "{s} cannot stand {v}.", "{s} does not like {v}."),
-         ("olives", "camping", "crossword puzzles", "jazz", "horror films")),
+         ("olives", "camping", "crossword puzzles", "jazz", "horror films"), several=True),
     Fact(("{s} is allergic to {v}.", "{s} gets a rash from {v}.", "{v} makes {s} ill."),
          ("{s} tolerates {v} without any trouble.", "{s} is not allergic to {v}."),
-         ("shellfish", "latex", "walnuts", "wool")),
+         ("shellfish", "latex", "walnuts", "wool"), several=True),
     Fact(("{s} goes to bed at {v}.", "Bedtime for {s} is {v}.", "{s} is asleep by {v}."),
          ("{s} is never in bed at {v}.",),
          ("ten", "half past eleven", "midnight", "9 pm")),
@@ -83,10 +85,71 @@ FACTS = (
          ("tram", "ferry", "scooter", "coach")),
     Fact(("{s} keeps a {v} as a pet.", "{s} has a pet {v}.", "A {v} shares the home with {s}."),
          ("{s} gave the {v} away.", "{s} has no {v}."),
-         ("parrot", "tortoise", "rabbit", "hamster")),
+         ("parrot", "tortoise", "rabbit", "hamster"), several=True),
+    Fact(("{s} speaks {v}.", "{s} is fluent in {v}.", "{s} can talk in {v}."),
+         ("{s} does not speak {v}.", "{s} speaks no {v}."),
+         ("Hungarian", "Catalan", "Hindi", "Danish"), several=True),
+    Fact(("{s} has been to {v}.", "{s} visited {v}.", "{s} travelled to {v}."),
+         ("{s} has never been to {v}.", "{s} never visited {v}."),
+         ("Iceland", "Morocco", "Vietnam", "Chile"), several=True),
+    Fact(("{s} knows how to {v}.", "{s} can {v}.", "{s} is able to {v}."),
+         ("{s} does not know how to {v}.", "{s} cannot {v}."),
+         ("knit", "juggle", "weld", "surf"), several=True),
+    Fact(("{s} is friends with {v}.", "{s} has a friend named {v}.", "{s} and {v} are good friends."),
+         ("{s} is no longer friends with {v}.",),
+         ("Oksana", "Leopold", "Mirela", "Gaspard"), several=True),
+    Fact(("{s} collects {v}.", "{s} has a collection of {v}."),
+         ("{s} stopped collecting {v}.", "{s} sold all the {v}."),
+         ("stamps", "coins", "vinyl records", "postcards"), several=True),
+    Fact(("{s} is interested in {v}.", "{s} reads a lot about {v}."),
+         ("{s} is not interested in {v}.", "{s} lost interest in {v}."),
+         ("geology", "chess", "opera", "robotics"), several=True),
+    Fact(("{s} dislikes {v}.", "{s} hates {v}.", "{s} cannot stand {v}."),
+         ("{s} loves {v}.", "{s} likes {v} a lot."),
+         ("mushrooms", "long meetings", "cold weather", "loud bars"), several=True),
+    Fact(("{s} subscribes to {v}.", "{s} has a subscription to {v}."),
+         ("{s} no longer subscribes to {v}.", "{s} cancelled the subscription to {v}."),
+         ("the Guardian", "Spotify", "a wine club", "The Lancet"), several=True),
+    Fact(("{s} teaches {v}.", "{s} gives lessons in {v}."),
+         ("{s} stopped teaching {v}.", "{s} does not teach {v}."),
+         ("biology", "ballet", "French", "drawing"), several=True),
+    Fact(("{s} bakes {v}.", "{s} is good at baking {v}."),
+         ("{s} never bakes {v}.",),
+         ("bread", "muffins", "cheesecake", "Christmas biscuits"), several=True),
+    Fact(("{s} listens to {v}.", "{s} often has {v} on."),
+         ("{s} never listens to {v}.", "{s} is tired of {v}."),
+         ("blues", "the news", "audio books", "Mozart"), several=True),
+    Fact(("{s} suffers from {v}.", "{s} has {v}."),
+         ("{s} has recovered from {v}.", "{s} does not suffer from {v}."),
+         ("asthma", "migraine", "hay fever", "back pain"), several=True),
+    Fact(("The interview of {s} is {v}.", "{s} goes to the interview {v}."),
+         ("The interview of {s} is not {v}.",),
+         ("on Monday", "on Wednesday", "on 4 June", "on 20 June")),
+    Fact(("The favourite colour of {s} is {v}.", "{s} likes {v} best of all colours."),
+         ("{s} does not like {v} anymore.",),
+         ("green", "purple", "orange")),
+    Fact(("{s} is {v}.", "The marital status of {s} is {v}."),
+         ("{s} is not {v}.", "{s} is no longer {v}."),
+         ("single", "married", "divorced", "engaged")),
+    Fact(("{s} is {v} years old.", "The age of {s} is {v}."),
+         ("{s} is not {v} years old.",),
+         ("27", "41", "63")),
+    Fact(("The phone number of {s} is {v}.", "{s} can be called at {v}."),
+         ("The phone number of {s} is no longer {v}.",),
+         ("0151 2277", "0170 8846", "0163 9915")),
 )  # fmt: skip
 
-TIMES = ("in January", "in April", "in June", "in November", "last Easter", "in 2015", "in 2018", "on Tuesday")
+TIMES = (
+    "in January",
+    "in April",
+    "in June",
+    "in November",
+    "last Easter",
+    "in 2015",
+    "in 2018",
+    "on Tuesday",
+    "on Friday",
+)
 EVENTS = (
     ("Visited the aquarium {t} with {v}.", ("the scouts", "a colleague", "Grandma")),
     ("Bought {v} at the flea market {t}.", ("a lamp", "two armchairs", "an old map")),
@@ -95,6 +158,8 @@ EVENTS = (
     ("Hiked {v} kilometres in Norway {t}.", ("40", "75", "120")),
     ("Lost {v} on the bus {t}.", ("an umbrella", "a glove", "the keys")),
     ("Had {v} {t}.", ("a cold", "surgery on the knee", "an ear infection")),
+    ("Has {v} {t}.", ("a driving lesson", "a job interview", "an appointment at the bank")),
+    ("There is {v} {t}.", ("a flea market", "a school concert", "a staff party")),
     ("Spent {v} euros on books {t}.", ("55", "130", "20")),
 )
 KINDS = (
@@ -123,11 +188,11 @@ def generate(seed: int = 1) -> Iterator[GeneratedPair]:
             yield _unrelated(wording.format(k=kind, v=one), wording.format(k=other_kind, v=other))
             yield GeneratedPair(wording.format(k=kind, v=one), wording.format(k=kind, v=other), RelationType.UPDATES)
     for fact, other_fact in pairwise(FACTS):
-        subject = random.choice(SELVES)
-        left, right = (
-            _say(random.choice(each.wordings), subject, random.choice(each.values)) for each in (fact, other_fact)
-        )
-        yield _unrelated(left, right)
+        for subject in (random.choice(SELVES), random.choice(OTHERS)):
+            left, right = (
+                _say(random.choice(each.wordings), subject, random.choice(each.values)) for each in (fact, other_fact)
+            )
+            yield _unrelated(left, right)
 
 
 def _of_fact(fact: Fact, random: Random) -> Iterator[GeneratedPair]:
@@ -138,8 +203,11 @@ def _of_fact(fact: Fact, random: Random) -> Iterator[GeneratedPair]:
         wording, rewording = random.sample(fact.wordings, 2)
         known = _say(wording, subject, value)
         yield GeneratedPair(known, _say(rewording, again, value), RelationType.SAME)
-        yield GeneratedPair(known, _say(wording, again, new), RelationType.UPDATES)
-        yield GeneratedPair(known, _say(rewording, again, new), RelationType.UPDATES)
+        another = RelationType.UNRELATED if fact.several else RelationType.UPDATES
+        yield GeneratedPair(known, _say(wording, again, new), another)
+        yield GeneratedPair(known, _say(rewording, again, new), another)
+        if fact.several:
+            yield _unrelated(known, _say(random.choice(fact.denials), again, new))
         yield GeneratedPair(known, _say(random.choice(fact.denials), again, value), RelationType.CONTRADICTS)
         # A name may be the user's, so only relatives surely are somebody else.
         others = RELATIVES if subjects is SELVES else OTHERS

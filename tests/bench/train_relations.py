@@ -21,7 +21,7 @@ from mnemon_server.services.conflicts.relations import WEIGHTS_FILE, RelationMod
 from numpy.typing import NDArray
 
 from tests.bench.classification import Answers
-from tests.bench.conflict_pairs import Half, Pair, load_written
+from tests.bench.conflict_pairs import EVERYDAY, WRITTEN, Half, Pair, load_written
 from tests.bench.conflict_trials import open_embedder
 from tests.bench.relation_templates import generate
 
@@ -30,6 +30,8 @@ Vectors = Mapping[str, NDArray[np.float32]]
 
 TEMPLATE_WEIGHT = 0.25
 """What a pair from templates counts, against 1 for a written one."""
+UNRELATED_TEMPLATE_WEIGHT = TEMPLATE_WEIGHT / 3
+"""What an unrelated one counts: there are more of them than of all others."""
 STRANGERS, STRANGER_WEIGHT = 6, 0.05
 """How many of the most similar strangers of each statement are taken, and what each counts."""
 RIDGES = (1.0, 3.0, 10.0)
@@ -90,7 +92,7 @@ def _fit(inputs: Floats, right: Floats, shares: Floats, ridge: float) -> Floats:
         curvature = np.block(blocks) + np.diag(np.tile(penalties, types))
         step = np.linalg.solve(curvature, gradient.T.ravel()).reshape(types, width).T
         weights -= step
-        if np.abs(step).max() < 1e-9:
+        if np.abs(step).max() < 1e-6:
             return weights
     raise ValueError("the regression does not converge")
 
@@ -179,7 +181,7 @@ def write_weights(model: RelationModel, path: Path) -> None:
 @click.option("--model", help="The embedding model; by default the server's.")
 def main(out: Path, model: str | None) -> None:
     """Trains on the choosing half and on templates."""
-    written = [pair for pair in load_written() if pair.half is Half.CHOOSING]
+    written = [pair for file in (WRITTEN, EVERYDAY) for pair in load_written(file) if pair.half is Half.CHOOSING]
     labelled = [(pair.left.content, pair.right.content, pair.relation) for pair in written]
     templates = [(pair.left, pair.right, pair.relation) for pair in generate()]
     with closing(open_embedder(model)) as embedder:
@@ -187,7 +189,9 @@ def main(out: Path, model: str | None) -> None:
         vectors = {text: embedder.embed([text])[0] for text in texts}
     examples = examples_of(labelled, 1.0, vectors, [(number, -1) for number in range(len(labelled))])
     strangers = strangers_of(written, vectors)
-    extra = examples_of(templates, TEMPLATE_WEIGHT, vectors, [(-1, -1)] * len(templates)).joined(strangers)
+    made = examples_of(templates, TEMPLATE_WEIGHT, vectors, [(-1, -1)] * len(templates))
+    made.shares[made.answers == _UNRELATED] = UNRELATED_TEMPLATE_WEIGHT
+    extra = made.joined(strangers)
     random = np.random.default_rng(SEED)
     click.echo(f"{len(written)} written pairs, {len(templates)} from templates, {len(strangers.answers)} strangers")
     likely = nested(examples, extra, random)

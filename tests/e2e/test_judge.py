@@ -112,7 +112,8 @@ async def test_the_judge_is_not_asked_where_its_answer_would_decide_nothing(tmp_
     with tool_server(judging()) as served:
         async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
             await save(client, KNOWN)
-            assert (await save(client, NEW, 0.4)).decision is None  # the default signals
+            await client.rules.update("default", {"detection": {"signals": ["semantic", "keyword"]}})
+            assert (await save(client, NEW, 0.4)).decision is None
             await client.rules.update("default", DETECTION)
             assert (await save(client, KNOWN)).duplicate
             await save(client, "Ada likes boats.", -1.0)  # nothing is similar

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.conflict_pairs import (
+    EVERYDAY,
     FRESH,
     REFERENCES,
     WRITTEN,
@@ -21,14 +22,14 @@ from tests.bench.conflict_pairs import (
     read_rows,
 )
 
-FILES = (WRITTEN, FRESH, REFERENCES)
+FILES = (WRITTEN, FRESH, EVERYDAY, REFERENCES)
 REFERENCE = re.compile(r"conv-\d+/D\d+:\d+")
 KINDS = {
     Label.PARAPHRASE: {"reworded", "near-duplicate", "same-text", "partial-overlap", "cross-language"},
     Label.CONTRADICTION: {
         "negation", "number", "date", "place", "preference", "role", "status", "inference", "older-record", "guessed",
     },
-    Label.UNRELATED: {"other-subject", "other-meaning", "same-topic", "both-true", "other-topic"},
+    Label.UNRELATED: {"other-subject", "other-meaning", "several-values", "same-topic", "both-true", "other-topic"},
 }  # fmt: skip
 HALVES_OF_KNOWN_PAIRS = {
     "p001": Half.REPORTING,
@@ -62,7 +63,7 @@ def test_every_kind_belongs_to_its_label(file: Path) -> None:
 
 
 def test_every_kind_of_the_readme_is_written_and_explained(written: list[Pair]) -> None:
-    kinds = {pair.kind for pair in written}
+    kinds = {pair.kind for pair in (*written, *load_written(EVERYDAY))}
     assert kinds == set().union(*KINDS.values())
     readme = (WRITTEN.parent / "README.md").read_text(encoding="utf-8")
     assert [kind for kind in kinds if f"`{kind}`" not in readme] == []
@@ -73,6 +74,7 @@ def test_the_readme_counts_the_pairs() -> None:
     assert f"{len([*read_rows(WRITTEN)])} pairs of statements" in readme
     assert f"{len([*read_rows(REFERENCES)])} further pairs" in readme
     assert f"{len([*read_rows(FRESH)])} pairs like these" in readme
+    assert f"{len([*read_rows(EVERYDAY)])} pairs of what people" in readme
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

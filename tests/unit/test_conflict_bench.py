@@ -44,12 +44,12 @@ def test_the_same_normalised_words_keep_the_known_statement() -> None:
 
 
 def test_a_conflict_keeps_the_newer_statement_whichever_came_first() -> None:
-    assert _outcome(_trial("Likes green tea.", "Likes black tea.")) is Outcome.RIGHT
-    assert _outcome(_trial("Likes green tea.", "Likes black tea.", delta=-LATER)) is Outcome.LEFT
+    assert _outcome(_trial("Lives in Oslo.", "Lives in Bergen.")) is Outcome.RIGHT
+    assert _outcome(_trial("Lives in Oslo.", "Lives in Bergen.", delta=-LATER)) is Outcome.LEFT
 
 
 def test_statements_of_the_same_time_are_merged() -> None:
-    assert _outcome(_trial("Likes green tea.", "Likes black tea.", delta=timedelta())) is Outcome.MERGED
+    assert _outcome(_trial("Lives in Oslo.", "Lives in Bergen.", delta=timedelta())) is Outcome.MERGED
 
 
 def test_without_a_conflict_both_are_kept() -> None:

@@ -203,7 +203,8 @@ class Settings:
         default="",
         metadata=_row(
             "URL of an OpenAI-compatible endpoint that judges how statements relate, such as "
-            "http://localhost:11434/v1; statements are sent there, if their rule evaluates the signal relation."
+            "http://localhost:11434/v1; statements are sent there, if their rule evaluates the signal relation, as "
+            "the default rule does."
         ),
     )
     judge_model: str = field(default="", metadata=_row("Chat model that the judge's endpoint runs."))

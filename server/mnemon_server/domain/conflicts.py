@@ -21,7 +21,7 @@ class SignalType(StrEnum):
     TIME = "time"
     IMPORTANCE = "importance"
     RELATION = "relation"
-    """A model takes them for related. Not evaluated by default."""
+    """A model takes them for related."""
 
 
 class RelationType(StrEnum):
@@ -183,10 +183,10 @@ class DetectionConfig:
     keyword_threshold: float = 0.5
     time_window: timedelta = timedelta(minutes=5)
     importance_delta: float = 0.4
-    relation_threshold: float = 0.4
-    signals: frozenset[SignalType] = frozenset(SignalType) - {SignalType.RELATION}
+    relation_threshold: float = 0.3
+    signals: frozenset[SignalType] = frozenset(SignalType)
     """The signals that are evaluated."""
-    required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD})
+    required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD, SignalType.RELATION})
     """A save acts on a conflict only if one of these fired. They show that two statements are about the same subject.
     """
 

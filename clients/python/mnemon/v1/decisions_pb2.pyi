@@ -490,7 +490,7 @@ class Conflict(_message.Message):
 
     @_builtins.property
     def relation(self) -> Global___StatementRelation:
-        """How the two probably relate. Unless the rule evaluates the signal `relation`, this decides nothing. Unset if a
+        """How the two probably relate. Unless the rule requires the signal `relation`, this decides nothing. Unset if a
         statement has no embedding or no telling words.
         """
 
@@ -736,18 +736,20 @@ class DetectionConfig(_message.Message):
     importance_delta: _builtins.float
     """Minimum difference in importance, exclusive, at least 0 and less than 1; default 0.4."""
     relation_threshold: _builtins.float
-    """Minimum probability that two statements are not unrelated, exclusive, 0 to 1; default 0.4."""
+    """Minimum probability that two statements are not unrelated, exclusive, 0 to 1; default 0.3."""
     @_builtins.property
     def time_window(self) -> _duration_pb2.Duration:
         """The time window, more than 0; default 5 minutes."""
 
     @_builtins.property
     def signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
-        """The signals that are evaluated; empty: inherited, or all but RELATION."""
+        """The signals that are evaluated; empty: inherited, or all."""
 
     @_builtins.property
     def required_signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
-        """One of these must fire before a save with CONFLICT_POLICY_RESOLVE acts; empty: inherited, or SEMANTIC and KEYWORD.
+        """One of these must fire before a save with CONFLICT_POLICY_RESOLVE acts; empty: inherited, or SEMANTIC, KEYWORD
+        and RELATION. If RELATION is among them, it must fire in any case, so that statements that can both be true are
+        kept; beside others, it suffices alone above 0.65.
         Statements that merely were learnt at the same time, or differ in importance, are about different subjects, and
         neither should supersede the other. If none of these is evaluated, any signal suffices.
         """

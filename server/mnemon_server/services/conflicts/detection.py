@@ -13,7 +13,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.severities import Severities, severities_of
-from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, detect
+from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, decide, detect
 from mnemon_server.services.semantic.resolver import NOT_JUDGED, Judged
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.semantic.terms import terms_of
@@ -69,7 +69,7 @@ class Examined:
     reader: Reader
     candidate: SemanticMemory
     config: DetectionConfig
-    required: Signals
+    deciding: bool
     judged: Judged
 
     def opponents(self, doc_ids: Sequence[str]) -> list[Opponent | None]:
@@ -81,7 +81,7 @@ class Examined:
         revision, relation = self.judged.get(existing.memory_id, (0, None))
         judged = relation if revision == existing.revision else None
         conflict = detect(self.candidate, existing, self.config, judged=judged)
-        if conflict is None or not any(signal.type in self.required for signal in conflict.signals):
+        if conflict is None or (self.deciding and not decide(conflict.signals, self.config)):
             return None
         return Opponent(conflict, existing)
 
@@ -97,7 +97,7 @@ def find_conflicts(
 ) -> Found:
     """The conflicts of a candidate whose time is set, most severe first; equal ones in the order of saving.
 
-    If `deciding`, only those with one of the signals that a decision requires. What was `judged` of the present
+    If `deciding`, only those that a save acts on. What was `judged` of the present
     revision of a statement takes the place of what the relation model says.
 
     The result is the same as from a comparison with every visible statement of its user, at the cost of an index: it
@@ -108,7 +108,7 @@ def find_conflicts(
     required = config.deciding_signals if deciding else config.signals
     related = reader.related_documents(_query(candidate, terms, config, required))
     rated = severities_of(candidate, len(terms), related, config, required)
-    examined = Examined(reader, candidate, config, required, judged)
+    examined = Examined(reader, candidate, config, deciding, judged)
     _settle_doubts(examined, related, rated)
     places = _most_severe(rated, limit)
     opponents = _load(examined, [related.doc_ids[place] for place in places])
@@ -145,6 +145,8 @@ def _settle_doubts(examined: Examined, related: RelatedDocuments, rated: Severit
         doubts |= np.abs(related.similarities - config.semantic_threshold) <= ROUNDING
     if SignalType.RELATION in config.signals:
         doubts[_most_similar(related)] = True
+        if examined.deciding and SignalType.RELATION in config.deciding_signals:
+            rated.conflicting[~doubts] = False
     doubtful = np.flatnonzero(doubts).tolist()
     settled = examined.opponents([related.doc_ids[place] for place in doubtful])
     for place, opponent in zip(doubtful, settled, strict=True):

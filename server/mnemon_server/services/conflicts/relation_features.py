@@ -9,28 +9,38 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 from rapidfuzz.distance import Levenshtein
 
 from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, analyze
 from mnemon_server.ranking.languages import STOP_WORDS
 from mnemon_server.services.conflicts.relation_words import (
+    ADDING,
+    ADVERBS,
     CALENDAR,
     CHANGES,
+    DETERMINERS,
+    HAVING,
+    INDEFINITE,
     NEGATIONS,
     NUMBERS,
+    ONCE,
     OPPOSITES,
     PAST,
     PERSONS,
+    PREDICATES,
     PRONOUNS,
+    REPLACING,
     SELF,
+    SINGLE,
     VERBS,
 )
 
 FEATURES = (
     "cosine", "near", "cosine_high", "overlap", "jaccard", "numbers_shared", "numbers_differ", "names_shared",
     "names_differ", "subject_same", "subject_differs", "subject_modified", "person_differs", "person_one_sided",
-    "negation_differs", "opposites", "change", "one_slot", "more_slots", "contained", "reordered", "past_times_differ",
+    "negation_differs", "opposites", "change", "one_slot", "more_slots", "contained", "reordered",
 )  # fmt: skip
 """The names of the features, in the order of the weights. Each is symmetric, and 0 to 1."""
 
@@ -76,6 +86,20 @@ def _opposites() -> dict[str, frozenset[str]]:
 
 
 _OPPOSITES = _opposites()
+_ONCE = frozenset(map(key_of, ONCE))
+_NO_VALUES = CALENDAR | CHANGES | SINGLE | NUMBERS.keys()
+_PREDICATES = {key_of(form): lemma for form, lemma in PREDICATES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a person does, likes or has, such as "speaks" "French": it may be true of other things, too."""
+
+    predicate: str
+    value: frozenset[str]
+    """The telling words of the first thing that it is about."""
+    is_indefinite: bool
+    """Whether that is one of many, as in "has a meeting"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +130,12 @@ class Reading:
     is_past: bool
     is_latin: bool
     """Whether nearly all of its letters are Latin."""
+    claim: Claim | None
+    """What it says of its subject; None without a verb that may be true of several things."""
+    moments: frozenset[str]
+    """Its times, and the numbers beside them."""
+    replaces: bool
+    """Whether a new value takes the place of the known one."""
 
     @property
     def head(self) -> str:
@@ -126,12 +156,14 @@ def read(text: str) -> Reading:
     lowered = [word.lower() for word in words]
     letters = [letter for letter in text if letter.isalpha()]
     sequence = tuple(key_of(NUMBERS.get(word, word)) for word in lowered if _tells(word))
-    subject = _subject(lowered)
+    numbers, times = frozenset(_numbers(text, lowered)), frozenset(_times(text, lowered))
+    place = _verb_place(lowered)
+    subject = tuple(key_of(word.removesuffix("'s")) for word in lowered[:place] if word not in PRONOUNS)
     return Reading(
         sequence=sequence,
         words=frozenset(sequence),
-        numbers=frozenset(_numbers(text, lowered)),
-        times=frozenset(_times(text, lowered)),
+        numbers=numbers,
+        times=times,
         names=frozenset(_names(text)),
         subject=subject,
         persons=frozenset(_persons(text, words, subject)),
@@ -140,12 +172,17 @@ def read(text: str) -> Reading:
         is_negated=(sum(map(_negates, lowered)) + len(_HAN_NEGATION.findall(text))) % 2 == 1,
         changes=not CHANGES.isdisjoint(lowered),
         is_past=any(word in PAST or (len(word) > 4 and word.endswith("ed")) for word in lowered[:_BEGINNING]),
+        claim=_claim(lowered, place),
+        moments=times | numbers if times else times,
+        replaces=not REPLACING.isdisjoint(lowered) and ADDING.isdisjoint(lowered),
         is_latin=sum(letter <= _LATIN_MAX for letter in letters) >= _LATIN_SHARE * len(letters),
     )
 
 
 def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]:
     """The FEATURES of two texts whose vectors have this cosine. Either order gives the same."""
+    if _are_two_events(ours, theirs) or _are_several_values(ours, theirs):
+        return (0.0,) * len(FEATURES)  # however close their vectors are, and however many words they share
     shared, smaller = ours.words & theirs.words, min(len(ours.words), len(theirs.words))
     only_ours, only_theirs = ours.words - shared, theirs.words - shared
     is_read = bool(shared) or (ours.is_latin and theirs.is_latin)
@@ -153,14 +190,13 @@ def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]
     slots = _slots(ours.sequence, theirs.sequence) if 2 * len(shared) >= smaller else 0
     subject_differs = "" != ours.head != theirs.head != ""
     person_differs = _both(ours.persons, theirs.persons) and ours.persons != theirs.persons
-    past_times_differ = ours.is_past and theirs.is_past and _disjoint(ours.times, theirs.times)
     # A cue says something only about texts on one subject: any two texts may differ by a negation.
     near = min(1.0, max(0.0, (cosine - _FAR) / (_HIGH - _FAR)))
     cues = (
         not ours.numbers.isdisjoint(theirs.numbers),
         _disjoint(ours.numbers, theirs.numbers),
         not ours.names.isdisjoint(theirs.names),
-        _both(ours.names - theirs.names, theirs.names - ours.names),
+        _each(ours.names, theirs.names),
         ours.head == theirs.head != "",
         subject_differs,
         _is_modified(ours, theirs),
@@ -173,7 +209,6 @@ def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]
         slots > 1,
         bool(shared) and not (only_ours and only_theirs),
         ours.words == theirs.words and len(shared) > 1 and ours.sequence != theirs.sequence,
-        past_times_differ,
     )
     return (
         cosine,
@@ -185,8 +220,33 @@ def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]
     )
 
 
+def _are_two_events(ours: Reading, theirs: Reading) -> bool:
+    """Whether both tell what happened, at different times, as "in 2015" and "in 2018"."""
+    is_past = ours.is_past and theirs.is_past and _ONCE.isdisjoint(ours.words & theirs.words)
+    return is_past and _disjoint(ours.times, theirs.times)
+
+
+def _are_several_values(ours: Reading, theirs: Reading) -> bool:
+    """Whether both claim the same of different things that go together, such as languages, pets or appointments."""
+    our, their = ours.claim, theirs.claim
+    if our is None or their is None or our.predicate != their.predicate:
+        return False
+    if ours.replaces or theirs.replaces or ours.words == theirs.words:
+        return False
+    if _each(our.value, their.value):
+        return True
+    # "A meeting on Monday" is one of many; "the meeting on Monday" has been moved if it is on Tuesday.
+    others = _each(ours.moments, theirs.moments) or _each(ours.names, theirs.names)
+    return our.is_indefinite and their.is_indefinite and others
+
+
 def _both(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     return bool(ours and theirs)
+
+
+def _each(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether each has something that the other has not."""
+    return _both(ours - theirs, theirs - ours)
 
 
 def _disjoint(ours: frozenset[str], theirs: frozenset[str]) -> bool:
@@ -220,20 +280,63 @@ def _numbers(text: str, lowered: Sequence[str]) -> Iterator[str]:
 
 
 def _times(text: str, lowered: Sequence[str]) -> Iterator[str]:
-    yield from (word for word in lowered if word in CALENDAR or _YEAR.fullmatch(word))
+    singular = (word.removesuffix("s") for word in lowered)
+    yield from (word for word in singular if word in CALENDAR or _YEAR.fullmatch(word))
     if _MAY.search(text):
         yield "may"
+
+
+def _claim(lowered: Sequence[str], place: int) -> Claim | None:
+    """The claim of a sentence whose verb, or a word before it, has this place."""
+    verb = next((at for at in range(place, len(lowered)) if _is_predicate(lowered, at)), len(lowered))
+    rest = lowered[verb + 1 :]
+    begin = next((at for at, word in enumerate(rest) if _is_value(word)), len(rest))
+    # "Has a job as a nurse" tells of one thing; "has a job interview" does not.
+    attributes = [*lowered[verb : verb + 1], *rest[: max(0, begin - 1)]]
+    if not rest or lowered[verb] in DETERMINERS or not SINGLE.isdisjoint(attributes):
+        return None
+    key = key_of(lowered[verb])
+    # Things have attributes rather than habits, so that only known verbs tell of several: "the app uses Kotlin".
+    is_personal = place <= 1 or lowered[:2] == ["the", "user"] or not PERSONS.isdisjoint(lowered[:place])
+    if key not in _PREDICATES and not (is_personal and _is_inflected(lowered, verb)):
+        return None
+    value = frozenset(map(key_of, takewhile(_is_value, rest[begin:])))
+    return Claim(_PREDICATES.get(key, key), value, is_indefinite=not INDEFINITE.isdisjoint(rest[:begin]))
+
+
+def _is_predicate(lowered: Sequence[str], at: int) -> bool:
+    """Whether the word says something: it is no helping verb, adverb or negation."""
+    word, following = lowered[at], "".join(lowered[at + 1 : at + 2])
+    if word in HAVING and (following == "been" or following.endswith("ed")):
+        return False
+    if word in STOP_WORDS:
+        return word in DETERMINERS or key_of(word) in _PREDICATES
+    return not (word in ADVERBS or word in CHANGES or word.endswith("ly") or _negates(word))
+
+
+def _is_inflected(lowered: Sequence[str], at: int) -> bool:
+    """Whether the word is an English verb or adjective by its ending, or by the word before it."""
+    before = "".join(lowered[max(0, at - 1) : at])
+    return lowered[at].endswith(("s", "ed", "ing")) or before in STOP_WORDS or before in ADVERBS or _negates(before)
+
+
+def _is_value(word: str) -> bool:
+    return _tells(word) and not word[0].isdigit() and word not in _NO_VALUES
 
 
 def _names(text: str) -> Iterator[str]:
     return (key_of(name.lower()) for name in _NAME.findall(text) if name.lower() not in CALENDAR)
 
 
-def _subject(lowered: Sequence[str]) -> tuple[str, ...]:
+def _verb_place(lowered: Sequence[str]) -> int:
+    """The number of words before the first verb; 0 for sentences without a subject."""
+    if lowered[:1] and lowered[0] in SELF:
+        return 1
     for place, word in enumerate(lowered[:_SUBJECT_WORDS_MAX]):
-        if word in VERBS or (place and len(word) > 3 and word.endswith(("s", "ed")) and "'" not in word):
-            return tuple(key_of(each.removesuffix("'s")) for each in lowered[:place] if each not in PRONOUNS)
-    return ()
+        ends = place and len(word) > 3 and word.endswith(("s", "ed")) and "'" not in word and word not in PERSONS
+        if ends or word in VERBS:
+            return place
+    return 0
 
 
 def _persons(text: str, words: Sequence[str], subject: Sequence[str]) -> Iterator[str]:
@@ -244,10 +347,11 @@ def _persons(text: str, words: Sequence[str], subject: Sequence[str]) -> Iterato
     owner = _OWNER.match(text)
     if owner and owner[1].lower() not in ("user", "users"):
         yield owner[1].lower()
-    if len(subject) == 1 and _is_name(words[0]) and key_of(words[0].lower()) == subject[0]:
+    if len(subject) == 1 and _begins_with_name(words) and key_of(words[0].lower()) == subject[0]:
         yield words[0].lower()
 
 
-def _is_name(word: str) -> bool:
-    """Whether the first word of a sentence may be the name of a person."""
-    return word[0].isupper() and not word.endswith("s") and word.lower() not in CALENDAR
+def _begins_with_name(words: Sequence[str]) -> bool:
+    """Whether the first word may be the name of a person: "Jonas likes", but not "Deploys happen"."""
+    is_plural = words[0].endswith("s") and not "".join(words[1:2]).endswith("s")
+    return words[0][0].isupper() and not is_plural and words[0].lower() not in CALENDAR

@@ -1,5 +1,7 @@
 """The words by which the relation of two statements is told: negations, changes, opposites, times and persons."""
 
+import re
+
 _NEGATIONS_TEXT = """
     no not never none nobody nothing nowhere neither nor without cannot hardly rarely seldom zero dislike hate
     refuse avoid deny lack kein keine keinen keiner keinem nicht nie niemals ohne ne pas jamais sans aucun nunca sin
@@ -24,7 +26,7 @@ _VERBS_TEXT = """
     is are was were be been has have had do does did can could will would shall should may might must am isn't
     aren't wasn't weren't hasn't haven't hadn't doesn't don't didn't can't couldn't won't wouldn't shouldn't mustn't
     cannot i'm i've he's she's it's they're we're you're never always often usually only just still went took got
-    made gave came put read ran wrote met told lent bought sold drank ate flew drove paid let
+    made gave came put read ran wrote met told lent bought sold drank ate flew drove paid let there
 """
 VERBS = frozenset(_VERBS_TEXT.split())
 """Verbs, and words right before one, that end the subject of a sentence and do not end like "plays" or "played"."""
@@ -73,12 +75,59 @@ _OPPOSITES_TEXT = """
     buy:rent own:rent active:inactive enabled:disabled on:behind schedule:delayed believe:nonsense trust:distrust
     optional:required include:exclude more:less increase:decrease before:after quiet:loud calm:nervous happy:unhappy
     confident:afraid brave:afraid city:country left-handed:right-handed retired:boss employed:unemployed join:leave
-    keep:delete able:unable plenty:without lot:without daily:never every:never tea:coffee summer:winter
-    indoor:outdoor inside:outside metric:imperial metric:feet beach:mountains introvert:extrovert
+    keep:delete able:unable plenty:without lot:without daily:never every:never indoor:outdoor
+    inside:outside metric:imperial metric:feet introvert:extrovert
     possible:impossible legal:illegal
 """
 OPPOSITES = tuple(entry.split(":") for entry in _OPPOSITES_TEXT.split())
 """Pairs of words with opposite meanings."""
 
-SELF = frozenset({"i", "she", "he", "ich", "er", "sie"})
+SELF = frozenset({"i", "she", "he", "we", "they", "ich", "er", "sie", "wir"})
 """Words for the user, at the beginning of a statement."""
+
+HAVING = frozenset({"have", "has", "had"})
+INDEFINITE = frozenset({"a", "an", "another", "some"})
+"""Words before one of many things."""
+DETERMINERS = frozenset({"a", "an", "the", "my", "his", "her", "their", "our", "your", "its"})
+
+_ADVERBS_TEXT = """
+    also always often usually sometimes still already just only really very currently ever even mostly i'm she's he's
+    we're they're
+"""
+ADVERBS = frozenset(_ADVERBS_TEXT.split())
+"""Words between the subject and what is said of it."""
+
+_PREDICATES_TEXT = """
+    like:love,enjoy,adore,hate,dislike,fond,fan have:has,had,own,got speak:spoke,spoken,fluent know:knew play read
+    allergic:allergy,intolerant visit:went,go,goes,been,travel,travelled watch:saw,see eat:ate drink:drank buy:bought
+    collect learn:learnt,studies,studied,study grow:grew,grown interested:interest,curious afraid:fear,scared
+    use:uses,used want:wish take:took cook wear:wore write:wrote,written support need sing:sang good:skilled there
+"""
+_SINGLE_TEXT = """
+    live lives lived living reside resides resided named name called nickname age aged birthday born birthdate number
+    email mail address weigh weighs weight tall height prefer prefers preferred favourite favorite rent price salary
+    earn earns budget deadline due boss manager job works worked working work employed employer husband wife spouse
+    married marries engaged eyes hair blood capital password username version size expires expire expiry starts start
+    begins ends end wakes wake bedtime timezone language currency status owner stays stay stayed sleeps sleep bank banks
+    commutes commute reports report votes vote based grew
+"""
+
+
+def _lemmas(text: str) -> dict[str, str]:
+    """Words by their forms, from entries such as "speak:speaks,spoke"."""
+    entries = ((entry.split(":")[0], re.split("[:,]", entry)) for entry in text.split())
+    return {form: lemma for lemma, forms in entries for form in forms}
+
+
+PREDICATES = _lemmas(_PREDICATES_TEXT)
+"""Words that are often true of several things at a time, such as "speak" and "like", by their forms and synonyms."""
+SINGLE = frozenset(_SINGLE_TEXT.split())
+"""Attributes that have one value at a time, such as "lives" and "birthday"."""
+
+ONCE = frozenset({"born", "died", "founded", "graduated", "married"})
+"""What happens once, so that two times of it exclude each other."""
+
+REPLACING = frozenset({"instead", "switched", "moved", "replaced", "became", "only", "now", "changed"})
+"""Words that say that a new value takes the place of the known one."""
+ADDING = frozenset({"also", "too", "another", "additionally", "besides", "both", "second"})
+"""Words that say that the known value stays."""

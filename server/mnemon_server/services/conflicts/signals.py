@@ -16,6 +16,8 @@ from mnemon_server.services.semantic.terms import terms_of
 
 RELATION_SIMILARITY_MIN = 0.3
 """The relation signal fires only above this cosine: hardly any less similar statements are about the same thing."""
+RELATION_CERTAIN = 0.65
+"""Above this, a relation needs no other required signal: "smokes" and "quit smoking" share too little for those."""
 TOLERANCE = 1e-7
 """Numbers closer than this are equal. It is the resolution of single precision, and exceeds the errors of sums."""
 
@@ -68,6 +70,22 @@ def signals_of(
         _related(comparison, config),
     )
     return tuple(signal for signal in fired if signal is not None and signal.type in config.signals)
+
+
+def decide(signals: Iterable[Signal], config: DetectionConfig) -> bool:
+    """Whether a save acts on a conflict with these signals.
+
+    One that is required must have fired. If the relation is among those, it must have fired in any case, so that
+    statements which can both be true are kept, however many words or minutes they share.
+    """
+    fired = {signal.type: signal.score for signal in signals}
+    required = config.deciding_signals
+    if SignalType.RELATION not in required:
+        return not required.isdisjoint(fired)
+    if SignalType.RELATION not in fired:
+        return False
+    others = required - {SignalType.RELATION}
+    return not others or not others.isdisjoint(fired) or exceeds(fired[SignalType.RELATION], RELATION_CERTAIN)
 
 
 def severity(signals: Iterable[Signal]) -> float:

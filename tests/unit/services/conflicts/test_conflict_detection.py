@@ -20,7 +20,7 @@ from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.conflicts.detection import RELATIONS_MAX, find_conflicts
-from mnemon_server.services.conflicts.signals import detect_all
+from mnemon_server.services.conflicts.signals import RELATION_CERTAIN, detect_all
 from mnemon_server.services.semantic.stored_form import to_document, to_semantic
 
 from tests.support.conflict_stores import DIMENSION
@@ -84,9 +84,14 @@ def store(vault: Vault, *memories: SemanticMemory) -> None:
 
 
 def _decides(conflict: Conflict, config: DetectionConfig) -> bool:
-    """Whether a required signal fired. If no required signal is enabled, whether any fired."""
+    """Whether a required signal fired, or any if none of those is enabled; and the relation, if required."""
     required = config.required_signals & config.signals or config.signals
-    return any(signal.type in required for signal in conflict.signals)
+    scores = {signal.type: signal.score for signal in conflict.signals}
+    related = scores.get(SignalType.RELATION, 0.0)
+    if SignalType.RELATION in required and SignalType.RELATION not in scores:
+        return False
+    alone = related > RELATION_CERTAIN or required == {SignalType.RELATION}
+    return any(type_ in required for type_ in scores if type_ is not SignalType.RELATION or alone)
 
 
 def through_index(

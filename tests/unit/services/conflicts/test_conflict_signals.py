@@ -155,7 +155,8 @@ def opponent(memory_id: str = "stored", user: str = "anna") -> SemanticMemory:
 
 
 def test_signals_name_the_bound_the_overlap_and_the_differences() -> None:
-    (conflict,) = detect_all(conflicting(), [opponent()], DetectionConfig())
+    four = DetectionConfig(signals=frozenset({SEMANTIC, KEYWORD, TIME, IMPORTANCE}))
+    (conflict,) = detect_all(conflicting(), [opponent()], four)
     semantic, keyword, time, importance = conflict.signals
     assert (semantic.type, semantic.bound, semantic.keywords) == (SEMANTIC, 0.8, ())
     assert (keyword.type, keyword.bound, keyword.keywords) == (KEYWORD, 0.5, ("tea",))
@@ -170,14 +171,14 @@ def test_signals_name_the_bound_the_overlap_and_the_differences() -> None:
 def test_the_relation_of_the_statements_is_shown_and_counts_only_if_it_is_evaluated() -> None:
     known = statement("Ada drinks milk in the evening.", "stored", embedding=(1.0, 0.0))
     candidate = statement("Ada never drinks milk in the evening.", "new", embedding=(0.7, 0.714))
-    conflict = detect(candidate, known, DetectionConfig(keyword_threshold=0.4))
+    conflict = detect(candidate, known, DetectionConfig(keyword_threshold=0.4, signals=frozenset({KEYWORD})))
     assert conflict is not None
     assert [signal.type for signal in conflict.signals] == [KEYWORD]
     assert conflict.relation is not None
     assert conflict.relation.type is RelationType.CONTRADICTS
     related = detect(candidate, known, DetectionConfig(signals=frozenset({RELATION})))
     assert related is not None
-    assert related.signals == (Signal(RELATION, conflict.relation.related, 0.4),)
+    assert related.signals == (Signal(RELATION, conflict.relation.related, 0.3),)
     strict = DetectionConfig(signals=frozenset({RELATION}), relation_threshold=conflict.relation.related)
     assert detect(candidate, known, strict) is None
 

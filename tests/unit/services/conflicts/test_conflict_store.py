@@ -290,7 +290,7 @@ async def test_a_preview_embeds_a_statement_without_a_vector(conflicts: OpenedCo
     conflicts.clock.pass_hours(1)
     preview = await conflicts.store.preview(SemanticMemory("", "Ada lives in Berlin", scope=ADA))
     assert preview.decision is not None
-    assert [signal.type for signal in preview.decision.signals] == [SignalType.SEMANTIC]
+    assert [signal.type for signal in preview.decision.signals] == [SignalType.SEMANTIC, SignalType.RELATION]
 
 
 # The audit trail

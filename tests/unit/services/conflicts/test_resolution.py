@@ -46,7 +46,11 @@ async def test_a_newer_statement_supersedes_the_older_one(conflicts: OpenedConfl
     assert (decision.candidate_id, decision.existing_id, decision.result_id) == (kept.doc_id, gone.doc_id, kept.doc_id)
     assert decision.arbitration.strategy is ArbitrationStrategy.RECENCY
     assert decision.arbitration.confidence == 0.5
-    assert [signal.type for signal in decision.signals] == [SignalType.SEMANTIC, SignalType.KEYWORD]
+    assert [signal.type for signal in decision.signals] == [
+        SignalType.SEMANTIC,
+        SignalType.KEYWORD,
+        SignalType.RELATION,
+    ]
     assert decision.signals[1].keywords == ("ada", "in", "lives")
     changes = conflicts.changes(head)
     assert [told(change) for change in changes] == [
@@ -201,7 +205,9 @@ async def test_detecting_saves_and_names_the_conflicts_without_deciding(conflict
     assert saved.memory is not None
     assert [conflict.memory_id for conflict in saved.conflicts] == [known.memory_id]
     # The same vector, three of four words, the same moment.
-    assert saved.conflicts[0].severity == pytest.approx(1.0 + 0.75 + 1.0)
+    relation = saved.conflicts[0].relation
+    assert relation is not None
+    assert saved.conflicts[0].severity == pytest.approx(1.0 + 0.75 + 1.0 + relation.related)
     assert saved.decision is None
     assert conflicts.decisions() == []
     assert len(conflicts.visible()) == 2
@@ -232,7 +238,8 @@ async def test_statements_of_other_users_do_not_conflict(conflicts: OpenedConfli
 
 
 async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts: OpenedConflicts) -> None:
-    await conflicts.save("Ada lives in a house", policy=ConflictPolicy.DETECT)
+    await conflicts.save("Ada lives in Bergen", vector=HERE, policy=ConflictPolicy.DETECT)
+    conflicts.clock.pass_hours(0.02)
     severe = await conflicts.save("Ada lives in Paris", vector=HERE, policy=ConflictPolicy.DETECT)
     await conflicts.save("The weather is fine", policy=ConflictPolicy.DETECT)
     conflicts.clock.pass_hours(0.05)
@@ -243,8 +250,8 @@ async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts
     # The weather was saved at the same time, which is its only signal.
     assert saved.decision.conflict_count == 2
     assert sorted(memory.content for memory in conflicts.visible()) == [
+        "Ada lives in Bergen",
         "Ada lives in Berlin",
-        "Ada lives in a house",
         "The weather is fine",
     ]
 

@@ -102,7 +102,7 @@ async def test_a_decision_can_be_undone_only_once(conflicts: OpenedConflicts) ->
 async def test_a_rejection_cannot_be_undone(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=REJECTING)
     await conflicts.save("Ada drinks tea", vector=HERE)
-    rejected = await conflicts.save("Ada drinks coffee", vector=HERE)
+    rejected = await conflicts.save("Ada no longer drinks tea", vector=HERE)
     with pytest.raises(InvalidOperationError, match="rejected"):
         await conflicts.store.unmerge(decision_id=decision_id(rejected))
 
@@ -127,15 +127,15 @@ async def test_a_merge_that_has_since_superseded_another_statement_cannot_be_und
     await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
     await conflicts.settle(arbitration={**REJECTING, "default_strategy": "keep-existing"})
-    loser = await conflicts.save("Ada drinks coffee", vector=HERE)
+    loser = await conflicts.save("Ada no longer drinks tea", vector=HERE)
     with pytest.raises(InvalidOperationError, match="has been superseded"):
         await conflicts.store.unmerge(decision_id=decision_id(merged))
     await conflicts.store.unmerge(decision_id=decision_id(loser))
     await conflicts.store.unmerge(decision_id=decision_id(merged))
     assert sorted(memory.content for memory in conflicts.visible()) == [
-        "Ada drinks coffee",
         "Ada drinks tea",
         "Ada has a cat",
+        "Ada no longer drinks tea",
     ]
 
 
@@ -144,7 +144,7 @@ async def test_decisions_about_a_merged_statement_are_deleted_with_it(conflicts:
     await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
     await conflicts.settle(arbitration=REJECTING)
-    await conflicts.save("Ada drinks coffee", vector=HERE)
+    await conflicts.save("Ada no longer drinks tea", vector=HERE)
     assert len(conflicts.decisions()) == 2
     await conflicts.store.unmerge(decision_id=decision_id(merged))
     assert [decision.decision_id for decision in conflicts.decisions()] == [decision_id(merged)]
