@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+import pytest
 from mnemon.v1 import facts_pb2, knowledge_store_pb2
+from mnemon_server.transport.http import intake
 
 from tests.support.http_calls import JSON, http_client
 from tests.support.server import WAIT_S, Connection, eventually, until, whole_server
@@ -155,7 +157,11 @@ UNFINISHED_BYTES = 2_090_000
 """Twelve leave too little for half a megabyte more."""
 
 
-async def test_bodies_that_do_not_end_share_their_memory_and_give_way_to_those_that_do(tmp_path: Path) -> None:
+async def test_bodies_that_do_not_end_share_their_memory_and_give_way_to_those_that_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None is late at first, though a busy machine may take long to send them all.
+    monkeypatch.setattr(intake, "LATE_S", 600.0)
     length = f"content-length: {UNFINISHED_BYTES + 1}"
     async with serving(tmp_path) as (server, client), AsyncExitStack() as stack:
         answers = []
@@ -167,8 +173,9 @@ async def test_bodies_that_do_not_end_share_their_memory_and_give_way_to_those_t
         def have(code: bytes) -> int:
             return sum(answer.done() and code in answer.result() for answer in answers)
 
-        await until(lambda: have(b" 429 ") + have(b" 504 ") >= 18)
-        assert have(b" 429 ")
+        await until(lambda: have(b" 429 ") >= 18)
+        assert have(b" 504 ") == 0
+        monkeypatch.setattr(intake, "LATE_S", 0.0)
         text = json.dumps({"memory": {"content": "x" * 500_000}})
 
         async def is_stored() -> bool:
