@@ -185,6 +185,16 @@ class Room:
         self._taken = total
         return True
 
+    @property
+    def taken(self) -> int:
+        """The bytes that are taken."""
+        return self._taken
+
+    def count_as(self, size: int, since: int) -> None:
+        """What was read since `since` bytes were taken is in the answer as `size` bytes only; more fits again."""
+        self._taken = since + size
+        self.left.clear()
+
     async def read(self, offload: Offload, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Calls `function` on a thread, with `fits` as one more argument, and returns its result.
 

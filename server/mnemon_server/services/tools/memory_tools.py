@@ -33,6 +33,7 @@ from mnemon_server.services.tools.definitions import (
 )
 
 NO_ROOM = "the results of the earlier calls fill the answer, so this search returned nothing; call it by itself"
+_OBJECTS = frozenset(("filter", "metadata"))
 _DEFAULT_KEYS = frozenset(("org_id", "user_id", "agent_id"))
 
 ACTIONS_MAX = 64
@@ -130,8 +131,12 @@ class MemoryTools:
             FactNotFoundError: the memory to update does not exist in this namespace.
             AnswerFullError: there is no room for any result of a search.
         """
-        # Models may write null for an argument that they leave out, and a number or an object as a text.
-        given = {name: value for name, value in request.arguments.items() if value is not None}
+        # Models may write null or an empty text for what they leave out, and a number or an object as a text.
+        given = {
+            name: value
+            for name, value in request.arguments.items()
+            if value is not None and not (value == "" and name in _OBJECTS)
+        }
         arguments = self.schema(request.tool, request.context).from_texts(given)
         if request.tool == MANAGE_MEMORY:
             return await self._manage(request, arguments)
@@ -175,6 +180,7 @@ class MemoryTools:
         query = FactQuery(filter=wanted, text=call.query, limit=call.limit, offset=call.offset)
         if room is not None and room.is_full:
             raise AnswerFullError(NO_ROOM)
+        before = room.taken if room is not None else 0
         matches = (await self._facts.search(query, room=room)).matches
         truncated = room is not None and room.is_full
         if truncated and not matches:
@@ -182,6 +188,8 @@ class MemoryTools:
         content, shown = await self._offload(
             search_content, matches, self._result_kib, offset=call.offset, truncated=truncated
         )
+        if room is not None and not request.artifact:
+            room.count_as(len(content.encode()), since=before)
         return ToolOutput(content, matches if request.artifact else (), truncated or shown < len(matches))
 
     def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:

@@ -90,6 +90,7 @@ async def test_the_filter_of_the_schema_finds_what_the_metadata_of_the_schema_wr
 
 async def test_an_update_keeps_the_metadata_that_it_does_not_name_and_removes_nulls(tools: OpenedTools) -> None:
     first = {"category": "drink", "tags": ["hot", "green"], "rank": 3, "sure": True, "mood": None}
+    assert (await tools.manage(content="tea", metadata="")).startswith("created memory ")
     key = (await tools.manage(content="likes tea", metadata=first)).removeprefix("created memory ")
     await tools.manage(content="likes cold tea", action="update", id=key, metadata={"tags": ["cold"], "sure": None})
     kept = {"content": "likes cold tea", "category": "drink", "tags": ["cold"], "rank": 3}
@@ -239,6 +240,7 @@ async def test_filtered_search(tools: OpenedTools) -> None:
     by_value = await found(tools, "dark", filter={"category": "preference"})
     by_metadata = await found(tools, "dark", filter={"category": "drink", "rank": {"$gte": 5}})
     assert ([match["key"] for match in by_value], [match["key"] for match in by_metadata]) == (["a"], ["b"])
+    assert len(await found(tools, "dark", filter="")) == 2
     as_text = await found(tools, "dark", filter='{"category": "drink"}', limit="1", offset="0")
     assert [match["key"] for match in as_text] == ["b"]
     with pytest.raises(ValueError, match=r"'\$near' is not an operator"):

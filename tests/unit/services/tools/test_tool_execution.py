@@ -399,6 +399,16 @@ async def test_the_event_loop_continues_while_a_text_is_parsed(tools: OpenedTool
     assert turns > 20
 
 
+@pytest.mark.parametrize("artifact", [False, True])
+async def test_the_searches_of_a_text_share_the_room_by_what_they_return(tools: OpenedTools, *, artifact: bool) -> None:
+    for number in range(2):
+        await tools.facts.put(str(number), {"content": "tea " * 20_000}, ("user", "ada"))
+    room = Room(AnswerMemory(64 << 20), bytes_max=200_000, copies=2 if artifact else 1)
+    text = written(("search_memory", "", {"query": "tea"})) * 5
+    done = await tools.runner.execute(ExecuteText(text=text, context=ADA, artifact=artifact), room=room)
+    assert [each is AnswerFullError for each in outcomes(done)] == [False, *[artifact] * 4]
+
+
 async def test_other_calls_are_served_while_calls_without_room_fail(tools: OpenedTools) -> None:
     room = Room(AnswerMemory(1 << 20), bytes_max=1)
     assert [room.fits(record, 2) for record in "ab"] == [True, False]
