@@ -6,13 +6,13 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from mnemon_server.logs import configure_logging
 
 from tests.support.chroma_forks import forked_children
 
 # The same examples every time, and none fails for being slow: the speed of the machine is not what is tested.
-settings.register_profile("mnemon", derandomize=True, deadline=None)
+settings.register_profile("mnemon", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mnemon")
 
 # A shell that runs the tests in the background ignores SIGINT, and every process that a test starts would inherit that.

@@ -143,7 +143,7 @@ async def test_an_answer_that_is_not_read_is_cut_off_at_the_deadline_of_its_clie
         request = struct.pack(">BI", 0, len(message)) + message
         kind, path = "application/grpc-web+proto", "/mnemon.v1.FactService/BatchGetFacts"
         whole = await client.post(path, content=request, headers={"content-type": kind})
-        limits = "connect-timeout-ms: 500", f"content-length: {len(request)}"
+        limits = "connect-timeout-ms: 2000", f"content-length: {len(request)}"
         async with posting(server, path, kind, *limits) as (reader, writer):
             writer.write(request)
             await until(lambda: server.server.accounts.usage_of("default").bytes_in_flight)

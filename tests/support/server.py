@@ -142,8 +142,9 @@ async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **sett
 
     defaults = {"listen": "127.0.0.1:0", "data_dir": data_dir, "embedding_model": "hashing"}
     defaults |= {"knowledge_store_backend": "local"}
-    # The speed of the machine must neither throttle writes nor cause warnings.
+    # The speed of the machine must neither throttle writes nor cause warnings, nor end requests that arrive slowly.
     defaults |= {"semantic_write_latency_target_ms": 60_000.0, "timeline_write_latency_target_ms": 60_000.0}
+    defaults |= {"request_timeout_s": WAIT_S}
     chosen = Settings(**{**defaults, **settings})
     async with (
         running_server(chosen, report=lambda _: None, extra_handlers=handlers) as server,

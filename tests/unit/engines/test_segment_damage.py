@@ -6,7 +6,7 @@ import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon_server.engines.timeline.format.frame_scanner import CHUNK_BYTES
 from mnemon_server.engines.timeline.format.frames import FrameType, encode_events, frame_parts
@@ -269,7 +269,7 @@ def test_an_unreadable_page_costs_the_events_on_it() -> None:
     assert len(found.offsets) == 900 - len(lost)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(content=st.binary(max_size=2_000))
 def test_random_bytes_are_not_a_segment(content: bytes) -> None:
     for beginning in (b"", header().encode()):
@@ -297,7 +297,7 @@ def mutations(draw: st.DrawFn) -> bytes:
     return bytes(content)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(content=mutations())
 def test_a_mangled_segment_yields_only_written_events(content: bytes) -> None:
     with reader_of(content) as reader:

@@ -102,12 +102,7 @@ def through_index(
     return [opponent.conflict for opponent in found.opponents], found.total_count
 
 
-@settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stored=st.lists(st.tuples(STATEMENTS, st.booleans()), max_size=12, unique_by=lambda item: item[0].memory_id),
     candidate=STATEMENTS,
