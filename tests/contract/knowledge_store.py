@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.documents import DocumentFilter
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.knowledge_store import ConfiguredStore, Document, KnowledgeStore, SearchResult
 
@@ -80,8 +81,9 @@ class KnowledgeStoreContract(ABC):
     async def store(self, shared_store: ConfiguredStore) -> AsyncIterator[ConfiguredStore]:
         """A store without documents. It is opened once for all tests, because opening a database takes seconds."""
         yield shared_store
-        while results := await shared_store.search("everything", top_k=100, filters=None):
-            await asyncio.gather(*(shared_store.delete(result.doc_id) for result in results))
+        # No search finds every document.
+        page = await (await shared_store._opened()).list(where=DocumentFilter(), limit=1_000)
+        await asyncio.gather(*(shared_store.delete(document.doc_id) for document in page.documents))
 
     async def test_it_implements_the_protocol(self, tmp_path: Path) -> None:
         store: KnowledgeStore = self.make_store(tmp_path)

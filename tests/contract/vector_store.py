@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.vector_store import ConfiguredVectorStore, Neighbour, StoredText, VectorStore
 
@@ -101,9 +102,10 @@ class VectorStoreContract(ABC):
     def store(self, shared_store: ConfiguredVectorStore) -> Iterator[ConfiguredVectorStore]:
         """A store without texts. It is opened once for all tests, because opening a database takes seconds."""
         yield shared_store
-        while found := shared_store.search("everything", 1000):
-            with ThreadPoolExecutor(16) as threads:
-                list(threads.map(lambda neighbour: shared_store.delete(neighbour.id), found))
+        # No search finds every text.
+        stored = shared_store._opened()._records.list_documents(RecordFilter(), limit=1_000)
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(shared_store.delete, [document.doc_id for _, document in stored]))
         assert shared_store.count() == 0
 
     def test_protocol_is_implementable(self, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ class VectorStoreContract(ABC):
         assert store.count() == 1
         assert ids(store.search("trains", where={"kind": "animal"})) == []
         assert ids(store.search("trains", where={"old": "yes"})) == []
-        [found] = store.search("zebras savanna")
+        [found] = store.search("zebras in the savanna")
         assert found.content == "About trains in the mountains"
         assert found.similarity < 0.8
 
@@ -153,7 +155,7 @@ class VectorStoreContract(ABC):
             assert found[0].similarity == pytest.approx(1.0, abs=1e-5)
             assert [hit.distance for hit in found] == sorted(hit.distance for hit in found)
             assert all(hit.similarity == pytest.approx(max(0.0, 1.0 - hit.distance)) for hit in found)
-        assert len(store.search("cats", n_results=2)) == 2
+        assert len(store.search("the", n_results=2)) == 2
         assert store.search("  ") == []
 
     def test_filtered_search(self, store: ConfiguredVectorStore) -> None:
@@ -182,7 +184,8 @@ class VectorStoreContract(ABC):
             for query in (" ".join(random.choices(WORDS, k=4)) for _ in range(5)):
                 cosines = np.sort(vectors[kept] @ embedder.embed([query])[0])[::-1][:10]
                 found = store.search(query, 10, where)
-                assert [1.0 - hit.distance for hit in found] == pytest.approx(cosines.tolist(), abs=1e-5)
+                similar = cosines[cosines > 0.0].tolist()
+                assert [1.0 - hit.distance for hit in found] == pytest.approx(similar, abs=1e-5)
                 assert {int(hit.id[1:]) for hit in found} <= set(kept)
 
     def test_delete_existing_document(self, store: ConfiguredVectorStore) -> None:
@@ -264,7 +267,7 @@ class VectorStoreContract(ABC):
                 store.store(text_id, content, {"kept": True})
             store.delete("dogs")
         with self.make_store(tmp_path) as store:
-            assert sorted(ids(store.search("cats dogs goldfish", where={"kept": True}))) == ["cats", "fish"]
+            assert sorted(ids(store.search("the", where={"kept": True}))) == ["cats", "fish"]
 
     def test_acknowledged_texts_are_there_after_kill_9(self, tmp_path: Path) -> None:
         arguments = json.dumps([self.all_options(tmp_path), self.uses_chroma])

@@ -53,7 +53,7 @@ async def facts(server: Connection, query: str) -> Scores:
 
 
 async def events(server: Connection, query: str) -> Scores:
-    """The same as events. Those with nothing in common are left out."""
+    """The same as events."""
     await record(server.episodic, *(happened(text, NOW) for text in TEXTS))
     request = episodic_pb2.QueryWindowRequest(last_days=1, query=query, mode=HYBRID)
 
@@ -62,7 +62,7 @@ async def events(server: Connection, query: str) -> Scores:
 
     await eventually(is_done)
     answer = await server.episodic.QueryWindow(request)
-    return {TEXTS[2]: 0.0} | {match.event.content: match.score.relevance for match in answer.results}
+    return {match.event.content: match.score.relevance for match in answer.results}
 
 
 SEARCHES: tuple[Search, ...] = (documents, memories, facts, events)
@@ -72,14 +72,14 @@ SEARCHES: tuple[Search, ...] = (documents, memories, facts, events)
 async def test_the_setting_can_select_fusion_of_ranks(tmp_path: Path, search: Search) -> None:
     scores = await _searched(tmp_path, search, fusion="rrf", fusion_rrf_k=1)
     # A rank counts 2 / (1 + rank), in both halves.
-    assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 2 / 3, TEXTS[2]: 0.0})
+    assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 2 / 3})
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 async def test_the_setting_can_select_scores_scaled_per_query(tmp_path: Path, search: Search) -> None:
     scores = await _searched(tmp_path, search, query="apple", fusion="weighted")
     # The best results score 1, however little they have in common with the query.
-    assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 1.0, TEXTS[2]: 0.0})
+    assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 1.0})
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -98,6 +98,12 @@ async def test_the_weight_of_meaning_is_a_setting_too(tmp_path: Path, search: Se
     even = (await _searched(tmp_path / "even", search))[TEXTS[1]]
     assert words != pytest.approx(meaning)
     assert even == pytest.approx((words + meaning) / 2)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_what_has_nothing_in_common_with_the_query_is_not_found(tmp_path: Path, search: Search) -> None:
+    assert await _searched(tmp_path / "other", search, query="telescope") == {}
+    assert (await _searched(tmp_path / "some", search)).keys() == {*TEXTS[:2]}
 
 
 async def _searched(folder: Path, search: Search, query: str = QUERY, **settings: Any) -> Scores:

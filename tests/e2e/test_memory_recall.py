@@ -33,7 +33,8 @@ class Oracle:
     def nearest(self, query: NDArray[np.float32], bound: int) -> set[str]:
         """The ids of the nearest memories whose rank is below the bound."""
         rows = np.flatnonzero(self.alive & (self.ranks < bound))
-        best = rows[np.argsort(-(self.vectors[rows] @ query), kind="stable")[:LIMIT]]
+        cosines = self.vectors[rows] @ query
+        best = rows[np.argsort(-cosines, kind="stable")[: min(LIMIT, int((cosines > 0.0).sum()))]]
         return {self.ids[row] for row in best}
 
 

@@ -6,6 +6,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery
 from mnemon_server.domain.records import Scope, SearchMode
+from mnemon_server.embedding.hashing import HashingEmbedder
 
 from tests.support.memory_stores import DIMENSION, Opened, contents
 
@@ -28,10 +29,10 @@ async def test_results_come_best_first_with_similarity_and_distance(opened: Open
     for cosine in (-0.5, 0.25, 1.0, 0.75):
         await remember_at(opened, cosine, f"at {cosine}")
     answer = await opened.store.search(MemoryQuery(vector=toward(1.0)))
-    assert contents(answer.results) == ["at 1.0", "at 0.75", "at 0.25", "at -0.5"]
-    assert [match.similarity for match in answer.results] == pytest.approx([1.0, 0.75, 0.25, 0.0], abs=1e-6)
-    assert [match.distance for match in answer.results] == pytest.approx([0.0, 0.25, 0.75, 1.5], abs=1e-6)
-    assert [match.score for match in answer.results] == pytest.approx([1.0, 0.75, 0.25, 0.0], abs=1e-6)
+    assert contents(answer.results) == ["at 1.0", "at 0.75", "at 0.25"]
+    assert [match.similarity for match in answer.results] == pytest.approx([1.0, 0.75, 0.25], abs=1e-6)
+    assert [match.distance for match in answer.results] == pytest.approx([0.0, 0.25, 0.75], abs=1e-6)
+    assert [match.score for match in answer.results] == pytest.approx([1.0, 0.75, 0.25], abs=1e-6)
     assert answer.diagnostics.mode is SearchMode.VECTOR
     assert (answer.diagnostics.exact, answer.diagnostics.total_candidates) == (True, 4)
 
@@ -85,7 +86,8 @@ async def test_the_minimum_confidence_is_the_filters_or_else_the_default(opened:
 
 async def test_the_mode_is_the_requested_one_or_follows_from_the_query(opened: Opened) -> None:
     await opened.remember("zebra crossing ahead")
-    text, vector = "zebra", toward(1.0)
+    text = "zebra"
+    vector = tuple(HashingEmbedder(DIMENSION).embed([text])[0].tolist())
     cases = [
         (MemoryQuery(text=text), SearchMode.HYBRID, {"similarity", "keyword_score"}),
         (MemoryQuery(text=text, vector=vector), SearchMode.HYBRID, {"similarity", "keyword_score"}),
@@ -124,8 +126,8 @@ async def test_each_memory_is_returned_once_by_its_best_passage(opened: Opened) 
     await opened.remember(long)
     await opened.remember("lions")
     answer = await opened.store.search(MemoryQuery(text="zebra", limit=10))
-    assert sorted(contents(answer.results)) == sorted([long, "lions"])
-    best = answer.results[0]
+    assert contents(answer.results) == [long]
+    [best] = answer.results
     assert best.passage is not None
     assert "zebra" in long[best.passage.start : best.passage.end]
 
@@ -175,7 +177,7 @@ async def test_an_explanation_adds_up_to_the_score(opened: Opened, mode: SearchM
 
 
 async def test_a_query_without_words_is_explained_by_meaning_only(opened: Opened) -> None:
-    await opened.remember("party 🎉")
+    await opened.remember("🎉")
     [match] = (await opened.store.search(MemoryQuery(text="🎉", explain=True))).results
     assert match.explanation is not None
     assert [(part.name, part.weight) for part in match.explanation.parts] == [("vector", 1.0), ("keyword", 0.0)]

@@ -536,7 +536,7 @@ class DocumentMatch(_message.Message):
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well its best passage matches. The relevance is 1 for the query's own text and 0 without any match. It is
+        """How well its best passage matches. The relevance is 1 for the query's own text and near 0 for an unrelated one. It is
         comparable across queries of one mode, unless the server is configured to scale scores per query or to fuse ranks.
         """
 

@@ -432,7 +432,9 @@ class SearchSimilarRequest(_message.Message):
     limit: _builtins.int
     """Maximum number of results, at most 100; 0 means 3."""
     min_score: _builtins.float
-    """Minimum similarity of a result, 0 to 1, inclusive; unset means 0.7."""
+    """Minimum similarity of a result, 0 to 1, inclusive; unset means 0.7. With 0, statements whose
+    similarity is 0 are results, too.
+    """
     view: _common_pb2.View.ValueType
     """How much of each statement is returned."""
     @_builtins.property

@@ -64,7 +64,8 @@ class VectorStore(Protocol):
     ) -> list[Neighbour]:
         """Up to `n_results` texts most similar to the query, nearest first, among those that match.
 
-        `where` holds values that the metadata must equal, in value and type, all of them. A blank query finds nothing.
+        A text with a similarity of 0 is not found, and a blank query finds nothing. `where` holds values that the
+        metadata must equal, in value and type, all of them.
         """
 
     def delete(self, id: str) -> bool:  # noqa: A002

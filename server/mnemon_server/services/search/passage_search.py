@@ -470,7 +470,7 @@ class PassageSearch:
 def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
     """Whether no better passage can have been left out; in the last round, whether the choice has enough documents."""
     left_out_max = float(choice.ranking.left_out[0])
-    if max(left_out_max, 0.0) < query.min_score:
+    if left_out_max <= 0.0 or left_out_max < query.min_score:
         return True
     if len(choice.places) < query.limit:
         return False

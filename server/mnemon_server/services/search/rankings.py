@@ -43,20 +43,21 @@ class Ranking:
     """Ranks again with exact cosines of these passages; None if all cosines are exact."""
 
     def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
-        """Rows of the `count` best scores of at least `min_score`, best first; see best_rows."""
+        """Rows of the `count` best positive scores of at least `min_score`, best first; see best_rows."""
         rows = best_rows(self.scores, self.passage_ids, count, self.cosines)
-        return rows[np.maximum(self.scores[rows], 0.0) >= min_score]
+        best = self.scores[rows]
+        return rows[(best > 0.0) & (best >= min_score)]
 
     def rivals(self, count: int) -> NDArray[np.intp]:
         """Rows that may have one of the `count` best scores once these are exact, best first."""
-        rows = self.top(count + SPARE_ROUNDED)
+        rows = best_rows(self.scores, self.passage_ids, count + SPARE_ROUNDED, self.cosines)
         best = self.scores[rows]
         found: NDArray[np.intp] = rows[best >= best[:count].min(initial=np.inf) - 2 * ROUNDING]
         return found
 
 
 def by_meaning(found: Scores, *, exact: bool, scanned: int, degraded: str = "", left_out_max: float = 1.0) -> Ranking:
-    """Ranks by cosine, also negative ones: if a filter leaves few passages, even these come in the right order."""
+    """Ranks by cosine."""
     return Ranking(
         passage_ids=found.passage_ids,
         scores=found.scores,

@@ -162,12 +162,13 @@ def _if_fits(page: WindowPage, fits: Fits | None) -> WindowPage:
 
 
 def _best_first(scores: TextScores, count: int) -> Iterator[NDArray[np.intp]]:
-    """The rows in groups of `count`, best first; of equal scores, the one stored last comes first."""
-    rest = np.arange(len(scores.sequences))
+    """The rows with a positive score in groups of `count`, best first; of equal scores, the one stored last first."""
+    rest = np.flatnonzero(scores.relevance > 0.0)
     # Mostly the first group is enough, and finding it takes much less time than sorting all.
     if len(rest) > count:
         last = np.partition(scores.relevance, -count)[-count]
-        first, rest = np.flatnonzero(scores.relevance >= last), np.flatnonzero(scores.relevance < last)
+        is_first = scores.relevance[rest] >= last
+        first, rest = rest[is_first], rest[~is_first]
     else:
         first, rest = rest, rest[:0]
     for some in (first, rest):
