@@ -240,6 +240,27 @@ def test_a_file_of_no_known_form_is_refused_with_the_known_ones(target: str, tmp
     assert "its first record has the fields colour." in done.stderr and "chatgpt: " in done.stderr
 
 
+def test_the_files_of_a_folder_are_imported_together(target: str, tmp_path: Path) -> None:
+    line = {"type": "user", "sessionId": "s", "message": {"role": "user", "content": "Why does the test fail?"}}
+    for name, uuid in (("a/one.jsonl", "u1"), ("b/two.jsonl", "u2"), (".hidden.jsonl", "u3")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps({**line, "uuid": uuid}) + "\n{\n", encoding="utf-8")
+    (tmp_path / "b" / "rows.csv").write_text("id,text\n7,Tea\n", encoding="utf-8")
+    (tmp_path / "b" / "plain.txt").write_text("Just a text.", encoding="utf-8")
+    done = run(target, "import", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == (
+        "3 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 2 failed; left out: 1 files of no known form\n"
+    )
+    assert f"failed: {tmp_path / 'a' / 'one.jsonl'}: line 2 (document): line: is not JSON" in done.stderr
+    assert f"left out: {tmp_path / 'b' / 'plain.txt'}: its form is not known" in done.stderr
+    done = run(target, "import", tmp_path / "b" / "rows.csv", tmp_path / "a" / "one.jsonl", "--json")
+    named = [json.loads(result).get("path", "")[-9:] for result in done.stdout.splitlines()]
+    assert named == ["/rows.csv", "one.jsonl", "one.jsonl", ""]
+    with Client(target) as client:
+        assert client.documents.get("b/rows.csv/7") is not None
+
+
 def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     notes = [
@@ -259,6 +280,7 @@ def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path
     ("options", "said"),
     [
         (("--from", "mem0", "--map", "content=a"), "give --from or --map, not both"),
+        (("-",), "cannot be read beside files"),
         (("--namespace", "a"), "belong to another system's export"),
         (("--from", "mem0", "--embed-anew"), "are for archives alone"),
         (("--from", "mem0", "--user", "ada"), "become facts, which have no scope"),

@@ -76,15 +76,17 @@ def test_the_content_of_other_files_tells_their_form(form: str, content: str) ->
     ("content", "said"),
     [
         ('{"colour": "red", "size": 5}', "its first record has the fields colour, size"),
-        ("Dear Ada,\nhow are you, and how is Bo?\n", "it has no JSON objects"),
+        ("Dear Ada,\nhow are you, and how is Bo?\n", "it is neither JSON nor a table"),
         ("[[1], 2]", "it has no JSON objects"),
-        ("<!-- a -->" * 60, "it has no JSON objects"),
+        ("<!-- a -->" * 60, "it is neither JSON nor a table"),
+        ("PK\x03\x04", "it is a ZIP archive; unpack it"),
+        (b"\x1f\x8b\x08", "it is packed by gzip; unpack it"),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_the_known_ones(content: str, said: str) -> None:
+def test_a_file_of_another_form_is_refused_and_says_why(content: str | bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said) as refused:
-        form_of(io.BytesIO(content.encode()))
-    assert all(f"{name}: " in str(refused.value) for name in FORMS)
+        form_of(io.BytesIO(content.encode() if isinstance(content, str) else content))
+    assert "unpack" in said or all(f"{name}: " in str(refused.value) for name in FORMS)
 
 
 def test_each_row_of_a_table_becomes_a_document() -> None:

@@ -8,7 +8,8 @@ from click.core import ParameterSource
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli.access import keys, whoami
-from mnemon._cli.archive.commands import export_archive, import_archive
+from mnemon._cli.archive.commands import export_archive
+from mnemon._cli.archive.import_command import import_files
 from mnemon._cli.backups import back_up
 from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents.delete import delete, rebuild_index
@@ -73,7 +74,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     ),
     "Events: what happened when": (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge),
     "Facts: JSON objects under keys, which the tools of language models use": (facts, tools, serve_mcp),
-    "All of it": (watch, show_changes, export_archive, import_archive, back_up, erase),
+    "All of it": (watch, show_changes, export_archive, import_files, back_up, erase),
     "The server, and who may use it": (health, info, whoami, keys, tenants),
 }
 """The commands, by the kind of record that each is for; the keys say in the help what that is."""

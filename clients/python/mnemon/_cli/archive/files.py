@@ -5,8 +5,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar
 
@@ -71,6 +72,35 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file to read."""
+
+    path: str
+    name: str
+    """Its path inside the given folder, or the name of the file."""
+
+
+def files_of(paths: Sequence[str]) -> list[GivenFile]:
+    """The files of the paths; those of a folder in the order of their names, without hidden ones."""
+    if STDIN in paths and len(paths) > 1:
+        raise click.UsageError(f"{STDIN} is standard input, and cannot be read beside files")
+    found: list[GivenFile] = []
+    for path in paths:
+        if Path(path).is_dir():
+            inside = ((each, each.relative_to(path)) for each in sorted(Path(path).rglob("*")) if each.is_file())
+            found += [GivenFile(str(each), name.as_posix()) for each, name in inside if not _is_hidden(name)]
+        else:
+            found.append(GivenFile(path, "stdin" if path == STDIN else Path(path).name))
+    if not found:
+        raise click.ClickException(f"{', '.join(paths)}: there are no files in it")
+    return found
+
+
+def _is_hidden(name: Path) -> bool:
+    return any(part.startswith(".") for part in name.parts)
 
 
 @contextmanager

@@ -39,7 +39,8 @@ class ForeignImport:
 
     form: Form
     options: ForeignOptions
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str]
+    """The counts of what is left out, by reason."""
     _sent: deque[tuple[Place, str]] = field(default_factory=deque)
     _failed: deque[ImportResult] = field(default_factory=deque)
 

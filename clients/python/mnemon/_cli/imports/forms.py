@@ -20,6 +20,8 @@ Reader: TypeAlias = Callable[[BinaryIO, str], Iterator[Found]]
 _Record: TypeAlias = Mapping[str, Any]
 
 _SAMPLE_RECORDS = 20
+_NO_FORM = "it is neither JSON nor a table, a page, mails, or Markdown with front matter"
+_PACKED = {"PK\x03\x04": "a ZIP archive", "\x1f\udc8b": "packed by gzip"}
 _KINDS = tuple(RecordKind)
 _SHOWN_FIELDS_MAX = 8
 
@@ -130,7 +132,9 @@ def form_of(file: BinaryIO) -> str:
     head = rows.file_head(file)
     if not head.strip():
         return ARCHIVE
-    name, problem = _json_form(file) if head.lstrip()[0] in "[{" else (_text_form(head), "it has no JSON objects")
+    if packed := next((about for begin, about in _PACKED.items() if head.startswith(begin)), ""):
+        raise ValueError(f"it is {packed}; unpack it, and import the files in it")
+    name, problem = _json_form(file) if head.lstrip()[0] in "[{" else (_text_form(head), _NO_FORM)
     if name:
         return name
     known = "\n".join(f"  {each}: {form.about}" for each, form in FORMS.items())
