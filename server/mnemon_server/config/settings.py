@@ -202,9 +202,8 @@ class Settings:
     judge_endpoint: str = field(
         default="",
         metadata=_row(
-            "URL of an OpenAI-compatible endpoint that judges how statements relate, such as "
-            "http://localhost:11434/v1; statements are sent there, if their rule evaluates the signal relation, as "
-            "the default rule does."
+            "URL of an OpenAI-compatible endpoint that judges how statements relate, such as http://localhost:11434/v1;"
+            " statements are sent there, if their rule evaluates the signal relation, as the default rule does."
         ),
     )
     judge_model: str = field(default="", metadata=_row("Chat model that the judge's endpoint runs."))
