@@ -18,7 +18,8 @@ from tests.support.memory_messages import create, metadata, remember
 from tests.support.server import Connection, bare_server, detail, eventually, failure_of, reason, whole_server
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-FAST = {"reinforceable_half_life_h": 0.001, "contextual_half_life_h": 0.001}
+HALF_LIFE, ROUNDING = timedelta(hours=0.001), 1e-4
+FAST = {f"{policy}_half_life_h": HALF_LIFE / timedelta(hours=1) for policy in ("reinforceable", "contextual")}
 """Half-lives of 3.6 seconds, so that confidence fades while a test looks on."""
 
 
@@ -48,6 +49,11 @@ async def search(memories: Any, query: str, **fields: Any) -> pb.SearchMemoriesR
 def found(answer: pb.SearchMemoriesResponse) -> list[str]:
     """The contents of the results, best first."""
     return [match.memory.content for match in answer.results]
+
+
+def faded(since: datetime, now: datetime) -> float:
+    """The confidence that is left of 1."""
+    return float(0.5 ** ((now - since) / HALF_LIFE))
 
 
 async def test_creating_a_memory_with_all_fields(memories: Any) -> None:
@@ -121,9 +127,10 @@ async def test_get_existing_non_deleted_memory(tmp_path: Path) -> None:
 
         await eventually(has_faded)
         assert seen == sorted(seen, reverse=True)
+        before = datetime.now(UTC)
         got = await get(memories, fading.memory_id)
-        age = datetime.now(UTC) - got.create_time.ToDatetime(UTC)
-        assert 0.5 ** (age / timedelta(seconds=3.6)) == pytest.approx(got.confidence, abs=0.1)
+        created = got.create_time.ToDatetime(UTC)
+        assert faded(created, datetime.now(UTC)) - ROUNDING <= got.confidence <= faded(created, before) + ROUNDING
 
 
 async def test_get_deleted_memory(memories: Any) -> None:
@@ -155,7 +162,7 @@ async def test_reinforce_a_reinforceable_memory(tmp_path: Path) -> None:
         assert reinforced > memory.create_time.ToDatetime(UTC) + timedelta(seconds=0.3)
         got = await get(memories, memory.memory_id)
         assert (got.reinforce_time, got.create_time) == (answer.memory.reinforce_time, memory.create_time)
-        assert got.confidence > 0.9
+        assert got.confidence >= faded(reinforced, datetime.now(UTC)) - ROUNDING
 
 
 @pytest.mark.parametrize(
