@@ -339,6 +339,16 @@ def test_a_folder_opens_with_and_without_hnswlib_in_turn(folder: Path) -> None:
         vault.close()
 
 
+def test_an_erasure_without_hnswlib_leaves_no_snapshot_of_what_was_erased(folder: Path) -> None:
+    vault = open_vault(folder, with_graphs=False)
+    records = vault.collection(DOCUMENTS)
+    records.delete_document("d7").result()
+    assert [*folder.rglob("*.graph")]
+    assert records.save_snapshot() is None
+    assert [*folder.rglob("*.graph")] == []
+    vault.close()
+
+
 def test_vectors_are_quantized_without_hnswlib_where_they_would_get_a_graph(tmp_path: Path) -> None:
     vault = open_vault(tmp_path, with_graphs=False, graphs_of=(DOCUMENTS,))
     for collection in (DOCUMENTS, MEMORIES):

@@ -29,6 +29,8 @@ class LocalVectors:
 
     def __init__(self, dimension: int, settings: GraphSettings, snapshots: SnapshotFolder) -> None:
         """Creates it empty."""
+        self.snapshots = snapshots
+        """Where snapshots of the graph are, also those of before."""
         self._cache = VectorCache(dimension)
         self._maintenance = GraphMaintenance(self._cache, dimension, settings, snapshots)
 

@@ -211,6 +211,8 @@ class RecordEngine(Protocol):
     def save_snapshot(self) -> datetime | None:
         """Writes a snapshot of the graph now, and returns its time; None if there is no graph. Blocks.
 
+        Where no graph can be, the snapshots of a former one are removed.
+
         Raises StorageFullError or StorageFailedError if it could not be written. The graph stays in use.
         """
 

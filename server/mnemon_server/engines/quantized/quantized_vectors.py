@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from math import inf
 
 import numpy as np
@@ -168,10 +167,6 @@ class QuantizedVectors:
         """How the vectors are held."""
         held = sum(_view_bytes(view) for view in self._views) + self._signs.nbytes
         return VectorUsage(len(self), 0, 0, held)
-
-    def save_snapshot(self) -> datetime | None:
-        """None: there is no graph."""
-        return None
 
     def close(self, *, save: bool = True) -> None:
         """Stops the thread. Further calls have no effect."""

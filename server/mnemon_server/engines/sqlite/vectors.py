@@ -89,8 +89,10 @@ class VectorScanner:
         self._removed: list[int] = []
         count = f"SELECT count(*) FROM {tables.passages} WHERE position {shown}"
         self._count = int(connection.execute(count).get)
+        full = new_vectors(_store_name(connection))
+        self._snapshots = full.snapshots
         if self._count <= limits.full:
-            self._held = new_vectors(_store_name(connection))
+            self._held = full
         elif self._count <= limits.signs:
             self._held = self._new_quantized(read_origin(connection, tables, dimension))
         if self._held is not None:
@@ -146,7 +148,11 @@ class VectorScanner:
     def save_snapshot(self) -> datetime | None:
         """See RecordEngine.save_snapshot."""
         held = self._held
-        return None if held is None else held.save_snapshot()
+        if isinstance(held, LocalVectors):
+            return held.save_snapshot()
+        # They have checksums of vectors that may have been erased since, and nothing renews them.
+        self._snapshots.clear()
+        return None
 
     def stage(self, added_ids: Sequence[int], vectors: Sequence[Vector], removed: Sequence[int]) -> None:
         """Stages a change of the running transaction. Call it once the change has succeeded."""
