@@ -265,10 +265,7 @@ class Settings:
         default=600.0, metadata=_row("Time after which an unused vault is closed.", at_least=0.001)
     )
     graph_vectors_min: int = field(
-        default=20_000,
-        metadata=_row(
-            "Number of vectors from which a local index uses a graph or, without hnswlib, a quantized form.", at_least=1
-        ),
+        default=20_000, metadata=_row("Number of vectors from which an index has a graph or is quantized.", at_least=1)
     )
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
