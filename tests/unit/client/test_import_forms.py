@@ -110,6 +110,21 @@ def test_a_row_without_a_text_or_an_id_is_all_of_its_cells_under_a_digest() -> N
     assert again.doc_id == ada.doc_id and other.doc_id != bo.doc_id
 
 
+def test_rows_and_columns_that_share_a_name_keep_all_of_their_values() -> None:
+    table = "key,text,tel,tel,,Price (EUR),Price/EUR\na,Tea,1,2,3,4,5\na,Coffee,,,,,\na,Tea,1,2,3,4,5\n"
+    tea, coffee, again = documents_of("csv", table)
+    assert tea.metadata == {
+        "source": "given",
+        "tel": 1,
+        "tel_4": 2,
+        "column_5": 3,
+        "Price_EUR": 4,
+        "_5_Price_EUR": 5,
+    }
+    assert (tea.doc_id, again.doc_id, coffee.content) == ("given/a", "given/a", "Coffee")
+    assert coffee.doc_id.startswith("given/a/")
+
+
 def test_each_json_object_becomes_a_document() -> None:
     lines: list[dict[str, Any]] = [
         {"id": 1, "text": "Tea", "tags": ["a", "b"], "deep": {"n": [1]}, "none": None, "data": [{"id": 2}]},

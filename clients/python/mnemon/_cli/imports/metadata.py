@@ -13,11 +13,12 @@ _WHOLE_MAX = 1 << 63
 
 
 def metadata_of(fields: Iterable[tuple[object, object]]) -> dict[str, MetadataValue]:
-    """The fields as metadata, without nulls. A name that cannot be a key is changed, or numbered if nothing is left."""
+    """The fields as metadata without nulls. A name that cannot be a key is changed, numbered if the key is taken."""
     found: dict[str, MetadataValue] = {}
     for position, (name, value) in enumerate(fields, start=1):
         if value is not None:
-            found[_key(str(name), position)] = _value(value)
+            key = _key(str(name), position)
+            found[key if key not in found else _key(f"{position}_{key}", position)] = _value(value)
     return found
 
 

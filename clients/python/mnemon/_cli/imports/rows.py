@@ -25,17 +25,18 @@ _CELL_CHARACTERS_MAX = 1 << 24
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Found]:
     """The rows of a CSV file, whose first line has the names of the columns."""
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
-    delimiter = _delimiter(file_head(file))
+    delimiter, rows, names = _delimiter(file_head(file)), _Rows(name, typed), list[str]()
     with text_of(file) as text:
         table = csv.reader(text, delimiter=delimiter)
-        names = next(table, [])
         while True:
             place = Place(table.line_num + 1)
             try:
                 if (cells := next(table, None)) is None:
                     return
-                if any(map(str.strip, cells)):
-                    yield _row(place, _named(names, cells), name, typed)
+                if not names:
+                    names = _unique(cells)
+                elif any(map(str.strip, cells)):
+                    yield rows.item(place, _named(names, cells))
             except csv.Error as error:
                 yield Damaged(place, invalid("line", f"is not CSV: {error}"))
                 return
@@ -45,14 +46,47 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Found]:
 
 def json_rows(file: BinaryIO, name: str) -> Iterator[Found]:
     """The objects of a file of JSON lines, or of a list."""
+    rows = _Rows(name)
     for raw in records(file, ()):
         if not isinstance(raw, Raw):
             yield raw
             continue
         try:
-            yield _row(raw.place, as_object(raw), name)
+            yield rows.item(raw.place, as_object(raw))
         except InvalidArgumentError as error:
             yield damaged(raw, error)
+
+
+class _Rows:
+    """Converts the rows of a file to documents. `value_of` converts the values of metadata."""
+
+    def __init__(self, name: str, value_of: Callable[[Any], Any] = lambda value: value) -> None:
+        self._name, self._value_of = name, value_of
+        self._digests: dict[str, str] = {}
+        """By the ids so far."""
+
+    def item(self, place: Place, row: dict[str, Any]) -> Item:
+        """The document of a row: its text, or all of its cells. Raises InvalidArgumentError if it has none."""
+        text_key, id_key = _first_key(row, _TEXTS, str), _first_key(row, _IDS, (str, int))
+        said = "\n".join(f"{key}: {shown(value)}" for key, value in row.items() if value is not None)
+        content = row[text_key] if text_key else said
+        if not content.strip():
+            raise invalid("row", "has no text")
+        inner = row.get("metadata")
+        spread = inner if isinstance(inner, Mapping) else {}
+        rest = {key: value for key, value in row.items() if key not in (text_key, id_key) and value is not spread}
+        metadata = metadata_of((key, self._value_of(value)) for key, value in {**rest, **spread}.items())
+        row_id = self._id_of(row, id_key)
+        return Item(place, Document(f"{self._name}/{row_id}", content, {"source": self._name, **metadata}))
+
+    def _id_of(self, row: dict[str, Any], id_key: str) -> str:
+        """The id of a row, or a digest; both, if an earlier row of other content has the id."""
+        said = json.dumps(row, sort_keys=True, ensure_ascii=False)
+        digest = blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
+        if not id_key:
+            return digest
+        row_id = str(row[id_key])
+        return row_id if self._digests.setdefault(row_id, digest) == digest else f"{row_id}/{digest}"
 
 
 def episode(raw: Raw) -> Iterator[Found]:
@@ -90,33 +124,20 @@ def _delimiter(head: str) -> str:
     return max(",;\t|", key=head.partition("\n")[0].count)
 
 
+def _unique(names: list[str]) -> list[str]:
+    """The names of the columns; those that are missing or repeated are numbered."""
+    found: list[str] = []
+    for number, name in enumerate(map(str.strip, names), start=1):
+        found.append(name if name and name not in found else f"{name or 'column'} {number}")
+    return found
+
+
 def _named(names: list[str], cells: list[str]) -> dict[str, Any]:
     if len(cells) > len(names):
         raise invalid("row", f"has {len(cells)} cells, and the first line names {len(names)}")
     if any(map(has_bad_bytes, cells)):
         raise invalid("row", "is not UTF-8")
-    given = (
-        (name.strip() or f"column {number}", cell)
-        for number, (name, cell) in enumerate(zip(names, cells, strict=False), 1)
-    )
-    return {name: cell for name, cell in given if cell.strip()}
-
-
-def _row(place: Place, row: dict[str, Any], name: str, value_of: Callable[[Any], Any] = lambda cell: cell) -> Found:
-    """The document of a row: its text, or all of its cells; and its id, or a digest of the row."""
-    text_key, id_key = _first_key(row, _TEXTS, str), _first_key(row, _IDS, (str, int))
-    content = (
-        row[text_key] if text_key else "\n".join(f"{key}: {shown(row[key])}" for key in row if row[key] is not None)
-    )
-    if not content.strip():
-        raise invalid("row", "has no text")
-    said = json.dumps(row, sort_keys=True, ensure_ascii=False)
-    row_id = row[id_key] if id_key else blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
-    inner = row.get("metadata")
-    spread = inner if isinstance(inner, Mapping) else {}
-    rest = {key: value_of(value) for key, value in row.items() if key not in (text_key, id_key) and value is not spread}
-    metadata = {"source": name, **metadata_of({**rest, **spread}.items())}
-    return Item(place, Document(f"{name}/{row_id}", content, metadata))
+    return {name: cell for name, cell in zip(names, cells, strict=False) if cell.strip()}
 
 
 def has_text(record: Mapping[str, Any]) -> bool:
