@@ -125,6 +125,25 @@ def test_what_git_ignores_is_skipped_and_named(tmp_path: Path) -> None:
     assert ids(read(docs / "b.log")) == ["b.log"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        (("*", "!*/", "!*.md"), ["a/b/d.md", "a/c.md", "e.md"]),
+        (("/a/*", "!/a/b"), ["a/b/d.md", "a/b/f.py", "e.md", "g.py"]),
+        (("/a/*", "!/a/b/", "f.py"), ["a/b/d.md", "e.md", "g.py"]),
+        (("a/", "!a/c.md"), ["e.md", "g.py"]),
+        (("**/b/**", "*.py", "!g.py"), ["a/c.md", "e.md", "g.py"]),
+    ],
+)
+def test_what_git_takes_in_again_is_read(tmp_path: Path, lines: tuple[str, ...], left: list[str]) -> None:
+    ignoring(tmp_path, *lines)
+    for name in ("a/b/d.md", "a/b/f.py", "a/c.md", "e.md", "g.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+
+    assert sorted(ids(read(tmp_path))) == left
+
+
 def test_ids_begin_with_the_path_if_several_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()

@@ -1,11 +1,11 @@
 """The files of a folder that its `.gitignore` files leave out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import click
-from pathspec import GitIgnoreSpec
+from pathspec import GitIgnoreSpec, Pattern
 
 
 class IgnoredFiles:
@@ -30,9 +30,27 @@ class IgnoredFiles:
     def _is_ignored(self, path: Path, top: Path) -> bool:
         for folder in _between(path.parent, top):
             inside = path.relative_to(folder).as_posix() + ("/" if path.is_dir() else "")
-            if (ignored := self._rules(folder).check_file(inside).include) is not None:
-                return ignored
+            decisive = (
+                pattern.include for line, pattern in reversed(self._rules(folder)) if _fits(line, pattern, inside)
+            )
+            if (is_ignored := next(decisive, None)) is not None:
+                return is_ignored
         return False
+
+
+def _fits(line: str, pattern: Pattern, path: str) -> bool:
+    """Whether a line means this very path. If it means a folder above, that was decided on before."""
+    if line.endswith("/") and not path.endswith("/"):
+        return False
+    if "/" not in line.rstrip("/"):
+        return _matches(pattern, PurePosixPath(path).name + ("/" if path.endswith("/") else ""))
+    if line.endswith("/**"):
+        return _matches(pattern, path.rstrip("/"))
+    return _matches(pattern, path) and not _matches(pattern, f"{PurePosixPath(path).parent}/")
+
+
+def _matches(pattern: Pattern, path: str) -> bool:
+    return pattern.match_file(path) is not None
 
 
 def _between(folder: Path, top: Path) -> Iterator[Path]:
@@ -41,20 +59,20 @@ def _between(folder: Path, top: Path) -> Iterator[Path]:
         yield from (each for each in (folder, *folder.parents) if each.is_relative_to(top))
 
 
-def _read_rules(folder: Path) -> GitIgnoreSpec:
+def _read_rules(folder: Path) -> list[tuple[str, Pattern]]:
+    """The lines of the folder's `.gitignore`, and what they match."""
     path = folder / ".gitignore"
     try:
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if path.is_file() else []
     except OSError as error:
         advice = "--no-ignore goes on without it"
         raise click.ClickException(f"{path}: it cannot be read: {error.strerror or error}; {advice}") from error
-    return GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line))
+    return [(line.strip(), each) for line in lines for each in _patterns(line) if each.include is not None]
 
 
-def _is_pattern(line: str) -> bool:
-    """Whether Git would not pass over the line: a lone "!", for example, means nothing."""
+def _patterns(line: str) -> Sequence[Pattern]:
+    """The pattern of a line. Git passes over one that is invalid."""
     try:
-        GitIgnoreSpec.from_lines([line])
+        return GitIgnoreSpec.from_lines([line]).patterns
     except ValueError:
-        return False
-    return True
+        return ()

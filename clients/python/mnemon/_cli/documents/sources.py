@@ -85,6 +85,7 @@ def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Sk
 def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Skipped | Unreadable]:
     failures: list[OSError] = []
     ignored = IgnoredFiles(root) if options.gitignore else ()
+    root_name = folder_name(root)
     for folder, folders, files in os.walk(root, onerror=failures.append):
         folders.sort()
         left_out: dict[str, str] = {}
@@ -101,7 +102,7 @@ def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Ski
             if not is_chosen(inside, options):
                 continue
             doc_id = posixpath.normpath(posixpath.join(base, inside))
-            place = {FOLDER: folder_name(root), PATH_IN_FOLDER: inside}
+            place = {FOLDER: root_name, PATH_IN_FOLDER: inside}
             # A pipe or a device would never end.
             yield Input(str(path), doc_id, place) if path.is_file() else Skipped(str(path), "not a file")
     yield from (Unreadable(str(error.filename), error.strerror or type(error).__name__) for error in failures)
