@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -16,6 +17,7 @@ from mnemon_server import __version__
 from mnemon_server.commands.audit import audit
 from mnemon_server.commands.backup import backup
 from mnemon_server.commands.erasure_key import erasure_key
+from mnemon_server.commands.errors import explained
 from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
 from mnemon_server.commands.rekey import rekey
@@ -31,18 +33,21 @@ from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, h
 from mnemon_server.config.reference import render_markdown
 from mnemon_server.config.settings import SETTINGS
 from mnemon_server.config.values import Setting, Texts
-from mnemon_server.domain.errors import MnemonError
 
 _DEFAULT_COMMAND = "serve"
 
 
 class _Group(click.Group):
-    """A command group with a default command."""
+    """A command group with a default command, which explains the errors of all."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version")):
             args = [_DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with explained():
+            return super().invoke(ctx)
 
 
 def _configured(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,10 +55,7 @@ def _configured(command: Callable[..., None]) -> Callable[..., None]:
 
     def load(config: Path | None, **arguments: Any) -> None:
         flags = {name: arguments.pop(name, None) for name in SETTINGS}
-        try:
-            loaded = load_settings(file=config, environ=os.environ, flags=flags)
-        except MnemonError as error:
-            _fail(error)
+        loaded = load_settings(file=config, environ=os.environ, flags=flags)
         command(loaded, **arguments)
 
     for row in reversed(list(SETTINGS.values())):
@@ -107,10 +109,7 @@ def serve(loaded: LoadedSettings) -> None:
 
     gc.freeze()
     gc.enable()
-    try:
-        run_server(loaded)
-    except MnemonError as error:
-        _fail(error)
+    run_server(loaded)
 
 
 @cli.command()
@@ -119,12 +118,10 @@ def prepare(loaded: LoadedSettings) -> None:
     """Prepare the embedding model ahead of time, so that serve starts at once; print its identity."""
     from mnemon_server.assembly.embedder import open_configured_embedder
 
-    try:
-        with closing(open_configured_embedder(loaded.settings, lambda text: click.echo(text, err=True))) as embedder:
-            embedder.embed(["ready"])
-            identity = embedder.model.identity
-    except MnemonError as error:
-        _fail(error)
+    report = partial(click.echo, err=True)
+    with closing(open_configured_embedder(loaded.settings, report)) as embedder:
+        embedder.embed(["ready"])
+        identity = embedder.model.identity
     click.echo(identity)
 
 
@@ -138,13 +135,10 @@ def reembed(loaded: LoadedSettings) -> None:
     from mnemon_server.commands.reembed import reembed_documents
 
     total = 0
-    try:
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task("Embedding", total=None)
-            for done, total in reembed_documents(loaded.settings):
-                bar.update(task, completed=done, total=total)
-    except MnemonError as error:
-        _fail(error)
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("Embedding", total=None)
+        for done, total in reembed_documents(loaded.settings):
+            bar.update(task, completed=done, total=total)
     click.echo(f"{total} documents have new vectors")
 
 
@@ -182,11 +176,8 @@ def health(address: str | None, service: str, timeout_s: float, ca: Path | None,
     """Query the health of a running server: exit code 0 if it is serving, otherwise 1."""
     from mnemon_server.transport.health_client import ask_health
 
-    try:
-        listen = address or load_settings(environ=os.environ).settings.listen
-        target = str(Address.parse(listen).dialled)
-    except MnemonError as error:
-        _fail(error)
+    listen = address or load_settings(environ=os.environ).settings.listen
+    target = str(Address.parse(listen).dialled)
     status = ask_health(target, service, timeout_s=timeout_s, ca=ca, server_name=server_name)
     click.echo(status)
     sys.exit(0 if status == "SERVING" else 1)
@@ -210,8 +201,3 @@ def _describe(loaded: LoadedSettings) -> list[dict[str, Any]]:
         }
         for row in SETTINGS.values()
     ]
-
-
-def _fail(error: MnemonError) -> NoReturn:
-    click.echo(f"mnemon-server: {error}", err=True)
-    sys.exit(1)

@@ -23,9 +23,12 @@ from mnemon_server import app
 from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.commands.serving import loop_factory
 from mnemon_server.config.loading import settings_from_arguments
-from mnemon_server.config.settings import Settings
+from mnemon_server.config.settings import SETTINGS, Settings
+from mnemon_server.config.values import parse_value
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.private import refused
 from mnemon_server.logs import leave_logs_to_the_program
+from mnemon_server.transport.listening import SOCKET_BYTES_MAX
 
 BACKEND = "local"
 """The default index for documents: one that needs no process of its own."""
@@ -66,8 +69,7 @@ class EmbeddedServer:
         with _starting:
             _check_process()
             self._wait_for_the_folder()
-            # No other user can access a folder that is created this way.
-            self._socket_folder = tempfile.mkdtemp(prefix="mnemon-")
+            self._socket_folder = _socket_folder()
             self._settings = replace(chosen, listen=f"unix:{self._socket_folder}/{_SOCKET}")
             _running.add(self)
             self._thread.start()
@@ -109,6 +111,8 @@ class EmbeddedServer:
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._serve())
+        except OSError as error:
+            failure = refused(error)
         except BaseException as error:  # noqa: BLE001 - the caller that waits for the start gets the error
             failure = error
         shutil.rmtree(self._socket_folder, ignore_errors=True)
@@ -177,8 +181,23 @@ def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Se
             "with tempfile.TemporaryDirectory() as folder, Mnemon(folder) as memory"
         )
     # The program may change its working directory later.
-    folder = Path(data_dir).expanduser().resolve()
+    folder = parse_value(SETTINGS["data_dir"], os.fspath(data_dir), "argument").resolve()
     return settings_from_arguments({"knowledge_store_backend": BACKEND, **arguments, "data_dir": folder})
+
+
+def _socket_folder() -> str:
+    """A new folder that no other user can access."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="mnemon-"))
+    except OSError as error:
+        raise ConfigurationError(f"the vault's socket needs a temporary folder: {error}; set TMPDIR to one") from error
+    if len(os.fsencode(folder / _SOCKET)) > SOCKET_BYTES_MAX:
+        folder.rmdir()
+        raise ConfigurationError(
+            f"the path of a socket may have {SOCKET_BYTES_MAX} bytes, and that of the vault, in {folder}, would have "
+            "more: set TMPDIR to a folder with a shorter path"
+        )
+    return str(folder)
 
 
 def _ignore_progress(_: str) -> None:

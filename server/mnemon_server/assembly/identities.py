@@ -20,6 +20,7 @@ from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
 from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.key_file import KeyFile
+from mnemon_server.engines.private import refused
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.services.access.certificates import Certificates
 from mnemon_server.services.access.identities import Identities, IdentitySource, SocketOwner
@@ -84,8 +85,11 @@ def _open_file(settings: Settings) -> AccessFile:
 
 def _require_no_tenants(settings: Settings) -> None:
     data_dir = settings.data_dir
-    if not (data_dir / ACCESS_FILE_NAME).exists():
-        return
+    try:
+        if not (data_dir / ACCESS_FILE_NAME).exists():
+            return
+    except OSError as error:
+        raise refused(error, "the file of keys") from error
     with closing(_open_file(settings)) as file:
         tenants = (each.tenant.tenant for each in TenantFile(file).read(after=0, limit=2))
         is_shared = KeyFile(file).read() or any(tenant != DEFAULT_TENANT for tenant in tenants)

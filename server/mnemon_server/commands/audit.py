@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 
+from mnemon_server.commands.errors import explained
 from mnemon_server.config.loading import load_settings
-from mnemon_server.domain.errors import MnemonError
 
 _data_dir = click.option(
-    "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False, readable=False),
+    help="Folder for all data. [MNEMON_DATA_DIR]",
 )
 
 
@@ -30,11 +32,8 @@ def verify(data_dir: Path | None) -> None:
     """
     from mnemon_server.engines.audit_file import verify_audit
 
-    try:
+    with explained(2):
         report = verify_audit(_folder(data_dir))
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(2)
     for problem in report.problems:
         click.echo(problem)
     click.echo(f"{report.line_count:,} entries; {'something' if report.problems else 'nothing'} was changed")
@@ -61,7 +60,7 @@ def show(
 
     if record is not None and tenant is None:
         raise click.UsageError("--record needs --tenant: the same id in two tenants is that of two records")
-    try:
+    with explained(2):
         folder = _folder(data_dir)
         named = audit_hash(folder, tenant or "", record) if record is not None else None
         for entry in read_audit(folder):
@@ -73,9 +72,6 @@ def show(
                 and (named is None or named in entry.get("records", ()))
             ):
                 click.echo(json.dumps(entry))
-    except (MnemonError, OSError) as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(2)
 
 
 def _folder(data_dir: Path | None) -> Path:

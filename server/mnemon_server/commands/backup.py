@@ -1,7 +1,6 @@
 """The command `mnemon-server backup`, for a data folder that no server uses."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
 from mnemon_server.domain.backup import BackupPart, BackupProgress, Manifest, parse_manifest
 from mnemon_server.domain.clock import system_clock
-from mnemon_server.domain.errors import ConfigurationError, MnemonError
+from mnemon_server.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mnemon_server.engines.sqlite.connections import Connections
@@ -45,30 +44,25 @@ def backup(folder: Path, data_dir: Path | None, master_key_file: Path | None, te
     from mnemon_server.engines.vault_key import VaultKeyFile
 
     columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
-    try:
-        check_tenant(tenant)
-        former = parse_manifest(read_manifest(base)) if base else None
-        vault = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir) / tenant
-        with (
-            _opened(VaultKeyFile(vault, master_keys(master_key_file))) as connections,
-            BackupFolder(folder) as files,
-            Progress(*columns, console=Console(stderr=True)) as bar,
-            closing(back_up(vault, connections, former, system_clock)) as steps,
-        ):
-            task = bar.add_task("Backing up", total=None)
-            for step in steps:
-                match step:
-                    case BackupProgress(done, total):
-                        bar.update(task, completed=done, total=total)
-                    case BackupPart(path, data):
-                        files.write(path, data)
-                    case Manifest():
-                        manifest = step
-            files.commit()
-    except (MnemonError, OSError) as error:
-        text = str(error) if isinstance(error, MnemonError) else f"{error.filename or folder}: {error.strerror}"
-        click.echo(f"mnemon-server: {text}", err=True)
-        sys.exit(1)
+    check_tenant(tenant)
+    former = parse_manifest(read_manifest(base)) if base else None
+    vault = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir) / tenant
+    with (
+        _opened(VaultKeyFile(vault, master_keys(master_key_file))) as connections,
+        BackupFolder(folder) as files,
+        Progress(*columns, console=Console(stderr=True)) as bar,
+        closing(back_up(vault, connections, former, system_clock)) as steps,
+    ):
+        task = bar.add_task("Backing up", total=None)
+        for step in steps:
+            match step:
+                case BackupProgress(done, total):
+                    bar.update(task, completed=done, total=total)
+                case BackupPart(path, data):
+                    files.write(path, data)
+                case Manifest():
+                    manifest = step
+        files.commit()
     click.echo(f"{folder}: the vault of {tenant} up to change {manifest.sequence:,}")
     for path in manifest.missing:
         click.echo(f"the vault has lost {path}; what was in it is not in the backup", err=True)

@@ -1,14 +1,12 @@
 """The command `mnemon-server erasure-key`, which prints the key that verifies receipts of erasures."""
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
 from mnemon_server.commands.master_keys import data_dir_option
 from mnemon_server.config.loading import load_settings
-from mnemon_server.domain.errors import MnemonError
 
 
 @click.command()
@@ -20,9 +18,5 @@ def erasure_key(data_dir: Path | None) -> None:
     """
     from mnemon_server.engines.signing_key import ERASURE_KEY, open_key
 
-    try:
-        key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, ERASURE_KEY)
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(1)
+    key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, ERASURE_KEY)
     click.echo(key.public_bytes.hex())

@@ -1,9 +1,8 @@
 """The commands `mnemon-server keys`, which manage API keys in a data folder, also while a server uses it."""
 
 import json
-import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +20,6 @@ from mnemon_server.domain.access import (
     check_tenant_of_keys,
 )
 from mnemon_server.domain.access.bounds import Bounds
-from mnemon_server.domain.errors import MnemonError
 
 if TYPE_CHECKING:
     from mnemon_server.engines.access_file import AccessFile
@@ -141,20 +139,9 @@ def _run(folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine
         async with KeyRing(KeyFile(file)) as ring:
             return await action(ring)
 
-    with explained():
-        check_tenant_of_keys(tenant)
-        with closing(folder.open_access()) as file:
-            return asyncio.run(work(file))
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Prints an error of ours as a message, and ends the command with 1."""
-    try:
-        yield
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(1)
+    check_tenant_of_keys(tenant)
+    with closing(folder.open_access()) as file:
+        return asyncio.run(work(file))
 
 
 def _show_secret(made: NewSecret) -> None:

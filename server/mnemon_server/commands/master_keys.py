@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from mnemon_server.engines.access_file import AccessFile
 
 data_dir_option = click.option(
-    "--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for all data. [MNEMON_DATA_DIR]"
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False, readable=False),
+    help="Folder for all data. [MNEMON_DATA_DIR]",
 )
 master_key_option = click.option(
     "--master-key-file",

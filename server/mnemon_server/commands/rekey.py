@@ -1,7 +1,6 @@
 """The command `mnemon-server rekey`."""
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +10,9 @@ import click
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import TENANT_ID, check_tenant
+from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.episodic import CompactionProgress
-from mnemon_server.domain.errors import ConfigurationError, MnemonError
+from mnemon_server.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -30,7 +30,7 @@ def rekey(data_dir: Path | None, master_key_file: Path | None, tenant: str | Non
     from rich.console import Console
     from rich.progress import Progress
 
-    from mnemon_server.engines.folder import FolderInUseError, FolderLock
+    from mnemon_server.engines.folder import FolderInUseError, FolderLock, find_files
     from mnemon_server.engines.rekeying import rekey as give_key
     from mnemon_server.engines.vault_folders import finish_locked_replacements, vaults_folder
 
@@ -39,8 +39,8 @@ def rekey(data_dir: Path | None, master_key_file: Path | None, tenant: str | Non
             check_tenant(tenant)
         master = master_keys(master_key_file)
         vaults = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
-        folders = [file.parent for file in sorted(vaults.glob(f"{tenant or '*'}/records.db"))]
-        tenants = [folder.name for folder in folders if TENANT_ID.fullmatch(folder.name)]
+        folders = [file.parent for file in find_files(vaults / (tenant or ""), RECORDS)]
+        tenants = [each.name for each in folders if each.parent == vaults and TENANT_ID.fullmatch(each.name)]
         if not tenants:
             raise ConfigurationError(f"there are no records in {str(vaults / (tenant or ''))!r}")
         with FolderLock(vaults), Progress(console=Console(stderr=True)) as bar:
@@ -49,15 +49,10 @@ def rekey(data_dir: Path | None, master_key_file: Path | None, tenant: str | Non
                 give_key(vaults, each, master, partial(_show, bar, bar.add_task(each, total=None)))
                 click.echo(f"the vault of {each} has another key")
     except FolderInUseError as error:
-        _fail(f"a server uses {str(vaults)!r}, and nothing has changed: stop it first ({error})")
-    except MnemonError as error:
-        _fail(str(error))
+        raise ConfigurationError(
+            f"a server uses {str(vaults)!r}, and nothing has changed: stop it first ({error})"
+        ) from error
 
 
 def _show(bar: "Progress", task: "TaskID", progress: CompactionProgress) -> None:
     bar.update(task, completed=progress.processed_bytes, total=progress.total_bytes)
-
-
-def _fail(sentence: str) -> None:
-    click.echo(f"mnemon-server: {sentence}", err=True)
-    sys.exit(1)

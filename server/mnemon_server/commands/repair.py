@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import check_tenant
-from mnemon_server.domain.errors import ConfigurationError, MnemonError
+from mnemon_server.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mnemon_server.engines.repair import Finding
@@ -33,7 +34,7 @@ def repair(data_dir: Path | None, master_key_file: Path | None, tenant: str | No
     from rich.progress import Progress
 
     lost = count = 0
-    try:
+    with explained(2):
         folder = data_dir or load_settings(environ=os.environ).settings.data_dir
         with Progress(console=Console(stderr=True)) as bar:
 
@@ -46,9 +47,6 @@ def repair(data_dir: Path | None, master_key_file: Path | None, tenant: str | No
                 click.echo(f"{vault.relative_to(folder) / found.file}: {found.problem}; {said}")
                 count += 1
                 lost += not found.remedy
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(2)
     click.echo(f"{count:,} places are damaged; {lost:,} of them cannot be repaired")
     sys.exit(1 if lost else 0)
 

@@ -1,7 +1,6 @@
 """The command `mnemon-server restore`."""
 
 import os
-import sys
 from pathlib import Path
 
 import click
@@ -9,7 +8,6 @@ import click
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
-from mnemon_server.domain.errors import MnemonError
 
 
 @click.command()
@@ -43,27 +41,23 @@ def restore(
     from mnemon_server.engines.backups.restoring import Restoration
     from mnemon_server.engines.vault_folders import vaults_folder
 
-    try:
-        check_tenant(tenant)
-        master = master_keys(master_key_file)
-        vaults = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
-        columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            restoration = Restoration(backup)
-            task = bar.add_task("Checking", total=restoration.byte_count)
-            restoration.check(lambda count: bar.advance(task, count))
-            bar.update(task, description="Restoring")
-            restoration.run(
-                vaults,
-                tenant,
-                replace=replace,
-                forget_erasures=forget_erasures,
-                master=master,
-                advance=lambda count: bar.advance(task, count),
-            )
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(1)
+    check_tenant(tenant)
+    master = master_keys(master_key_file)
+    vaults = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
+    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        restoration = Restoration(backup)
+        task = bar.add_task("Checking", total=restoration.byte_count)
+        restoration.check(lambda count: bar.advance(task, count))
+        bar.update(task, description="Restoring")
+        restoration.run(
+            vaults,
+            tenant,
+            replace=replace,
+            forget_erasures=forget_erasures,
+            master=master,
+            advance=lambda count: bar.advance(task, count),
+        )
     manifest = restoration.manifest
     click.echo(f"the vault of {tenant} is as it was on {manifest.time}, at change {manifest.sequence:,}")
     for path in manifest.missing:

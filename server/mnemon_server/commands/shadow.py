@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.backup import RECORDS
-from mnemon_server.domain.errors import ConfigurationError, MnemonError
+from mnemon_server.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import apsw
@@ -45,7 +46,7 @@ def status(*, follow: bool, as_json: bool, data_dir: Path | None, master_key_fil
     """
     from mnemon_server.engines.sqlite.upkeep.overlap import overlap
 
-    with _explained():
+    with explained(2):
         vaults = _vaults(data_dir, master_key_file)
         if follow:
             _follow(vaults)
@@ -75,7 +76,7 @@ def remove(data_dir: Path | None, master_key_file: Path | None) -> None:
     from mnemon_server.engines.sqlite.schema import open_writer
     from mnemon_server.engines.sqlite.upkeep.shadow import remove as remove_shadow
 
-    with _explained():
+    with explained(2):
         folder = _folder(data_dir)
         try:
             lock = FolderLock(folder)
@@ -98,10 +99,12 @@ def _folder(data_dir: Path | None) -> Path:
 
 
 def _vaults(data_dir: Path | None, master_key_file: Path | None) -> "list[VaultKeyFile]":
+    from mnemon_server.engines.folder import find_files
     from mnemon_server.engines.vault_key import VaultKeyFile
 
     master = master_keys(master_key_file)
-    folders = sorted(file.parent for file in _folder(data_dir).glob(f"*/{RECORDS}"))
+    vaults = _folder(data_dir)
+    folders = [file.parent for file in find_files(vaults, RECORDS) if file.parent.parent == vaults]
     return [VaultKeyFile(folder, master) for folder in folders if TENANT_ID.fullmatch(folder.name)]
 
 
@@ -148,12 +151,3 @@ def _row(tenant: str, found: "ShadowProgress", share: float | None) -> dict[str,
         "complete": found.is_complete,
         "overlap_at_10": share,
     }
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mnemon_server.commands.keys import explained, text_of_time
+from mnemon_server.commands.keys import text_of_time
 from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.access.tenants import Tenant, TenantChange
@@ -124,8 +124,7 @@ def delete(tenant: str, *, yes: bool, folder: DataFolder) -> None:
 
 def _own(quotas: tuple[str, ...]) -> Quotas | None:
     """The quotas that are given; None if none are."""
-    with explained():
-        return parse_quotas([text for text in quotas if text], "quota") if quotas else None
+    return parse_quotas([text for text in quotas if text], "quota") if quotas else None
 
 
 async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:
@@ -155,7 +154,7 @@ def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]
         async with Tenants(TenantFile(file)) as found:
             return await action(found)
 
-    with explained(), closing(folder.open_access()) as file:
+    with closing(folder.open_access()) as file:
         return asyncio.run(work(file))
 
 

@@ -30,7 +30,7 @@ def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
 
 
 @timeline.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False, readable=False))
 @_JSON
 def verify(folder: Path, *, as_json: bool) -> None:
     """Read every segment in a folder and its subfolders; exit code 1 if anything is damaged."""

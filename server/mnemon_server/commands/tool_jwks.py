@@ -2,14 +2,12 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import click
 
 from mnemon_server.commands.master_keys import data_dir_option
 from mnemon_server.config.loading import load_settings
-from mnemon_server.domain.errors import MnemonError
 
 
 @click.command()
@@ -21,9 +19,5 @@ def tool_jwks(data_dir: Path | None) -> None:
     """
     from mnemon_server.engines.signing_key import TOOL_KEY, open_key
 
-    try:
-        key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, TOOL_KEY)
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(1)
+    key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, TOOL_KEY)
     click.echo(json.dumps(key.jwks, indent=2))

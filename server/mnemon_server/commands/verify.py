@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.backup import MANIFEST, RECORDS, BackupError
-from mnemon_server.domain.errors import MnemonError, RecordDamagedError, StorageFailedError
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False, readable=False))
 @master_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) -> None:
@@ -41,7 +42,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
     from mnemon_server.engines.vault_key import VaultKeyFile
 
-    try:
+    with explained(2):
         folder = folder or load_settings(environ=os.environ).settings.data_dir
         master = master_keys(master_key_file)
         backups = find_backups(folder)
@@ -53,9 +54,6 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
             damages += _access(VaultKeyFile(folder, master, KEY_NAME))
             damages += _segments(folder, within, bar)
             damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
-    except MnemonError as error:
-        click.echo(f"mnemon-server: {error}", err=True)
-        sys.exit(2)
     if as_json:
         figures = {"sound": not damages, "vaults": len(files), "backups": len(backups), "damages": damages}
         click.echo(json.dumps(figures, indent=2))

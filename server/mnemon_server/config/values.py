@@ -92,6 +92,8 @@ def parse_value(row: Setting, raw: Any, origin: str) -> Any:
         value = _PARSERS[row.type](raw)
     except (TypeError, ValueError):
         raise _refusal(row, raw, origin, _EXPECTED[row.type]) from None
+    except RuntimeError:
+        raise _refusal(row, raw, origin, "an absolute path, since the home that ~ stands for is not known") from None
     if row.choices and not _is_chosen(row, value):
         several = "one or more" if row.type == Texts else "one"
         raise _refusal(row, raw, origin, f"{several} of {', '.join(row.choices)}")

@@ -1,9 +1,10 @@
 """Opens the embedder for a model name."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder, ModelOptions
 from mnemon_server.embedding.built_in import BuiltInModel, built_in_model
 from mnemon_server.embedding.graph_cache import GraphCache, Precision
@@ -21,7 +22,7 @@ def open_embedder(
     *,
     precision: Precision,
     model_dir: Path | None,
-    cache_dir: Path,
+    cache_dir: Path | None,
     threads: int = 0,
     allow_download: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -36,7 +37,7 @@ def open_embedder(
             other name is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
         precision: of a built-in model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
-        cache_dir: a folder of this program, where built graphs are kept.
+        cache_dir: a folder of this program, where built graphs are kept; None if there is none.
         threads: maximum number of concurrent runs of the model; 0 uses all cores.
         allow_download: whether missing files may be downloaded from the hub.
         progress: called with a short text before each slow step.
@@ -79,7 +80,7 @@ def _open_built_in(
     model: BuiltInModel,
     precision: Precision,
     model_dir: Path | None,
-    cache_dir: Path,
+    cache_dir: Path | None,
     threads: int,
     *,
     allow_download: bool,
@@ -92,6 +93,8 @@ def _open_built_in(
     kept = _kept_graph(model, digest, precision, cache_dir)
     if kept is None:
         files = files or find_model(model, None, cache_dir, allow_download=allow_download, progress=progress)
+        if cache_dir is None:
+            raise EmbeddingError("There is no cache folder for the model's graph: set model_cache_dir, or HOME.")
         cache = GraphCache(cache_dir, model)
         kept = cache.build(files, precision, progress), cache.tokenizer
     return open_built_graph(
@@ -99,11 +102,14 @@ def _open_built_in(
     )
 
 
-def _kept_graph(model: BuiltInModel, digest: str, precision: Precision, cache_dir: Path) -> tuple[Path, Path] | None:
+def _kept_graph(
+    model: BuiltInModel, digest: str, precision: Precision, cache_dir: Path | None
+) -> tuple[Path, Path] | None:
     """The graph that an earlier start built or that is installed, and its tokenizer. They make weights unnecessary."""
     for folder in (cache_dir, graph_package_folder(model)):
-        if folder is None or not (cache := GraphCache(folder, model)).has_tokenizer():
-            continue
-        if (graph := cache.find(digest, precision)) is not None:
-            return graph, cache.tokenizer
+        with suppress(PermissionError):  # The cache may be in the home of the user who started this one's process.
+            if folder is None or not (cache := GraphCache(folder, model)).has_tokenizer():
+                continue
+            if (graph := cache.find(digest, precision)) is not None:
+                return graph, cache.tokenizer
     return None

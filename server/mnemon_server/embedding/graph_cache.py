@@ -51,7 +51,9 @@ class GraphCache:
             if not self.has_tokenizer():
                 write_atomically(self.tokenizer, lambda file: self._model.convert_tokenizer(files.tokenizer, file))
         except OSError as error:
-            raise EmbeddingError(f"The model's cache folder {self._folder} cannot be written: {error}.") from error
+            raise EmbeddingError(
+                f"The model's cache folder {self._folder} cannot be written: {error}; set model_cache_dir to another."
+            ) from error
         return path
 
     def _path(self, digest: str, precision: Precision) -> Path:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +37,7 @@ class ModelFiles:
 def find_model(
     model: BuiltInModel,
     model_dir: Path | None,
-    cache_dir: Path,
+    cache_dir: Path | None,
     *,
     allow_download: bool = False,
     progress: Progress | None = None,
@@ -52,9 +53,10 @@ def find_model(
     if model_dir is not None:
         return _open_configured(model, model_dir)
     for folder in (cache_dir, package_folder(model)):
-        if folder is not None and (folder / model.weights.name).is_file():
-            return _open_weights(model, folder)
-    if allow_download and model.hub_revision is not None:
+        with suppress(PermissionError):
+            if folder is not None and (folder / model.weights.name).is_file():
+                return _open_weights(model, folder)
+    if allow_download and model.hub_revision is not None and cache_dir is not None:
         return _open_weights(model, _download(model, cache_dir, progress))
     raise EmbeddingError(f"The weights of {model.name} are not on this machine. {model.ways}.")
 

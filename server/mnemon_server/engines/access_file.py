@@ -12,7 +12,7 @@ from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, 
 from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.folder import alone
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
-from mnemon_server.engines.private import create_file, create_folder, tighten_database
+from mnemon_server.engines.private import create_file, create_folder, refused, tighten_database
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
 from mnemon_server.engines.sqlite.pages.database import connect, is_plain
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -106,7 +106,9 @@ class AccessFile:
             create_folder(folder)
             with alone(folder / f"{FILE_NAME}.lock"):
                 self._connection = _opened(path, VaultKeyFile(folder, master, KEY_NAME))
-        except (OSError, apsw.Error, RecordDamagedError) as error:
+        except OSError as error:
+            raise refused(error, "the file of keys") from error
+        except (apsw.Error, RecordDamagedError) as error:
             raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
         try:
             self._prepare(path)

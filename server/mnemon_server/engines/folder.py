@@ -1,7 +1,9 @@
 """Locks of data folders and of files in them."""
 
 import contextlib
+import errno
 import fcntl
+import fnmatch
 import os
 import weakref
 from collections.abc import Iterator
@@ -10,7 +12,22 @@ from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.private import create_file, create_folder, tighten
+from mnemon_server.engines.private import create_file, create_folder, refused, tighten
+
+
+def find_files(folder: Path, pattern: str) -> list[Path]:
+    """The files in a folder and all its subfolders whose names match a pattern, sorted.
+
+    Raises:
+        OSError: a folder cannot be read, so that there may be more. Folders that are removed meanwhile are none.
+    """
+    walk = os.walk(folder, onerror=_raise)
+    return sorted(Path(parent, name) for parent, _, names in walk for name in fnmatch.filter(names, pattern))
+
+
+def _raise(error: OSError) -> None:
+    if error.errno != errno.ENOENT:
+        raise error
 
 
 class FolderInUseError(ConfigurationError):
@@ -57,7 +74,7 @@ class FolderLock:
             tighten(folder)
             self._descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigurationError(f"the data folder {str(folder)!r} cannot be used: {error.strerror}") from error
+            raise refused(error, "the data folder") from error
         try:
             fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:

@@ -3,9 +3,12 @@
 import errno
 import logging
 import os
+import pwd
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+
+from mnemon_server.domain.errors import ConfigurationError
 
 _FOLDER, _FILE, _OTHERS = 0o700, 0o600, 0o077
 
@@ -23,6 +26,35 @@ def create_folder(folder: Path) -> None:
         each.mkdir(mode=_FOLDER, exist_ok=True)
     if not missing and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def refused(
+    error: OSError, what: str = "the path", *, remedy: str = "set data_dir to another folder"
+) -> ConfigurationError:
+    """The error of a path that the operating system refuses: why, whose the path is if that is why, and a remedy."""
+    path = Path(os.fsdecode(error.filename or ""))
+    # What is missing, or hidden, does not say who refused it: the nearest folder that can be seen does.
+    seen = next(filter(_is_seen, (path, *path.parents)), path)
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in (errno.EACCES, errno.EPERM) and _is_seen(seen):
+        owner, user = user_name(seen.stat().st_uid), user_name(os.geteuid())
+        reason += f": {str(seen)!r} belongs to {owner}, and this process runs as {user}"
+    elif error.errno == errno.ENOTDIR:
+        reason = f"{str(seen)!r} is not a folder"
+    return ConfigurationError(f"{what} {str(path)!r} cannot be used: {reason}; change that, or {remedy}")
+
+
+def user_name(uid: int) -> str:
+    """A user of this machine for messages, such as ada (uid 1000); the number alone if it has no name."""
+    with suppress(KeyError):
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    return f"uid {uid}"
+
+
+def _is_seen(path: Path) -> bool:
+    with suppress(OSError):
+        return path.stat() is not None
+    return False
 
 
 def create_file(path: Path) -> None:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.private import create_folder, tighten
+from mnemon_server.engines.private import create_folder, refused, tighten
 
 TOOL_KEY = "tool-identity.jwk"
 """Signs who calls an operator's tool."""
@@ -69,7 +69,7 @@ def open_key(data_dir: Path, name: str) -> SigningKey:
         tighten(path)
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"the key in {str(path)!r} cannot be opened: {error.strerror}") from error
+        raise refused(error, "the key in") from error
     return _read(path, content)
 
 

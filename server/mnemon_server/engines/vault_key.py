@@ -12,7 +12,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, EncryptedKey, MasterKeys, VaultKeyError
-from mnemon_server.engines.private import sync
+from mnemon_server.engines.private import refused, sync
 
 KEY_FILE = "vault.key"
 FINGERPRINT_BYTES = 16
@@ -142,7 +142,7 @@ class VaultKeyFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ConfigurationError(f"{self.name} cannot be read: {error.strerror}") from error
+            raise refused(error, "the vault's key") from error
         # Split by length, because the line break may be damaged.
         half = len(content) // _COPIES
         return [key for line in (content[:half], content[half:]) if (key := self._key_in(line))]

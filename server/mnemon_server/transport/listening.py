@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ from grpc import aio
 
 from mnemon_server.config.address import Address
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.private import refused
+
+SOCKET_BYTES_MAX = 107 if sys.platform == "linux" else 103
+"""The longest path of a socket, which ends with a zero in the structures of the operating systems."""
 
 
 def listen(
@@ -91,9 +96,30 @@ def cannot_listen(address: Address, error: Exception) -> ConfigurationError:
 
 
 def _require_free_path(address: Address) -> None:
+    path = Path(address.socket_path)
+    if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
+        raise ConfigurationError(
+            f"cannot listen on {address}: the path of a socket may have {SOCKET_BYTES_MAX} bytes, and this has "
+            f"{len(os.fsencode(path))}; choose a shorter one"
+        )
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            probe.connect(address.socket_path)
+            probe.connect(str(path))
+        except FileNotFoundError:
+            _require_writable(path, address)
+            return
         except OSError:
             return
     raise ConfigurationError(f"cannot listen on {address}: another server answers there")
+
+
+def _require_writable(path: Path, address: Address) -> None:
+    """Checks that a socket can be made here, which the runtime would not explain."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(str(path))
+        path.unlink()
+    except OSError as error:
+        # A socket's error names no file.
+        error.filename = str(path)
+        raise refused(error, f"cannot listen on {address}: the path", remedy="listen on another path") from error

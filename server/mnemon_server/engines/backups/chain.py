@@ -17,6 +17,7 @@ from mnemon_server.domain.backup import (
     parse_manifest,
 )
 from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.private import create_folder, sync
 
 _BYTES_AT_ONCE = 1 << 20
@@ -45,8 +46,8 @@ class StoredBackup:
 
 
 def find_backups(folder: Path) -> list[StoredBackup]:
-    """The backups in a folder, which may itself be one, and in all its subfolders."""
-    return [StoredBackup(path.parent) for path in sorted(folder.rglob(MANIFEST))]
+    """The backups in a folder, which may itself be one, and in all its subfolders. Raises OSError as `find_files`."""
+    return [StoredBackup(path.parent) for path in find_files(folder, MANIFEST)]
 
 
 def chain_of(newest: StoredBackup) -> list[StoredBackup]:

@@ -18,11 +18,13 @@ from typing import Any
 import apsw
 import numpy as np
 
+from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import ConfigurationError, MnemonError, StorageFailedError
+from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
@@ -400,8 +402,8 @@ class RecordsVerifier:
 
 
 def find_records(folder: Path) -> list[Path]:
-    """The records.db files in a folder and all its subfolders."""
-    return sorted(path for path in folder.rglob("records.db") if path.is_file())
+    """The records.db files in a folder and all its subfolders. Raises OSError if it cannot be read to the end."""
+    return find_files(folder, RECORDS)
 
 
 def _dimension(connection: apsw.Connection) -> int:

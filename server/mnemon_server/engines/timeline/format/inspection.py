@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.timeline.format.files import OsFiles
 from mnemon_server.engines.timeline.format.layout import Footer, SegmentDamagedError, SegmentHeader
 from mnemon_server.engines.timeline.format.salvage import Damage, Salvage
@@ -79,9 +80,10 @@ def inspect_segment(path: Path) -> SegmentReport:
 
 
 def find_segments(folder: Path) -> list[Path]:
-    """The segments in a folder and all its subfolders, sorted, without those in quarantine."""
-    found = folder.rglob("*.segment")
-    return sorted(path for path in found if path.is_file() and _QUARANTINE not in path.relative_to(folder).parts)
+    """The segments in a folder and all its subfolders, sorted, without those in quarantine. Raises OSError as
+    `find_files`.
+    """
+    return [path for path in find_files(folder, "*.segment") if _QUARANTINE not in path.relative_to(folder).parts]
 
 
 def inspect_folder(paths: Sequence[Path]) -> Iterator[SegmentReport]:
