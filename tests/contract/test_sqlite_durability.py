@@ -232,8 +232,12 @@ def test_a_full_disk_refuses_writes_until_there_is_space_again(tmp_path: Path, v
         with pytest.raises(StorageFullError, match="no space"):
             records.put_document(write("during", seed=1, request=key("b"))).result()
     assert listed(records) == ["before"]
-    assert records.failure() is None
+    assert "no space" in (records.failure() or "")
+    with pytest.raises(StorageFullError, match="no space"):
+        records.recover()
     vfs.fail_write_at = 0
+    records.recover()
+    assert records.failure() is None
     assert not records.put_document(write("during", seed=1, request=key("b"))).result().replayed
     assert listed(records) == ["before", "during"]
     check_consistent(vault)

@@ -205,11 +205,11 @@ async def test_the_event_loop_runs_while_a_vault_opens(tmp_path: Path, sockets: 
 
 async def test_a_failed_start_is_told_by_the_block_and_by_the_first_call(tmp_path: Path, sockets: Path) -> None:
     (tmp_path / "data").write_text("a file where a folder is expected")
-    with pytest.raises(ConfigurationError, match="cannot be used: .* is not a folder"):
+    with pytest.raises(ConfigurationError, match=r"cannot be used: .* is not a folder"):
         async with AsyncMnemon(tmp_path / "data", **SETTINGS):
             pytest.fail("the vault was opened")
     memory = AsyncMnemon(tmp_path / "data", **SETTINGS)
-    with pytest.raises(ConfigurationError, match="cannot be used: .* is not a folder"):
+    with pytest.raises(ConfigurationError, match=r"cannot be used: .* is not a folder"):
         await memory.documents.count()
     (tmp_path / "data").unlink()
     await memory.close()

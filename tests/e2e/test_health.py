@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,9 @@ READY_NAMES = (
 
 
 @pytest.fixture
-def disk() -> Iterator[FaultyVFS]:
-    """A disk that can be made to fail."""
-    disk = FaultyVFS("health-test-disk")
+def disk(request: pytest.FixtureRequest) -> Iterator[FaultyVFS]:
+    """A disk that can be made to fail. SQLite's encryption keeps its name for good, so each test has its own."""
+    disk = FaultyVFS(request.node.name)
     yield disk
     disk.unregister()
 
@@ -91,19 +91,9 @@ async def test_a_stopping_server_reports_it_first(tmp_path: Path) -> None:
 
 
 async def test_a_store_with_a_failed_disk_is_alive_but_not_ready_until_it_recovers(
-    tmp_path: Path, disk: FaultyVFS, request: pytest.FixtureRequest
+    tmp_path: Path, disk: FaultyVFS
 ) -> None:
-    embedder = HashingEmbedder()
-    model = embedder.model
-    vault = SQLiteVault(tmp_path, model_identity=model.identity, dimension=model.dimension, vfs=disk.name)
-    request.addfinalizer(vault.close)
-    async with (
-        EmbeddingBatcher(embedder) as batcher,
-        DocumentStore(vault.collection(DOCUMENTS), batcher) as store,
-        _pool_of(store) as vaults,
-        bare_server(health_check_interval_s=0.02) as connection,
-    ):
-        await connection.server.serve(vaults)
+    async with _served_from(tmp_path, disk) as connection:
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
 
@@ -120,6 +110,24 @@ async def test_a_store_with_a_failed_disk_is_alive_but_not_ready_until_it_recove
 
         database.rmdir()
         aside.rename(database)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+
+
+async def test_a_full_disk_is_unhealthy_until_it_has_room_again(tmp_path: Path, disk: FaultyVFS) -> None:
+    async with _served_from(tmp_path, disk) as connection:
+        watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        disk.fail_write_at, disk.failures = disk.writes + 1, 1_000_000
+        document = pb.Document(doc_id="a", content="text")
+        error = await failure_of(connection.store.IndexDocument(pb.IndexDocumentRequest(document=document)))
+        assert reason(error) == "STORAGE_FULL"
+        answer = await connection.store.CheckHealth(pb.CheckHealthRequest())
+        assert answer.state == common_pb2.STATE_UNAVAILABLE
+        assert "no space is left on the disk" in answer.message
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+        disk.fail_write_at = 0
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         watch.cancel()
 
@@ -182,6 +190,23 @@ async def test_a_watcher_that_joined_late_sees_readiness_come_back() -> None:
 
 async def _read_all(stream: Any) -> list[Any]:
     return [response async for response in stream]
+
+
+@asynccontextmanager
+async def _served_from(folder: Path, disk: FaultyVFS) -> AsyncIterator[Connection]:
+    """A server of a store on this disk, which looks at its health all the time."""
+    embedder = HashingEmbedder()
+    model = embedder.model
+    vault = SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, vfs=disk.name)
+    with closing(vault):
+        async with (
+            EmbeddingBatcher(embedder) as batcher,
+            DocumentStore(vault.collection(DOCUMENTS), batcher) as store,
+            _pool_of(store) as vaults,
+            bare_server(health_check_interval_s=0.02) as connection,
+        ):
+            await connection.server.serve(vaults)
+            yield connection
 
 
 @asynccontextmanager

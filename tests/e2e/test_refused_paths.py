@@ -87,6 +87,21 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, words: tuple[s
     assert "Traceback" not in ended.stderr
 
 
+def test_a_full_disk_leaves_no_key_that_would_count_as_damaged(tmp_path: Path) -> None:
+    # A limit of the process on the size of files is what a full disk is for all.
+    full = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from mnemon_server.__main__ import main\nmain()"
+    )
+    words = ("erasure-key", "--data-dir", str(tmp_path))
+    ended = subprocess.run(
+        [sys.executable, "-c", full, *words], capture_output=True, text=True, timeout=START_S, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"mnemon-server: the key in {str(tmp_path / 'erasure.jwk')!r} cannot be used: ")
+    assert run_command(*words).returncode == 0
+
+
 @pytest.mark.parametrize("door", ["--listen", "--http-listen"])
 def test_a_socket_that_cannot_be_made_says_why(tmp_path: Path, door: str) -> None:
     for path, reason in (

@@ -84,8 +84,10 @@ class FolderLock:
             ) from error
         _held.add(self)
         if not shared:
-            os.ftruncate(self._descriptor, 0)
-            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+            # For people alone, so a full disk is no reason to keep the folder closed.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def close(self) -> None:
         """Unlocks the folder. Further calls have no effect."""

@@ -41,7 +41,8 @@ def refused(
         reason += f": {str(seen)!r} belongs to {owner}, and this process runs as {user}"
     elif error.errno == errno.ENOTDIR:
         reason = f"{str(seen)!r} is not a folder"
-    return ConfigurationError(f"{what} {str(path)!r} cannot be used: {reason}; change that, or {remedy}")
+    named = f"{what} {str(path)!r}" if error.filename else what
+    return ConfigurationError(f"{named} cannot be used: {reason}; change that, or {remedy}")
 
 
 def user_name(uid: int) -> str:

@@ -69,17 +69,21 @@ def open_key(data_dir: Path, name: str) -> SigningKey:
         tighten(path)
         content = path.read_bytes()
     except OSError as error:
-        raise refused(error, "the key in") from error
+        raise refused(error, f"the key in {str(path)!r}" if error.filename is None else "the key in") from error
     return _read(path, content)
 
 
 def _create(path: Path) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        key = SigningKey(Ed25519PrivateKey.generate())
-        file.write(json.dumps(key.public | {"d": _encode(key.private.private_bytes_raw())}).encode())
-        file.flush()
-        os.fsync(descriptor)
+    key = SigningKey(Ed25519PrivateKey.generate())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(json.dumps(key.public | {"d": _encode(key.private.private_bytes_raw())}).encode())
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:  # such as a full disk: the next attempt must not find a file without a key
+        path.unlink()
+        raise
 
 
 def _read(path: Path, content: bytes) -> SigningKey:

@@ -267,10 +267,11 @@ class RecordEngine(Protocol):
         """Why writes are refused, as a sentence for clients; None if they are accepted."""
 
     def recover(self) -> None:
-        """Reopens the vault after a failure. Does nothing if there was no failure. Reads wait meanwhile.
+        """Reopens the vault after a failure; reads wait meanwhile. After a full disk, tries to write again.
 
         Raises:
             StorageFailedError: the disk still fails.
+            StorageFullError: it is still full.
         """
 
 

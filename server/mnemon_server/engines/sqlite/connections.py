@@ -22,7 +22,7 @@ from mnemon_server.engines.sqlite.schema import (
     open_writer,
 )
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S, WriteAheadLog
-from mnemon_server.engines.sqlite.writer import Writer
+from mnemon_server.engines.sqlite.writer import FULL, Writer
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 T = TypeVar("T")
@@ -149,20 +149,22 @@ class Connections:
 
     def failure(self) -> str | None:
         """Why writes are refused; None if they are accepted."""
-        return self._writer.failure
+        return self._writer.failure or (FULL if self._writer.is_full else None)
 
     def recover(self) -> None:
-        """Reopens the file after a failure.
+        """Reopens the file after a failure, or finds out whether a full disk has room again.
 
         Raises:
             StorageFailedError: the disk still fails.
+            StorageFullError: it is still full.
         """
         with self._recovering:
-            if self._writer.failure is None:
-                return
-            self._readers.close()
-            self._writer.close()
-            self._open()
+            if self._writer.failure is not None:
+                self._readers.close()
+                self._writer.close()
+                self._open()
+            elif self._writer.is_full:
+                self._writer.submit(_write_as_it_is).result()
 
     def close(self) -> None:
         """Finishes the accepted writes, and closes the file."""
@@ -224,3 +226,8 @@ class Connections:
         self._mark.after_rollback()
         for follower in self._followers:
             follower.after_rollback()
+
+
+def _write_as_it_is(connection: apsw.Connection) -> None:
+    """Writes a page that does not change."""
+    connection.execute("UPDATE meta SET value = value WHERE key = 'embedding_model'")

@@ -21,7 +21,7 @@ from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
 GROUP_MAX = 512
 """The number of writes from which on a transaction takes no further operation."""
-_FULL = "no space is left on the disk; free some space, then send the write again"
+FULL = "no space is left on the disk; free some space, then send the write again"
 _FAILED = "the disk failed while writing; nothing more is written until the records have been reopened"
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,8 @@ class Writer:
         self._closing = threading.Lock()
         self._closed = False
         self.failure: str | None = None
+        self.is_full = False
+        """Whether the disk had no room for the last transaction."""
         self._thread = threading.Thread(target=self._run, name="records-writer", daemon=True)
         self._thread.start()
 
@@ -168,7 +170,8 @@ class Writer:
             self._before_commit(self._connection)
             self._connection.execute("COMMIT")
         except apsw.FullError:
-            self._abandon(jobs, partial(StorageFullError, _FULL))
+            self.is_full = True
+            self._abandon(jobs, partial(StorageFullError, FULL))
         except apsw.CorruptError:
             log.exception("a write came upon damage")
             self._abandon(jobs, partial(self._damage.error, "records.db"))
@@ -181,6 +184,7 @@ class Writer:
             self.failure = _FAILED
             self._abandon(jobs, partial(StorageFailedError, _FAILED))
         else:
+            self.is_full = False
             COMMIT_SECONDS.note(perf_counter() - began)
             COMMIT_WRITES.note(sum(len(job.parts) or 1 for job in jobs))
             self._after_commit()
@@ -229,7 +233,7 @@ class Writer:
             try:
                 job.result = job.operation(self._connection)
             except (apsw.FullError, StorageFullError):
-                job.error = StorageFullError(_FULL)
+                job.error = StorageFullError(FULL)
             except Exception as error:  # any error: the state of the disk may be unknown now
                 log.exception("work between two transactions failed")
                 self.failure = _FAILED if isinstance(error, apsw.Error) else None
