@@ -20,7 +20,7 @@ DEFAULTS = DetectionConfig()
 SENTENCE_THRESHOLD = MergeConfig().deduplication_threshold
 RELATED = only(SignalType.RELATION)
 EITHER = only(SEMANTIC, KEYWORD)
-ANY_DECIDES = DetectionConfig(required_signals=frozenset(SignalType))
+ANY_DECIDES = DetectionConfig(required_signals=frozenset(SignalType) - {SignalType.RELATION})
 
 
 @dataclass(frozen=True, slots=True)

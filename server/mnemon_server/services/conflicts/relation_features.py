@@ -53,6 +53,7 @@ _SUBJECT_WORDS_MAX = 6
 _BEGINNING = 4
 _LATIN_MAX = "\u024f"
 _LATIN_SHARE = 0.9
+_SPELLING = 0.8
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[^\W\d_]+)*")
 _CJK = re.compile(f"[{HAN}{KANA}{HANGUL}]")
@@ -233,11 +234,17 @@ def _are_several_values(ours: Reading, theirs: Reading) -> bool:
         return False
     if ours.replaces or theirs.replaces or ours.words == theirs.words:
         return False
-    if _each(our.value, their.value):
+    if _are_other_values(our.value - their.value, their.value - our.value):
         return True
     # "A meeting on Monday" is one of many; "the meeting on Monday" has been moved if it is on Tuesday.
     others = _each(ours.moments, theirs.moments) or _each(ours.names, theirs.names)
     return our.is_indefinite and their.is_indefinite and others
+
+
+def _are_other_values(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether each has a value, and none of one's is only another spelling of one of the other's."""
+    likest = max((Levenshtein.normalized_similarity(one, other) for one in ours for other in theirs), default=1.0)
+    return likest < _SPELLING
 
 
 def _both(ours: frozenset[str], theirs: frozenset[str]) -> bool:

@@ -31,6 +31,7 @@ def relation(left: str, right: str, cosine: float) -> Relation | None:
         ("There is a concert on Friday.", "There is a party on Saturday.", 0.6, UNRELATED),
         ("Ada has a job interview at a bank.", "Ada has a job interview at a zoo in May.", 0.8, SAME),
         ("We plant roses.", "We plant tulips.", 0.8, UNRELATED),
+        ("We plant cornflowers.", "We plant cornflowres.", 0.9, SAME),
         ("Clara is allergic to cats.", "Clara is no longer allergic to dogs.", 0.8, UNRELATED),
         ("Clara is allergic to cats.", "Clara is no longer allergic to cats.", 0.9, CONTRADICTS),
         ("Jonas uses Emacs.", "Jonas uses Vim instead.", 0.8, UPDATES),
