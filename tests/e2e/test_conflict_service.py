@@ -88,6 +88,9 @@ async def test_invalid_changes_to_a_rule_are_named_by_field(connection: Connecti
     conflicts, one, other = connection.conflicts, given("a"), given("b")
     detect = pb.DetectConflictsRequest(candidate=one, detection={"semantic_threshold": 2.0})
     assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {"detection.semantic_threshold"}
+    idle = {"signals": [decisions_pb2.SIGNAL_TYPE_SEMANTIC], "time_window": Duration(seconds=1)}
+    detect = pb.DetectConflictsRequest(candidate=one, detection=idle)
+    assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {"detection.time_window"}
     arbitrate = pb.ArbitrateConflictRequest(candidate=one, existing=other, arbitration={"merge_threshold": -1.0})
     assert violations(await failure_of(conflicts.ArbitrateConflict(arbitrate))) == {"arbitration.merge_threshold"}
     merge = pb.MergeMemoriesRequest(first=one, second=other, merge={"importance_boost": 2.0})

@@ -190,7 +190,11 @@ def test_rules_are_loaded_from_yaml_and_listed_shown_and_deleted(address: str, c
         encoding="utf-8",
     )
 
-    assert run(address, "rules", "load", path).stdout == "2 new, 0 changed, 0 removed\n"
+    loaded = run(address, "rules", "load", path)
+    assert loaded.stdout == "2 new, 0 changed, 0 removed\n"
+    assert loaded.stderr.startswith("Warning: the rule 'base' has no conditions, so it applies to every statement")
+    assert run(address, "rules", "show", "base").stderr == loaded.stderr
+    assert list(client.rules.get("base").warnings) == [loaded.stderr.removeprefix("Warning: ").rstrip()]
 
     listed = run(address, "rules", "list").stdout
     for part in ("home", "base", "users: ada", "At home."):

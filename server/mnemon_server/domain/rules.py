@@ -1,6 +1,6 @@
 """Merge rules, in two forms: as written, where unset values are inherited, and resolved, as they apply."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -85,6 +85,8 @@ class RuleReceipt:
     rule: RuleDict
     revision: int
     version: int
+    warnings: Sequence[str] = ()
+    """What may surprise, such as that it applies to every statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class LoadedRules:
     updated_count: int
     deleted_count: int
     version: int
+    warnings: Sequence[str] = field(default=(), compare=False)
+    """Those of the rules that were registered or updated. They say nothing of what loading did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,5 +242,6 @@ def test_receipts_pages_and_counts_carry_the_registrys_version() -> None:
     exported = convert.export_to_pb([stored.rule for stored in page.rules], page.version)
     assert [(rule.name, rule.revision) for rule in exported.rules] == [("default", 0), ("household", 0)]
     assert exported.registry_version == 9
-    loaded = convert.loaded_to_pb(LoadedRules(1, 2, 3, 4))
-    assert loaded == pb.LoadRulesResponse(registered_count=1, updated_count=2, deleted_count=3, registry_version=4)
+    loaded = convert.loaded_to_pb(LoadedRules(1, 2, 3, 4, ["w"]))
+    counts = {"registered_count": 1, "updated_count": 2, "deleted_count": 3, "registry_version": 4}
+    assert loaded == pb.LoadRulesResponse(**counts, warnings=["w"])

@@ -27,7 +27,9 @@ class AsyncRules(AsyncService):
     async def add(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
     ) -> rules.StoredRule:
-        """Adds a rule, and returns it as stored.
+        """Adds a rule, and returns it as stored, with `warnings` of what may surprise.
+
+        A rule without conditions applies to every statement, so that "default" is used for none.
 
         Raises RuleExistsError if a rule has this name, UnknownBaseRuleError if the rule that it extends does not exist,
         and CircularInheritanceError.

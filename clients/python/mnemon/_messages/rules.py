@@ -74,7 +74,9 @@ def rule_from_pb(message: Message) -> dict[str, Any]:
 
 def stored_from_pb(response: Any) -> rules.StoredRule:
     """A rule with the version of the registry."""
-    return rules.StoredRule(rule_from_pb(response.rule), response.rule.revision, response.registry_version)
+    return rules.StoredRule(
+        rule_from_pb(response.rule), response.rule.revision, response.registry_version, tuple(response.warnings)
+    )
 
 
 def page_from_pb(response: pb.ListRulesResponse) -> rules.RulePage:
@@ -99,7 +101,11 @@ def deleted_from_pb(response: pb.DeleteRuleResponse) -> rules.RuleDeleteReceipt:
 def loaded_from_pb(response: pb.LoadRulesResponse) -> rules.LoadReceipt:
     """What loading rules did."""
     return rules.LoadReceipt(
-        response.registered_count, response.updated_count, response.deleted_count, response.registry_version
+        response.registered_count,
+        response.updated_count,
+        response.deleted_count,
+        response.registry_version,
+        tuple(response.warnings),
     )
 
 

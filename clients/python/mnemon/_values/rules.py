@@ -48,6 +48,10 @@ class StoredRule(JsonValue):
     """Grows by one with every change of this rule; 0 of a "default" that was never changed."""
     registry_version: int
     """1 at first, one more with every change of any rule."""
+    warnings: tuple[str, ...] = ()
+    """What may surprise: a rule without conditions applies to every statement, so that "default" is used for none, and
+    a setting of a signal that the rule does not evaluate has no effect.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +96,5 @@ class LoadReceipt(JsonValue):
     updated_count: int
     deleted_count: int
     registry_version: int
+    warnings: tuple[str, ...] = ()
+    """Those of the rules that were loaded."""

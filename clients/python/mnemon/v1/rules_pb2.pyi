@@ -245,21 +245,29 @@ class RegisterRuleResponse(_message.Message):
 
     RULE_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     registry_version: _builtins.int
     """Version of the registry: 1 initially, incremented with every change."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
         """The rule as it is stored."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What may surprise: a rule without conditions applies to every statement, so that "default" is used for none, and a
+        setting of a signal that the rule does not evaluate has no effect.
+        """
+
     def __init__(
         self,
         *,
         rule: Global___MergeRuleConfig | None = ...,
         registry_version: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_version", b"registry_version", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_version", b"registry_version", "rule", b"rule", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -295,21 +303,27 @@ class GetRuleResponse(_message.Message):
 
     RULE_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     registry_version: _builtins.int
     """Version of the registry."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
         """The rule as written."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in RegisterRuleResponse."""
+
     def __init__(
         self,
         *,
         rule: Global___MergeRuleConfig | None = ...,
         registry_version: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_version", b"registry_version", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_version", b"registry_version", "rule", b"rule", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -366,21 +380,27 @@ class UpdateRuleResponse(_message.Message):
 
     RULE_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     registry_version: _builtins.int
     """Version of the registry."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
         """The current rule."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in RegisterRuleResponse."""
+
     def __init__(
         self,
         *,
         rule: Global___MergeRuleConfig | None = ...,
         registry_version: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_version", b"registry_version", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_version", b"registry_version", "rule", b"rule", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -713,6 +733,7 @@ class LoadRulesResponse(_message.Message):
     UPDATED_COUNT_FIELD_NUMBER: _builtins.int
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     registered_count: _builtins.int
     """The number of new rules."""
     updated_count: _builtins.int
@@ -721,6 +742,10 @@ class LoadRulesResponse(_message.Message):
     """The number of rules that were removed."""
     registry_version: _builtins.int
     """Version of the registry."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in RegisterRuleResponse, of the rules that were loaded."""
+
     def __init__(
         self,
         *,
@@ -728,10 +753,11 @@ class LoadRulesResponse(_message.Message):
         updated_count: _builtins.int = ...,
         deleted_count: _builtins.int = ...,
         registry_version: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "registered_count", b"registered_count", "registry_version", b"registry_version", "updated_count", b"updated_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "registered_count", b"registered_count", "registry_version", b"registry_version", "updated_count", b"updated_count", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

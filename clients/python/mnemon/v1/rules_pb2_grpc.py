@@ -98,7 +98,8 @@ class RulesServiceServicer(object):
     """
 
     def RegisterRule(self, request, context):
-        """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists.
+        """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists. A rule without conditions applies to every
+        statement, so that "default" is used for none; the answer warns of that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

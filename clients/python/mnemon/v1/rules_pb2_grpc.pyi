@@ -38,7 +38,9 @@ class RulesServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RulesServiceAsyncStub: ...
     RegisterRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.RegisterRuleRequest, _rules_pb2.RegisterRuleResponse]
-    """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists."""
+    """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists. A rule without conditions applies to every
+    statement, so that "default" is used for none; the answer warns of that.
+    """
     GetRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]
     """GetRule returns a rule as written."""
     UpdateRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]
@@ -72,7 +74,9 @@ class RulesServiceAsyncStub(RulesServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.RegisterRuleRequest, _rules_pb2.RegisterRuleResponse]  # type: ignore[assignment]
-    """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists."""
+    """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists. A rule without conditions applies to every
+    statement, so that "default" is used for none; the answer warns of that.
+    """
     GetRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]  # type: ignore[assignment]
     """GetRule returns a rule as written."""
     UpdateRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]  # type: ignore[assignment]
@@ -109,7 +113,9 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.RegisterRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.RegisterRuleResponse, _abc.Awaitable[_rules_pb2.RegisterRuleResponse]]:
-        """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists."""
+        """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists. A rule without conditions applies to every
+        statement, so that "default" is used for none; the answer warns of that.
+        """
 
     @_abc_1.abstractmethod
     def GetRule(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +23,15 @@ from mnemon_server.services.rules.store import RuleStore
 FILE_BYTES_MAX = 1 << 20
 VIOLATIONS_SHOWN = 10
 
+log = logging.getLogger(__name__)
+
 _RULE_FIELD = re.compile(r"rules\[(\d+)\](?:\.(.*))?", re.DOTALL)
 
 
 async def apply_rules_file(store: RuleStore, path: Path) -> LoadedRules:
     """Registers the rules of a file, and replaces rules with the same names; other rules stay as they are.
+
+    Logs the warnings of the rules that it registers or replaces.
 
     Raises:
         ConfigurationError: the file cannot be read, or a rule is invalid; it names the rule and the field. Nothing was
@@ -34,12 +39,15 @@ async def apply_rules_file(store: RuleStore, path: Path) -> LoadedRules:
     """
     rules = await asyncio.to_thread(read_rules_file, path)
     try:
-        return await store.load(rules)
+        loaded = await store.load(rules)
     except InvalidArgumentError as error:
         said = [_described(violation, rules) for violation in error.violations[:VIOLATIONS_SHOWN]]
         raise _refusal(path, "; ".join(said)) from error
     except (MergeRuleError, InvalidOperationError) as error:
         raise _refusal(path, str(error)) from error
+    for warning in loaded.warnings:
+        log.warning("%s: %s", path, warning)
+    return loaded
 
 
 def read_rules_file(path: Path) -> list[Any]:

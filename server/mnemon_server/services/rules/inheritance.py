@@ -20,6 +20,14 @@ from mnemon_server.domain.rules import DEFAULT_RULE, ResolvedRule, RuleCondition
 from mnemon_server.services.rules.schema import field_paths, merged
 
 _NOT_INHERITED = ("name", "extends")
+_SETTINGS = {
+    "semantic_threshold": SignalType.SEMANTIC,
+    "keyword_threshold": SignalType.KEYWORD,
+    "time_window_s": SignalType.TIME,
+    "importance_delta": SignalType.IMPORTANCE,
+    "relation_threshold": SignalType.RELATION,
+}
+"""The keys of "detection" that are settings of one signal."""
 
 
 def flattened(chain: Sequence[RuleDict]) -> dict[str, Any]:
@@ -49,6 +57,16 @@ def resolved(chain: Sequence[RuleDict]) -> ResolvedRule:
         origins=origins,
         ancestors=tuple(rule["name"] for rule in chain[1:]),
     )
+
+
+def idle_settings(rule: RuleDict, applied: ResolvedRule) -> dict[str, str]:
+    """The fields of a rule as it was written that have no effect as it is applied, and why not."""
+    why_not = "has no effect, since the signal {} is not evaluated: add it to detection.signals, or leave this out"
+    return {
+        f"detection.{key.removesuffix('_s')}": why_not.format(signal.value)
+        for key, signal in _SETTINGS.items()
+        if key in rule.get("detection", {}) and signal not in applied.detection.signals
+    }
 
 
 def resolved_to_dict(rule: ResolvedRule) -> dict[str, Any]:

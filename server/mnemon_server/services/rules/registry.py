@@ -83,7 +83,8 @@ class MergeRuleRegistry:
         """
         before, after = self._change(lambda now: now.loaded(rules, replace_all=replace_all, lenient=lenient))
         changes = after.difference(before)
-        return LoadedRules(len(changes.registered), len(changes.updated), len(changes.deleted), after.version)
+        counts = len(changes.registered), len(changes.updated), len(changes.deleted)
+        return LoadedRules(*counts, after.version, after.warnings(*changes.registered, *changes.updated))
 
     def reset(self) -> None:
         """Removes all rules, and restores the original "default"."""
@@ -111,4 +112,4 @@ def copied(rule: RuleDict) -> Rule:
 def receipt_of(rules: RuleSet, name: str) -> RuleReceipt:
     """The receipt for a rule of `rules`."""
     placed = rules.placed(name)
-    return RuleReceipt(copied(placed.rule), placed.revision, rules.version)
+    return RuleReceipt(copied(placed.rule), placed.revision, rules.version, rules.warnings(name))

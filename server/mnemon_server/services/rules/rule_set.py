@@ -3,7 +3,7 @@
 Every change returns a new set, or raises and changes nothing.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -30,7 +30,7 @@ from mnemon_server.domain.rules import (
 )
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import refuse
-from mnemon_server.services.rules.inheritance import flattened, resolved
+from mnemon_server.services.rules.inheritance import flattened, idle_settings, resolved
 from mnemon_server.services.rules.schema import check_mask, checked_rule, merged, only_fields, rule_json, without_fields
 
 _PRIORITY_MAX, _PLACE_BITS = 2**31 - 1, 31
@@ -91,6 +91,13 @@ class RuleSet:
         """All rules in this order, with ascending positions, which do not change when other rules do."""
         position = self._matching_position if order is RuleOrder.MATCHING else _registration_position
         return sorted(((position(placed), placed) for placed in self.rules.values()), key=lambda pair: pair[0])
+
+    def warnings(self, *names: str) -> list[str]:
+        """What may surprise of these rules: that one is used instead of "default", or that a setting has no effect.
+
+        Neither is an error: a rule that extends this one may have conditions, or evaluate the signal.
+        """
+        return [warning for name in names for warning in self._warnings(name)]
 
     def difference(self, before: "RuleSet") -> RuleChanges:
         """The differences from `before` to this set."""
@@ -242,6 +249,16 @@ class RuleSet:
         if (found := self.rules.get(name)) is None:
             raise RuleNotFoundError(name)
         return found
+
+    def _warnings(self, name: str) -> Iterator[str]:
+        rule = self.resolve(name)
+        if name != DEFAULT_RULE and rule.enabled and rule.conditions == RuleConditions():
+            yield (
+                f"the rule {name!r} has no conditions, so it applies to every statement that no rule before it is for, "
+                'and "default" to none: set its conditions, or update "default" instead'
+            )
+        for field, why in idle_settings(self.placed(name).rule, rule).items():
+            yield f"{field} of the rule {name!r} {why}"
 
     def _chain(self, name: str) -> list[RuleDict]:
         """The rule, its base, the base of its base, and so on."""

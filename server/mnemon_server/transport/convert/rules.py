@@ -42,6 +42,7 @@ def fill_receipt(message: Receipt, receipt: RuleReceipt) -> Receipt:
     """The message with a rule as it is stored, and the registry's version."""
     fill_rule(message.rule, receipt.rule, receipt.revision)
     message.registry_version = receipt.version
+    message.warnings.extend(receipt.warnings)
     return message
 
 
@@ -89,6 +90,7 @@ def loaded_to_pb(loaded: LoadedRules) -> pb.LoadRulesResponse:
         updated_count=loaded.updated_count,
         deleted_count=loaded.deleted_count,
         registry_version=loaded.version,
+        warnings=loaded.warnings,
     )
 
 

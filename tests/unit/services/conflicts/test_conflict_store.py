@@ -352,6 +352,10 @@ async def test_errors_in_the_input_are_named_by_field(conflicts: OpenedConflicts
         (store.detect(known, limit=1001), ["limit"]),
         (store.detect(known, detection={"semantic_threshold": 2}), ["detection.semantic_threshold"]),
         (store.detect(known, detection={"threshold": 2}), ["detection.threshold"]),
+        (
+            store.detect(known, detection={"signals": ["time"], "time_window_s": 1, "relation_threshold": 0.5}),
+            ["detection.relation_threshold"],
+        ),
         (store.arbitrate(known, grace), ["existing"]),
         (store.arbitrate(known, known, arbitration={"merge_threshold": -1}), ["arbitration.merge_threshold"]),
         (store.merge(given("x"), grace), ["second"]),

@@ -70,6 +70,31 @@ def test_a_registered_rule_is_found_by_name_and_the_version_grows() -> None:
     assert receipt.version == registry.version == 2
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({}, ["no conditions"]),
+        ({"conditions": {"users": ["ada"]}}, []),
+        ({"extends": "home"}, []),
+        ({"enabled": False}, []),
+        ({"name": "default", "detection": {"signals": ["time"]}}, []),
+        (
+            {"extends": "home", "detection": {"signals": ["time"], "time_window_s": 1, "relation_threshold": 0.9}},
+            ["detection.relation_threshold of the rule 'new' has no effect, since the signal relation is not"],
+        ),
+        ({"extends": "home", "detection": {"relation_threshold": 0.9}}, []),
+    ],
+)
+def test_what_may_surprise_of_a_rule_is_said_with_its_receipt(rule: dict[str, Any], said: list[str]) -> None:
+    registry = registry_of({"name": "home", "conditions": {"users": ["ada"]}})
+    rule = {"name": "new", **rule}
+    loaded = registry.load([rule])
+    receipt = registry.update(rule["name"], {"priority": 3})
+    assert [*loaded.warnings] == [*receipt.warnings]
+    assert len(receipt.warnings) == len(said)
+    assert all(part in warning for part, warning in zip(said, receipt.warnings, strict=True))
+
+
 def test_returned_rules_are_copies() -> None:
     registry = registry_of(STRICT)
     registry.get("strict")["arbitration"]["merge_threshold"] = 0.9

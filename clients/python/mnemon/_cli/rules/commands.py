@@ -58,6 +58,7 @@ def show(session: Session, name: str, *, resolved: bool, as_json: bool) -> None:
             session.console.print(_resolved_table(answer))
         return
     stored = session.client.rules.get(name)
+    _warn(stored.warnings)
     click.echo(stored.to_json() if as_json else _indented(stored.rule))
 
 
@@ -77,6 +78,7 @@ def export(session: Session) -> None:
 def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_json: bool) -> None:
     """Load the rules of FILE, all or none: JSON or YAML by its name; - is standard input, as JSON."""
     receipt = session.client.rules.load(read_rules(path), replace_all=replace_all, lenient=lenient)
+    _warn(receipt.warnings)
     if as_json:
         click.echo(receipt.to_json())
     else:
@@ -106,6 +108,11 @@ def reset(session: Session, *, yes: bool, as_json: bool) -> None:
         click.confirm("Remove all rules?", abort=True, err=True)
     version = session.client.rules.reset()
     click.echo(json.dumps({"registry_version": version}) if as_json else "all rules removed")
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def _indented(value: object) -> str:
