@@ -127,7 +127,7 @@ async def bare_server(
     *handlers: grpc.GenericRpcHandler, channel_options: tuple[tuple[str, Any], ...] = (), **settings: Any
 ) -> AsyncIterator[Connection]:
     """A server without stores, with additional services."""
-    chosen = Settings(**{"listen": "127.0.0.1:0", **settings})
+    chosen = Settings(**{"listen": "127.0.0.1:0", "request_timeout_s": WAIT_S, **settings})
     async with (
         GrpcServer(chosen, extra_handlers=handlers) as server,
         aio.insecure_channel(str(server.address), channel_options) as channel,
