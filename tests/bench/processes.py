@@ -22,12 +22,12 @@ CHECKOUT_VARIABLE = "BENCH_CHECKOUT"
 class Process:
     """A Python program on a free port of loopback."""
 
-    def __init__(self, log: Path, *arguments: str, checkout: Path | None = None) -> None:
-        """Starts it, with the code of another checkout if one is given."""
+    def __init__(self, log: Path, *arguments: str, checkout: Path | None = None, python: str = sys.executable) -> None:
+        """Starts it, with the code of another checkout if one is given, and with the packages of its interpreter."""
         environment = clean_environment(checkout)
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments], stdout=output, stderr=output, env=environment, cwd=checkout
+                [python, "-m", *arguments], stdout=output, stderr=output, env=environment, cwd=checkout
             )
 
     @property
@@ -73,7 +73,7 @@ class Process:
 class MnemonServer(Process):
     """Our server, on a folder that outlives it."""
 
-    def __init__(self, folder: Path, *flags: str, checkout: Path | None = None) -> None:
+    def __init__(self, folder: Path, *flags: str, checkout: Path | None = None, python: str = sys.executable) -> None:
         checkout = checkout or other_checkout()
         self.address = free_address()
         data = ["--data-dir", str(folder / "data"), "--knowledge-store-backend", "local"]
@@ -88,6 +88,7 @@ class MnemonServer(Process):
             "warning",
             *flags,
             checkout=checkout,
+            python=python,
         )
         with Client(self.address) as client:
             client.wait_until_ready(START_TIMEOUT_S)

@@ -1,19 +1,21 @@
 """How the cost of calls, memory and disk grow with the number of memories: a server with default settings, over gRPC.
 
     python -m tests.bench.scale [--sizes 10000,30000,100000,300000,1000000] [--folder FOLDER] [--plot FILE.svg]
-                                [--hnswlib-max 300000] [--vectors FILE.npy]
+                                [--hnswlib-max 300000] [--vectors FILE.npy] [--python PYTHON]
 
 Each size has a vault of its own. Queries have their vectors, so nothing is embedded. A cell of the table has the median
 time of a call as its caller sees it, and the server's processor time, which says more on a busy machine. With
-`--folder`, vaults and results stay there, and a further run continues with what is missing.
+`--folder`, vaults and results stay there, and a further run continues with what is missing. With `--python`, the server
+runs in another environment: that of `make serve` has no hnswlib.
 """
 
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -36,9 +38,11 @@ BESIDE_SHARE, BESIDE_MAX = 5, 50_000
 class Measurement:
     """Measures one size after another, ascending."""
 
-    def __init__(self, home: Path, corpus: Corpus, hnswlib_max: int, progress: Progress, total: int) -> None:
-        self._home, self._corpus, self._hnswlib_max, self._progress = home, corpus, hnswlib_max, progress
-        self._task = progress.add_task("memories", total=total)
+    def __init__(
+        self, home: Path, corpus: Corpus, hnswlib_max: int, python: str, advance: Callable[[int], None]
+    ) -> None:
+        self._home, self._corpus, self._hnswlib_max, self._python = home, corpus, hnswlib_max, python
+        self._advance = advance
         self._exact = ExactAnswers(corpus.query_vectors)
         self._exact_count = 0
         self._alone = hnswlib.Index("ip", DIMENSION)
@@ -74,7 +78,7 @@ class Measurement:
         """Fills the vault. Measured is the second half of the load: first alone, then with searches beside it."""
         beside = size - min(size // BESIDE_SHARE, BESIDE_MAX)
         figures: dict[str, Figure] = {}
-        with _serving(folder) as server, Caller(server, self._corpus, size) as caller:
+        with self._serving(folder) as server, Caller(server, self._corpus, size) as caller:
             if caller.count() >= size:
                 self._advance(size)
                 return figures
@@ -88,12 +92,12 @@ class Measurement:
         return figures
 
     def _started(self, folder: Path, size: int) -> dict[str, Figure]:
-        with _serving(folder) as server, Caller(server, self._corpus, size) as caller:
+        with self._serving(folder) as server, Caller(server, self._corpus, size) as caller:
             caller.wait_until_warm(0)
             server.wait_until_idle()
             graph_count = caller.graph_count()
         began = perf_counter()
-        with _serving(folder) as server, Caller(server, self._corpus, size) as caller:
+        with self._serving(folder) as server, Caller(server, self._corpus, size) as caller:
             caller.wait_until_warm(graph_count)
             figures = {"warm start": Figure(perf_counter() - began, server.processor_s())}
             server.wait_until_idle()
@@ -119,17 +123,13 @@ class Measurement:
         recall = Figure(self._exact.recall(found), unit="recall")
         return {"hnswlib alone": Figure(float(np.median(times))), "hnswlib alone, recall@10": recall}
 
-    def _advance(self, count: int) -> None:
-        self._progress.advance(self._task, count)
-
-
-@contextmanager
-def _serving(folder: Path) -> Iterator[MnemonServer]:
-    server = MnemonServer(folder)
-    try:
-        yield server
-    finally:
-        server.stop()
+    @contextmanager
+    def _serving(self, folder: Path) -> Iterator[MnemonServer]:
+        server = MnemonServer(folder, python=self._python)
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def _between(blocks: list[Block], start: int, stop: int) -> list[Block]:
@@ -140,9 +140,12 @@ def _between(blocks: list[Block], start: int, stop: int) -> list[Block]:
 @click.option("--sizes", default="10000,30000,100000,300000,1000000", help="Numbers of memories, ascending.")
 @click.option("--hnswlib-max", default=300_000, help="Up to this size, hnswlib alone is measured; it takes minutes.")
 @click.option("--vectors", type=click.Path(exists=True, path_type=Path), help="Embeddings, of shape (n, 384).")
+@click.option("--python", default=sys.executable, help="The interpreter of the server's environment.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where vaults and results stay, some GB.")
 @click.option("--plot", type=click.Path(path_type=Path), help="File of a plot of cost against size.")
-def main(sizes: str, hnswlib_max: int, vectors: Path | None, folder: Path | None, plot: Path | None) -> None:
+def main(
+    sizes: str, hnswlib_max: int, vectors: Path | None, python: str, folder: Path | None, plot: Path | None
+) -> None:
     """Measures at each size, and prints tables."""
     counts = sorted(int(size) for size in sizes.split(","))
     home = Path(tempfile.mkdtemp(prefix="mnemon-bench-")) if folder is None else folder
@@ -151,7 +154,8 @@ def main(sizes: str, hnswlib_max: int, vectors: Path | None, folder: Path | None
     rows: list[Row] = []
     try:
         with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-            measurement = Measurement(home, Corpus(vectors), hnswlib_max, progress, sum(counts))
+            task = progress.add_task("memories", total=sum(counts))
+            measurement = Measurement(home, Corpus(vectors), hnswlib_max, python, partial(progress.advance, task))
             for count in counts:
                 rows.append(measurement.measure(count))
                 console.print(rows[-1].summary())
