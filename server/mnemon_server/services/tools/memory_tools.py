@@ -11,6 +11,7 @@ from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namesp
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.protocols.parsing import parse_tool_calls
 from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
@@ -35,6 +36,9 @@ from mnemon_server.services.tools.definitions import (
 NO_ROOM = "the results of the earlier calls fill the answer, so this search returned nothing; call it by itself"
 _OBJECTS = frozenset(("filter", "metadata"))
 _DEFAULT_KEYS = frozenset(("org_id", "user_id", "agent_id"))
+
+REPAIRED_MAX = 4_096
+"""The longest text of an object that is repaired, in characters: calls wait for it on the event loop."""
 
 ACTIONS_MAX = 64
 """How many actions a call may name, counting repeated ones."""
@@ -138,6 +142,8 @@ class MemoryTools:
             if value is not None and not (value == "" and name in _OBJECTS)
         }
         arguments = self.schema(request.tool, request.context).from_texts(given)
+        broken = {name: text for name, text in arguments.items() if name in _OBJECTS and isinstance(text, str)}
+        arguments |= {name: _repaired(text) for name, text in broken.items()}
         if request.tool == MANAGE_MEMORY:
             return await self._manage(request, arguments)
         return await self._search(request, arguments, room)
@@ -194,6 +200,16 @@ class MemoryTools:
 
     def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:
         return self.permitted(context.actions_permitted, "context.actions_permitted")
+
+
+def _repaired(text: str) -> Any:
+    """The object that a model meant, repaired as in its calls; the text if that cannot be told."""
+    calls = (
+        parse_tool_calls(f"[[ABP_TOOL:object]]\n{text}\n[[END_ABP_TOOL]]").calls if len(text) <= REPAIRED_MAX else ()
+    )
+    if len(calls) != 1:
+        return text
+    return {**({"action": calls[0].action} if calls[0].action else {}), **calls[0].parameters}
 
 
 def _configured_actions(actions: Sequence[str]) -> tuple[MemoryAction, ...]:

@@ -241,6 +241,10 @@ async def test_filtered_search(tools: OpenedTools) -> None:
     by_metadata = await found(tools, "dark", filter={"category": "drink", "rank": {"$gte": 5}})
     assert ([match["key"] for match in by_value], [match["key"] for match in by_metadata]) == (["a"], ["b"])
     assert len(await found(tools, "dark", filter="")) == 2
+    for broken in ("{'category': 'drink'}", '{"category": "drink",}', '{category: "drink"}', '{"category": "drink"'):
+        assert [match["key"] for match in await found(tools, "dark", filter=broken)] == ["b"]
+    with pytest.raises(ValueError, match="filter: must be an object"):
+        await found(tools, "dark", filter="{category is drink}")
     as_text = await found(tools, "dark", filter='{"category": "drink"}', limit="1", offset="0")
     assert [match["key"] for match in as_text] == ["b"]
     with pytest.raises(ValueError, match=r"'\$near' is not an operator"):
