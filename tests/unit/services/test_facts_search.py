@@ -57,7 +57,6 @@ def where(conditions: dict[str, Any]) -> FactFilter:
         ({"origin": "import"}, "ab"),
         ({"origin": "chat", "rank": {"$gt": 50}}, "f"),
         ({"note": {"$ne": "x"}}, "abcdef"),
-        ({"deep": {"$in": ["rank"]}}, ""),
         ({}, "abcdef"),
     ],
 )
@@ -74,6 +73,15 @@ async def test_each_operator_selects_the_right_facts(
     # Facts without a text have no vector.
     assert found == set(expected) - {"f"}
     assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == len(expected)
+
+
+async def test_an_object_in_a_fact_is_nothing_that_a_filter_compares(facts: OpenedFacts) -> None:
+    await fill(facts)
+    meant = where({"deep": {"$in": ["rank"]}})
+    assert await facts.keys(where=meant.where) == []
+    assert (await facts.store.search(FactQuery(filter=meant))).matches == ()
+    with pytest.raises(InvalidArgumentError, match="no fact has this key"):
+        await facts.store.delete_many(meant, dry_run=True)
 
 
 async def test_random_filters_find_what_their_meaning_says(facts: OpenedFacts) -> None:
