@@ -132,6 +132,7 @@ def test_what_git_ignores_is_skipped_and_named(tmp_path: Path) -> None:
         (("/a/*", "!/a/b"), ["a/b/d.md", "a/b/f.py", "e.md", "g.py"]),
         (("/a/*", "!/a/b/", "f.py"), ["a/b/d.md", "e.md", "g.py"]),
         (("a/", "!a/c.md"), ["e.md", "g.py"]),
+        (("\ufeffa/\r", "*.py\r"), ["e.md"]),  # as some editors write it
         (("**/b/**", "*.py", "!g.py"), ["a/c.md", "e.md", "g.py"]),
     ],
 )

@@ -63,7 +63,7 @@ def _read_rules(folder: Path) -> list[tuple[str, Pattern]]:
     """The lines of the folder's `.gitignore`, and what they match."""
     path = folder / ".gitignore"
     try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if path.is_file() else []
+        lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines() if path.is_file() else []
     except OSError as error:
         advice = "--no-ignore goes on without it"
         raise click.ClickException(f"{path}: it cannot be read: {error.strerror or error}; {advice}") from error
