@@ -1,4 +1,4 @@
-"""Keyword indexes as programs of format 11 and before filled them."""
+"""Keyword indexes as older programs filled them."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import apsw
+from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
+from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.packing import PackingRound
 from mnemon_server.engines.sqlite.tables import collection_keywords
+from mnemon_server.ranking.analysis import FORMER_WORDS
 
 from tests.support.databases import open_database
 from tests.support.server import wait_until
@@ -16,30 +19,53 @@ from tests.support.server import wait_until
 T = TypeVar("T")
 
 
-def write_format_11(folder: Path) -> None:
+def write_format_14(folder: Path) -> None:
     """Gives the closed vault of this program the tables of that format, with the same passages, packed if they are many
     enough.
     """
     connection = open_database(folder / "records.db")
     for each in collection_keywords():
-        name = each.former.first.index.removesuffix("_fts")
-        with connection:
-            for statement in (*each.current.drop_statements(), *each.former.create_statements()):
-                connection.execute(statement)
-            stored = connection.execute(
-                f"SELECT p.id, substr(d.content, p.start + 1, p.stop - p.start) FROM {name}_passage AS p"
-                f" JOIN {name} AS d USING (position) WHERE d.hidden = 0 ORDER BY p.id"
-            ).fetchall()
-        for passage_id, text in stored:
-            with connection:
-                each.former.insert(connection, {int(str(passage_id)): str(text)})
-            while PackingRound(_Transactions(connection), each.former, lambda: False).run():
-                pass
+        _replace_current(connection, each, each.former)
+    with connection:
+        connection.pragma("user_version", 14)
+    connection.close()
+
+
+def write_format_11(folder: Path) -> None:
+    """The same for that format. What the words are does not matter: they are not read any more."""
+    connection = open_database(folder / "records.db")
+    for each in collection_keywords():
+        _replace_current(connection, each, oldest(each))
     with connection:
         connection.execute("DROP TABLE keyword_reindexing")
         connection.execute("DROP TABLE tombstone")
         connection.pragma("user_version", 11)
     connection.close()
+
+
+def oldest(keywords: CollectionKeywords) -> KeywordIndex:
+    """The index that formats up to 11 had."""
+    return KeywordIndex(_name(keywords), FORMER_WORDS)
+
+
+def _name(keywords: CollectionKeywords) -> str:
+    return keywords.former.first.index.removesuffix("_stemmed_fts")
+
+
+def _replace_current(connection: apsw.Connection, keywords: CollectionKeywords, index: KeywordIndex) -> None:
+    with connection:
+        for statement in (*keywords.current.drop_statements(), *index.create_statements()):
+            connection.execute(statement)
+    name = _name(keywords)
+    stored = connection.execute(
+        f"SELECT p.id, substr(d.content, p.start + 1, p.stop - p.start) FROM {name}_passage AS p"
+        f" JOIN {name} AS d USING (position) WHERE d.hidden = 0 ORDER BY p.id"
+    ).fetchall()
+    for passage_id, text in stored:
+        with connection:
+            index.insert(connection, {int(str(passage_id)): str(text)})
+        while PackingRound(_Transactions(connection), index, lambda: False).run():
+            pass
 
 
 def is_reindexed(folder: Path) -> bool:

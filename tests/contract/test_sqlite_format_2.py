@@ -21,7 +21,7 @@ from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.ranking.stemming import PORTER_WORDS
+from mnemon_server.ranking.analysis import FORMER_WORDS
 
 from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.record_changes import FIELDS, apply
@@ -192,7 +192,7 @@ def insert(connection: apsw.Connection, name: str, sequence: int, document: Docu
     passage = (sequence, sequence, 0, 0, len(document.content), unit_vector(sequence).tobytes())
     connection.execute(f"INSERT INTO {name}_passage VALUES (?, ?, ?, ?, ?, ?)", passage)
     if not document.hidden:
-        fts.insert(connection, fts.KeywordTables(name, PORTER_WORDS), {sequence: document.content})
+        fts.insert(connection, fts.KeywordTables(name, FORMER_WORDS), {sequence: document.content})
 
 
 @pytest.fixture

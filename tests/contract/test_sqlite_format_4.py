@@ -115,9 +115,9 @@ def test_a_file_of_format_4_gets_the_tables_of_a_new_one(tmp_path: Path, folder:
         "memory_keyword",
         "memory_next",
         "memory_unusual",
-        "document_stemmed",
-        "memory_stemmed",
-        "fact_stemmed",
+        "document_compound",
+        "memory_compound",
+        "fact_compound",
         "keyword_reindexing",
         "tombstone",
     )

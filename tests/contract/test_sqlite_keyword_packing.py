@@ -104,7 +104,7 @@ def check_searches(records: RecordEngine, texts: dict[str, str]) -> None:
 def blocks(folder: Path, *, served: int = 1) -> int:
     connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
     [(count,)] = connection.execute(
-        "SELECT count(*) FROM document_stemmed_keyword_block WHERE served = ?", (served,)
+        "SELECT count(*) FROM document_compound_keyword_block WHERE served = ?", (served,)
     ).fetchall()
     connection.close()
     return int(count)
@@ -113,7 +113,7 @@ def blocks(folder: Path, *, served: int = 1) -> int:
 def merged_blocks(folder: Path) -> int:
     """The number of blocks whose words are being moved to another one."""
     connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
-    statement = "SELECT count(*) FROM document_stemmed_keyword_block WHERE served = 1 AND passage_count = 0"
+    statement = "SELECT count(*) FROM document_compound_keyword_block WHERE served = 1 AND passage_count = 0"
     [(count,)] = connection.execute(statement).fetchall()
     connection.close()
     return int(count)
@@ -242,8 +242,8 @@ def merge_some(vault: SQLiteVault) -> bool:
 def contents_count(folder: Path) -> tuple[int, int]:
     """The number of blocks, and of their rows."""
     connection = open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)
-    [(count,)] = connection.execute("SELECT count(*) FROM document_stemmed_keyword_block").fetchall()
-    [(rows,)] = connection.execute("SELECT count(*) FROM document_stemmed_keyword").fetchall()
+    [(count,)] = connection.execute("SELECT count(*) FROM document_compound_keyword_block").fetchall()
+    [(rows,)] = connection.execute("SELECT count(*) FROM document_compound_keyword").fetchall()
     connection.close()
     return int(count), int(rows)
 
@@ -353,8 +353,8 @@ def test_damaged_packed_words_are_reported(tmp_path: Path, vault: SQLiteVault) -
     vault.close()
     assert problems(tmp_path / "d") == []
     connection = open_database(tmp_path / "d" / "records.db")
-    connection.execute("UPDATE document_stemmed_keyword SET passages = substr(passages, 5) WHERE word = 'amber'")
+    connection.execute("UPDATE document_compound_keyword SET passages = substr(passages, 5) WHERE word = 'amber'")
     connection.close()
     [problem] = problems(tmp_path / "d")
-    assert problem.startswith("document_stemmed_keyword block")
+    assert problem.startswith("document_compound_keyword block")
     assert "1 of its words" in problem

@@ -21,7 +21,7 @@ from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.ranking.stemming import PORTER_WORDS
+from mnemon_server.ranking.analysis import FORMER_WORDS
 
 from tests.contract.former_keywords import wait_until_reindexed
 from tests.contract.sqlite_vaults import shape
@@ -143,7 +143,7 @@ def insert_format_1(connection: apsw.Connection, position: int, document: Docume
         connection.execute(
             "INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", (passage_id, position, ordinal, start, end, vector)
         )
-        tables = fts.KeywordTables("passage", PORTER_WORDS)
+        tables = fts.KeywordTables("passage", FORMER_WORDS)
         fts.insert(connection, tables, {passage_id: document.content[start:end]})
 
 

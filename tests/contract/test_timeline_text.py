@@ -357,8 +357,8 @@ def test_an_index_that_breaks_while_open_is_rebuilt(open_timeline: OpenTimeline,
     append_texts(timeline, [f"door number{i}" for i in range(500)])
     assert len(found(timeline, "door")) == 500
     with open_database(tmp_path / "vault" / "timeline-index" / "text.db") as connection:
-        connection.execute("DROP TABLE stemmed_0_fts_data")
-        connection.execute("DELETE FROM meta WHERE key = 'stemmed'")
+        connection.execute("DROP TABLE compound_0_fts_data")
+        connection.execute("DELETE FROM meta WHERE key = 'compound'")
     search(timeline, "door")
     wait_until(lambda: len(search(timeline, "door").sequences) == 500)
     append_texts(timeline, ["a window"], prefix="n")

@@ -20,8 +20,8 @@ from tests.support.server_command import run
 SETTINGS: dict[str, Any] = {"timeline_segment_max_events": 8, "bridge_enabled": False}
 PAGE = 4_096
 INDEXES = (
-    "document_stemmed_fts_data",
-    "document_stemmed_fts_config",
+    "document_compound_fts_data",
+    "document_compound_fts_config",
     "document_metadata",
     "semantic_related",
     "sqlite_autoindex_document_1",

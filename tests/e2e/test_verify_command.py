@@ -37,7 +37,7 @@ DAMAGES: dict[str, tuple[str, str, str]] = {
         "memory",
         "vector",
     ),
-    "words": ("DELETE FROM document_stemmed_fts_docsize", "document", "keyword index"),
+    "words": ("DELETE FROM document_compound_fts_docsize", "document", "keyword index"),
     "event log": ("UPDATE event SET details = '(' || details WHERE type = 'memory:fact:created'", "event", "JSON"),
     "event log, text": ("UPDATE event SET record_id = CAST(x'ff' AS TEXT) WHERE sequence = 1", "event", "UTF-8"),
     "decision": ("UPDATE decision SET content = replace(content, ':', ';')", "decision", "digest"),

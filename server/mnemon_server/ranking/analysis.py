@@ -1,7 +1,9 @@
 """Splits texts into terms for the keyword search of all engines, in every language.
 
 A word becomes its stem in the language of its text: "Häuser" and "Haus" are one term. Terms have neither case nor
-accents. Runs of scripts that do not separate words become overlapping groups of characters.
+accents. Runs of scripts that do not separate words become overlapping groups of characters. A compound that shows its
+parts is found by these and as a whole: "wifi" finds "Wi-Fi", "contract" finds "con-" at the end of a line with "tract"
+on the next one, and "name" finds "getUserName".
 
 A query does not show its language as well as a text does. So a word of a query has variants, the stems in every
 language in which it may be. A passage with any of them contains the word.
@@ -30,6 +32,19 @@ _SYLLABIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u1000-\u103f\u
 """Thai, Lao, Burmese and Khmer. Their letters are parts of a syllable, so three of them say as much as two of CJK."""
 _WORD = re.compile(rf"[{_CJK}]+|[{_SYLLABIC}]+|(?:(?![{_CJK}{_SYLLABIC}])[^\W_]|[{_MARKS}])+")
 _ASCII_WORD = re.compile("[a-z0-9]+")
+_INVISIBLE = re.compile("\u00ad(?![^\\S\n]*\n)|[\u200b\u2060\ufeff]|(?<=[\u0000-\u058f])[\u200c\u200d]")
+"""Characters within words that say where a line may break, and how letters join. In Arabic and Indic scripts, the
+joiners have a meaning.
+"""
+_LINK = r"[-_\u2010\u2011\u00ad](?<=\w.)(?:[^\S\n]*\n[^\S\n]*)?(?=[^\W_])"
+"""A hyphen or an underscore within a word; at the end of a line, also a soft hyphen."""
+_LINKS = re.compile(_LINK)
+_LINKED_WORD = rf"(?:[^\W_]++[{_MARKS}]*+)++"
+_LINKED = re.compile(rf"(?<![^\W_]){_LINKED_WORD}(?:{_LINK}{_LINKED_WORD})+")
+_ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
+_CAPITAL = re.compile("[A-Z](?:(?<=[a-z].)|(?<=[A-Z].)(?=[a-z]{2}))")
+"""A capital letter that begins a word within a word."""
+_CAMEL_PART = re.compile("[A-Z]+(?![a-z]{2})|[A-Z]?[a-z]+")
 _CLUSTER = re.compile(rf".[{_MARKS}]*")
 _SCRIPT_OF_GRAMS = re.compile(rf"([{_CJK}])|[{_SYLLABIC}]")
 
@@ -90,14 +105,19 @@ class StemmedWords:
 
     tokenizer = "ascii"
 
-    def __init__(self) -> None:
+    def __init__(self, *, compounds: bool = True) -> None:
+        """`compounds` is false for indexes of older programs, which took each of `split`'s words as it is."""
         self._stemmers = {language: _Stems(language) for language in (*languages.LATIN, *languages.OTHERS)}
+        self._compounds = compounds
 
     def prepare(self, text: str) -> str:
         """See Analysis."""
+        text = self._visible(text)
         words = split(text)
         language = languages.of_text(words)
         words, latin = _in_language(text, words, language), self._stemmers[language]
+        if self._compounds:
+            words += [*_wholes(text), *_parts(text)]
         if text.isascii():
             return " ".join(map(latin.__getitem__, words))
         return " ".join([self._prepared(word, latin) for word in words])
@@ -112,13 +132,17 @@ class StemmedWords:
 
     def query(self, text: str) -> QueryWords:
         """See Analysis. Stop words are left out unless the query has no other words."""
+        text = self._visible(text)
         words = split(text)
         latin = languages.of_query(words)
         words = _in_language(text, words, latin[0])
-        distinct = dict.fromkeys(words)
+        distinct = dict.fromkeys([*words, *(_wholes(text) if self._compounds else ())])
         telling = [word for word in distinct if not _is_stop_word(word, latin, len(distinct))] or list(distinct)
         groups = _merged(group for word in telling for group in self._groups(word, latin))
         return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX], _terms_per_word(words))
+
+    def _visible(self, text: str) -> str:
+        return _INVISIBLE.sub("", text) if self._compounds and not text.isascii() else text
 
     def _prepared(self, word: str, latin: "_Stems") -> str:
         if size := _gram_size(word):
@@ -185,6 +209,20 @@ def _in_language(text: str, words: list[str], language: str) -> list[str]:
     return split(text.replace("I", "ı")) if language == TURKISH and "I" in text else words
 
 
+def _wholes(text: str) -> list[str]:
+    """The words with hyphens or underscores, without these."""
+    linked = _LINKED.findall(text) if _LINKS.search(text) else ()
+    wholes = ["".join(split(each)) for each in linked if not _SCRIPT_OF_GRAMS.search(each)]
+    return [whole for whole in wholes if len(whole) <= _WORD_LENGTH_MAX]
+
+
+def _parts(text: str) -> list[str]:
+    """The words that begin with a capital letter within a word."""
+    tokens = _ASCII_TOKEN.findall(text) if _CAPITAL.search(text) else ()
+    words = [each for each in tokens if len(each) <= _WORD_LENGTH_MAX and _CAPITAL.search(each)]
+    return [part.lower() for word in words for part in _CAMEL_PART.findall(word) if len(part) > 1]
+
+
 def _folded(word: str) -> str:
     """The word without accents. Letters that only look like accented ones become the usual replacement."""
     if word.isascii():
@@ -238,3 +276,5 @@ def _merged(groups: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 STEMMED_WORDS = StemmedWords()
 """The analysis of all indexes that are filled by this program."""
+FORMER_WORDS = StemmedWords(compounds=False)
+"""The analysis of indexes that an older program filled."""

@@ -10,17 +10,15 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC, Collection
+from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import tombstones, values
-from mnemon_server.engines.sqlite.keywords import blocks, fts
+from mnemon_server.engines.sqlite.keywords import collection
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
-    Tables,
     collection_keywords,
     create_statements,
     document_indexes,
-    keyword_statements,
     unusual_indexes,
     vector_block_statements,
 )
@@ -61,12 +59,6 @@ FROM document AS d CROSS JOIN json_each(d.metadata) AS j
 WHERE j.type = 'array' AND j.value = '[]'"""
 
 
-def _create_statements_2(collection: Collection) -> list[str]:
-    """The tables of a collection, with the keyword index that formats 2 to 11 had."""
-    former = Tables(collection).keywords.former.first
-    return [*create_statements(collection), *(fts.create_statements(former) if collection.words else ())]
-
-
 def set_epoch(connection: apsw.Connection) -> None:
     """Creates the secret to which the log's cursors are bound."""
     connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (os.urandom(EPOCH_BYTES),))
@@ -82,8 +74,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         "DROP INDEX passage_document",
         "CREATE UNIQUE INDEX document_passage_position ON document_passage (position, ordinal)",
         "DROP TABLE passage_terms",
-        "ALTER TABLE passage_fts RENAME TO document_fts",
-        fts.create_terms(Tables(DOCUMENTS).keywords.former.first),
+        "DROP TABLE passage_fts",
         "ALTER TABLE deletion RENAME TO document_deletion",
         "ALTER TABLE index_position RENAME TO index_position_1",
         _INDEX_POSITION_2,
@@ -92,7 +83,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         # Empty lists had no row in the metadata index.
         _EMPTY_LISTS,
         "UPDATE meta SET key = 'document.sequence' WHERE key = 'sequence'",
-        *_create_statements_2(MEMORIES),
+        *create_statements(MEMORIES),
         _EVENT_2,
     ):
         connection.execute(statement)
@@ -104,7 +95,7 @@ def _to_format_3(connection: apsw.Connection) -> None:
     for statement in (
         "ALTER TABLE event ADD COLUMN details TEXT NOT NULL DEFAULT ''",
         values.CREATE_STATEMENT,
-        *(statement for collection in (SEMANTIC, DECISIONS, RULES) for statement in _create_statements_2(collection)),
+        *(statement for each in (SEMANTIC, DECISIONS, RULES) for statement in create_statements(each)),
     ):
         connection.execute(statement)
 
@@ -117,7 +108,7 @@ def _to_format_4(connection: apsw.Connection) -> None:
 
 def _to_format_5(connection: apsw.Connection) -> None:
     """Facts."""
-    for statement in _create_statements_2(FACTS):
+    for statement in create_statements(FACTS):
         connection.execute(statement)
 
 
@@ -126,29 +117,10 @@ def _to_format_7(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE index_position ADD COLUMN removed INTEGER NOT NULL DEFAULT 1")
 
 
-def _to_format_8(connection: apsw.Connection) -> None:
-    """Adds what packs the keyword indexes. The tables of packed words have the form of format 10 at once."""
-    for each in collection_keywords():
-        for statement in each.former.create_packed_statements():
-            connection.execute(statement)
-
-
 def _to_format_9(connection: apsw.Connection) -> None:
     """Adds the index of memories that fade."""
     for statement in unusual_indexes(MEMORIES):
         connection.execute(statement)
-
-
-def _to_format_10(connection: apsw.Connection) -> None:
-    """Copies packed words from tables WITHOUT ROWID."""
-    for tables in (each.former.blocks for each in collection_keywords()):
-        for statement in (
-            f"ALTER TABLE {tables.words} RENAME TO {tables.words}_9",
-            blocks.create_words(tables),
-            f"INSERT INTO {tables.words} SELECT * FROM {tables.words}_9",  # noqa: S608 - names are constants
-            f"DROP TABLE {tables.words}_9",
-        ):
-            connection.execute(statement)
 
 
 def _to_format_11(connection: apsw.Connection) -> None:
@@ -158,11 +130,8 @@ def _to_format_11(connection: apsw.Connection) -> None:
 
 
 def _to_format_12(connection: apsw.Connection) -> None:
-    """Adds keyword indexes of stems in every language, and has the passages re-indexed in the background."""
-    for statement in keyword_statements():
-        connection.execute(statement)
-    for each in collection_keywords():
-        each.start(connection)
+    """Adds the list of keyword indexes that are filled again."""
+    connection.execute(collection.CREATE_STATEMENT)
 
 
 def _to_format_13(connection: apsw.Connection) -> None:
@@ -170,10 +139,16 @@ def _to_format_13(connection: apsw.Connection) -> None:
     connection.execute(tombstones.CREATE_STATEMENT)
 
 
-def _to_format_14(connection: apsw.Connection) -> None:
-    """Has blocks of packed words merged, in the background. An older program would delete words from one of the two
-    places only where they are meanwhile, so it must not open the file.
+def _to_format_15(connection: apsw.Connection) -> None:
+    """Adds keyword indexes that know the parts of compounds, and has the passages re-indexed in the background; at once
+    if they are in an index of format 11 or before, which this program cannot read.
     """
+    for each in collection_keywords():
+        each.replace(connection)
+
+
+def _nothing(connection: apsw.Connection) -> None:
+    """Changes nothing: only older programs must not open the file, or what was added is not used any more."""
 
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
@@ -184,12 +159,14 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     # Older versions imported archives with numbers that are too large to increment.
     repair_figures,
     _to_format_7,
-    _to_format_8,
+    _nothing,
     _to_format_9,
-    _to_format_10,
+    _nothing,
     _to_format_11,
     _to_format_12,
     _to_format_13,
-    _to_format_14,
+    # An older program would delete words from one place only while their blocks are merged.
+    _nothing,
+    _to_format_15,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

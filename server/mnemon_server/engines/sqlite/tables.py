@@ -183,7 +183,7 @@ def collection_keywords() -> list[CollectionKeywords]:
 
 
 def keyword_statements() -> list[str]:
-    """The statements that create the keyword indexes of all collections, since format 12."""
+    """The statements that create the keyword indexes of all collections."""
     current = (each.current.create_statements() for each in collection_keywords())
     return [keywords.CREATE_STATEMENT, *chain.from_iterable(current)]
 

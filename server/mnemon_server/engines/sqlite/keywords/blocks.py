@@ -88,8 +88,8 @@ CREATE TABLE {tables.blocks} (
 
 
 def drop_statements(tables: BlockTables) -> list[str]:
-    """The statements that remove the tables."""
-    return [f"DROP TABLE {tables.words}", f"DROP TABLE {tables.blocks}"]
+    """The statements that remove the tables, as far as they exist."""
+    return [f"DROP TABLE IF EXISTS {tables.words}", f"DROP TABLE IF EXISTS {tables.blocks}"]
 
 
 def create_words(tables: BlockTables) -> str:

@@ -1,8 +1,9 @@
 """The keyword index of one collection and, until all passages are re-indexed, the one that an older program filled.
 
-Older programs split texts into other words. Their index goes on to answer and to take new passages, while a thread adds
-the passages to the current index, in the order of their ids. Once none is left, the current index answers, in the same
-transaction, and the former one is dropped in steps. After a kill, the next start goes on where the last one stopped.
+Older programs did not know the parts of compounds. Their index goes on to answer and to take new passages, while a
+thread adds the passages to the current index, in the order of their ids. Once none is left, the current index answers,
+in the same transaction, and the former one is dropped in steps. After a kill, the next start goes on where the last one
+stopped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,8 @@ from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.scoring import PassageIds
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.ranking.analysis import STEMMED_WORDS
+from mnemon_server.ranking.analysis import FORMER_WORDS, STEMMED_WORDS
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
-from mnemon_server.ranking.stemming import PORTER_WORDS
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -47,8 +47,8 @@ class CollectionKeywords:
             collection: the name of the collection, and of the table of its documents.
             passages: the table of its passages.
         """
-        self.former = KeywordIndex(collection, PORTER_WORDS)
-        self.current = KeywordIndex(f"{collection}_stemmed", STEMMED_WORDS)
+        self.former = KeywordIndex(f"{collection}_stemmed", FORMER_WORDS)
+        self.current = KeywordIndex(f"{collection}_compound", STEMMED_WORDS)
         self._collection = collection
         self._next_passages = f"SELECT id, position, start, stop FROM {passages} WHERE id >= ? ORDER BY id LIMIT ?"
         self._content = f"SELECT content, hidden FROM {collection} WHERE position = ?"
@@ -84,8 +84,19 @@ class CollectionKeywords:
         """Whether there is a former index, so that there is something left to do."""
         return bool(self._state(connection))
 
-    def start(self, connection: apsw.Connection) -> None:
-        """Makes the index that an older program filled the former one, or drops it if it is empty."""
+    def replace(self, connection: apsw.Connection) -> None:
+        """Creates the current index. The one that an older program filled becomes the former one, if it is complete."""
+        oldest = KeywordIndex(self._collection, FORMER_WORDS)
+        is_complete = _exists(connection, self.former) and self._state(connection) in ([], [(None,)])
+        connection.execute("DELETE FROM keyword_reindexing WHERE collection = ?", (self._collection,))
+        for index in (oldest,) if is_complete else (oldest, self.former):
+            for statement in index.drop_statements():
+                connection.execute(statement)
+        if not is_complete:
+            self.fill(connection)
+            return
+        for statement in self.current.create_statements():
+            connection.execute(statement)
         if fetch(connection, self._next_passages, (0, 1)):
             connection.execute("INSERT INTO keyword_reindexing VALUES (?, 0)", (self._collection,))
         else:
@@ -144,3 +155,7 @@ class CollectionKeywords:
     def _drop(self, connection: apsw.Connection) -> None:
         for statement in self.former.drop_statements():
             connection.execute(statement)
+
+
+def _exists(connection: apsw.Connection, index: KeywordIndex) -> bool:
+    return bool(fetch(connection, "SELECT count(*) FROM sqlite_schema WHERE name = ?", (index.first.index,))[0][0])

@@ -92,8 +92,8 @@ def create_with_texts(tables: KeywordTables) -> list[str]:
 
 
 def drop_statements(tables: KeywordTables) -> list[str]:
-    """The statements that remove the tables."""
-    return [f"DROP TABLE {tables.terms}", f"DROP TABLE {tables.index}"]
+    """The statements that remove the tables, as far as they exist."""
+    return [f"DROP TABLE IF EXISTS {tables.terms}", f"DROP TABLE IF EXISTS {tables.index}"]
 
 
 def create_terms(tables: KeywordTables) -> str:

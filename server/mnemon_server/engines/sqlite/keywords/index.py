@@ -41,7 +41,6 @@ class KeywordIndex:
         """`name` begins the names of the tables, a constant of the program."""
         self._analysis = analysis
         self.first = KeywordTables(name, analysis)
-        """The only table of vaults that were made by the oldest programs."""
         self.second = KeywordTables(f"{name}_next", analysis)
         self.blocks = BlockTables(name)
         self._levels = "SELECT " + ", ".join(
@@ -52,11 +51,11 @@ class KeywordIndex:
 
     def create_statements(self) -> list[str]:
         """The statements that create all tables."""
-        return [*fts.create_statements(self.first), *self.create_packed_statements()]
-
-    def create_packed_statements(self) -> list[str]:
-        """The statements that create all but the first table."""
-        return [*fts.create_statements(self.second), *blocks.create_statements(self.blocks)]
+        return [
+            *fts.create_statements(self.first),
+            *fts.create_statements(self.second),
+            *blocks.create_statements(self.blocks),
+        ]
 
     def drop_statements(self) -> list[str]:
         """The statements that remove all tables."""

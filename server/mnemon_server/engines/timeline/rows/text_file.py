@@ -24,7 +24,7 @@ from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, EventWords, Floats, answering
 from mnemon_server.engines.vault_key import VaultKeyFile
 
-FORMAT, FORMER_FORMAT = 2, 1
+FORMAT, FORMER_FORMAT = 3, 2
 """The former one has only the former words."""
 FILE_NAME = "text.db"
 
@@ -203,7 +203,9 @@ class TextFile:
                 found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
                 if found == f"{FORMAT} {identity}":
                     return
-                if found != f"{FORMER_FORMAT} {identity}":
+                # An older program may have left words of format 1, in a table of this name.
+                is_older = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'part'").get
+                if is_older or found != f"{FORMER_FORMAT} {identity}":
                     raise ForeignFileError(self.path.name)
             connection.execute(CURRENT.create_statement)
             rows = [("identity", f"{FORMAT} {identity}"), (CURRENT.progress_key, 0)]

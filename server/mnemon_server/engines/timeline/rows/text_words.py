@@ -3,8 +3,8 @@
 They are in parts of 65,536 sequences each. Removing an event rewrites only one part, an empty part is dropped, and a
 search reads only the parts that it needs.
 
-Older programs split texts into other words. Their words go on to answer while the current ones are added; then the
-current ones answer, and the former are dropped part by part.
+Older programs did not know the parts of compounds. Their words go on to answer while the current ones are added; then
+the current ones answer, and the former are dropped part by part.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,8 @@ from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, Found, score
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.ranking.analysis import STEMMED_WORDS, Analysis
+from mnemon_server.ranking.analysis import FORMER_WORDS, STEMMED_WORDS, Analysis
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
-from mnemon_server.ranking.stemming import PORTER_WORDS
 
 # ruff: noqa: S608 - table names are constants; all input is bound
 
@@ -156,8 +155,8 @@ def _up_to(last: int, found: Found) -> Found:
     return replace(found, occurrences=[each[:end] for each, end in zip(found.occurrences, ends, strict=True)])
 
 
-FORMER = EventWords("part", PORTER_WORDS, progress_key="words")
-CURRENT = EventWords("stemmed", STEMMED_WORDS, progress_key="stemmed")
+FORMER = EventWords("stemmed", FORMER_WORDS, progress_key="stemmed")
+CURRENT = EventWords("compound", STEMMED_WORDS, progress_key="compound")
 
 
 def answering(connection: apsw.Connection) -> EventWords:

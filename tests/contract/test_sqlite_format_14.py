@@ -1,4 +1,4 @@
-"""Passages that a program of format 11 indexed are re-indexed, and found as before meanwhile."""
+"""Passages that a program of format 14 indexed are re-indexed, and found as before meanwhile."""
 
 import random
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from mnemon_server.engines.sqlite.upkeep.packing import PackingThread
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract import test_sqlite_keyword_packing as packed
-from tests.contract.former_keywords import wait_until_reindexed, write_format_11
+from tests.contract.former_keywords import oldest, wait_until_reindexed, write_format_14
 from tests.contract.sqlite_vaults import shape
 from tests.contract.vault_suite import found_by_word, write
 from tests.support.databases import open_database
 
 small_tables = packed.small_tables
 KEYWORDS = Tables(DOCUMENTS).keywords
-TEXTS = {"house": "Das Haus steht in der Straße.", "city": "Русские города и реки", "rain": "It was raining again."}
+TEXTS = {"call": "See getUserName in app.py", "city": "Русские го-\nрода", "rain": "It was rai\u00adning again."}
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     for doc_id, text in TEXTS.items():
         vault.collection(DOCUMENTS).put_document(write(doc_id, text)).result()
     vault.close()
-    write_format_11(tmp_path / "d")
+    write_format_14(tmp_path / "d")
     return tmp_path / "d"
 
 
@@ -41,11 +41,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[SQLiteVault], bool]:
     return lambda vault: vault._connections.submit(KEYWORDS.step).result()
 
 
-def test_words_of_every_language_are_found_after_the_reindexing(folder: Path) -> None:
+def test_parts_of_compounds_are_found_after_the_reindexing(folder: Path) -> None:
     vault = packed.open_vault(folder)
     wait_until_reindexed(folder)
     records = vault.collection(DOCUMENTS)
-    assert found_by_word(records, "Häuser").keys() == {"house"}
+    assert found_by_word(records, "names").keys() == {"call"}
     assert found_by_word(records, "город").keys() == {"city"}
     assert found_by_word(records, "rains").keys() == {"rain"}
     vault.close()
@@ -57,13 +57,14 @@ def test_searches_are_as_before_until_all_passages_are_reindexed(
 ) -> None:
     vault = packed.open_vault(folder)
     records = vault.collection(DOCUMENTS)
-    assert found_by_word(records, "strasse") == {}  # the former words
-    records.put_document(write("new", "Die Straßen")).result()
-    assert found_by_word(records, "straßen").keys() == {"new"}
+    assert found_by_word(records, "user") == {}  # the former words
+    assert found_by_word(records, "getUserName").keys() == {"call"}
+    records.put_document(write("new", "setUserName")).result()
+    assert found_by_word(records, "user") == {}
     assert packed.problems(folder) == []
     while steps(vault):
         pass
-    assert found_by_word(records, "strasse").keys() == {"house", "new"}
+    assert found_by_word(records, "user").keys() == {"call", "new"}
     vault.close()
     assert packed.problems(folder) == []
 
@@ -98,6 +99,25 @@ def test_a_reindexed_file_has_the_tables_of_a_new_one(folder: Path, tmp_path: Pa
     assert shape(folder) == shape(tmp_path / "new")
 
 
+@pytest.mark.parametrize("following", [None, 2])
+def test_an_older_program_need_not_have_finished_its_own_reindexing(
+    folder: Path, tmp_path: Path, following: int | None
+) -> None:
+    connection = open_database(folder / "records.db")
+    with connection:
+        for statement in oldest(KEYWORDS).create_statements():
+            connection.execute(statement)
+        connection.execute("INSERT INTO keyword_reindexing VALUES ('document', ?)", (following,))
+    connection.close()
+    vault = packed.open_vault(folder)
+    wait_until_reindexed(folder)
+    assert found_by_word(vault.collection(DOCUMENTS), "user").keys() == {"call"}
+    vault.close()
+    assert packed.problems(folder) == []
+    packed.open_vault(tmp_path / "new").close()
+    assert shape(folder) == shape(tmp_path / "new")
+
+
 def test_what_is_deleted_during_the_reindexing_leaves_the_file(
     folder: Path, steps: Callable[[SQLiteVault], bool]
 ) -> None:
@@ -107,7 +127,7 @@ def test_what_is_deleted_during_the_reindexing_leaves_the_file(
     records.delete_document("city").result()
     vault.close()
     connection = open_database(folder / "records.db")
-    for name in ("document_terms", "document_stemmed_terms"):
+    for name in ("document_stemmed_terms", "document_compound_terms"):
         terms = [str(term) for (term,) in connection.execute(f"SELECT term FROM {name}")]
         assert terms
         assert not any(term[0] > "\u0400" for term in terms)
@@ -120,7 +140,7 @@ def _filled(folder: Path, rng: random.Random) -> dict[str, str]:
     for _ in range(4):
         packed.put(vault.collection(DOCUMENTS), texts, rng)
     vault.close()
-    write_format_11(folder)
+    write_format_14(folder)
     return texts
 
 
