@@ -178,7 +178,7 @@ async def test_filtered_search(client: AsyncClient) -> None:
     with pytest.raises(ValueError, match=r"\$like"):
         await keys({"category": {"$like": "e%"}})
     # Nearer memories that do not match cannot hide the one that does.
-    await client.facts.put(namespace, "rare", {"content": "An unrelated sentence.", "category": "rare"})
+    await client.facts.put(namespace, "rare", {"content": "A sentence with jazz in it.", "category": "rare"})
     for number in range(40):
         await client.facts.put(namespace, f"x{number}", {"content": f"jazz jazz {number}", "category": "common"})
     assert await keys({"category": "rare"}) == {"rare"}

@@ -149,7 +149,7 @@ def test_filters_mean_the_same_in_every_method(client: Client, ids: dict[str, st
         ({"reinforced_from": datetime.now(UTC) - timedelta(hours=1)}, set()),
     ]
     for which, expected in cases:
-        recalled = client.recall("tea train report", mode="vector", **which)
+        recalled = client.recall("tea train report", mode="keyword", **which)
         assert {names[match.memory_id] for match in recalled} == expected, which
         assert {names[memory.memory_id] for memory in client.memories.list(**which)} == expected, which
         assert client.memories.count(**which) == len(expected), which

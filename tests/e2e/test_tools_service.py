@@ -109,7 +109,7 @@ async def test_a_memory_is_created_found_changed_and_deleted(connection: Connect
     about = context(metadata=metadata(source="chat"))
     key = await remember(tools, "Ada prefers window seats.", about)
     await put(facts, ("user", "ada"), "other", {"content": "Ada drinks tea.", "category": "drinks"})
-    best, other = await recall(tools, "window seats")
+    best, other = await recall(tools, "Ada's window seats")
     assert (best["key"], best["namespace"], best["value"]) == (
         key,
         ["user", "ada"],
