@@ -34,6 +34,7 @@ from mnemon_server.services.conflicts.relation_words import (
     REPLACING,
     SELF,
     SINGLE,
+    TOPICS,
     VERBS,
 )
 
@@ -54,6 +55,7 @@ _BEGINNING = 4
 _LATIN_MAX = "\u024f"
 _LATIN_SHARE = 0.9
 _SPELLING = 0.8
+_CLOSE = 0.75
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[^\W\d_]+)*")
 _CJK = re.compile(f"[{HAN}{KANA}{HANGUL}]")
@@ -135,6 +137,8 @@ class Reading:
     """What it says of its subject; None without a verb that may be true of several things."""
     moments: frozenset[str]
     """Its times, and the numbers beside them."""
+    topics: frozenset[str]
+    """What it is about that has one value and many words, such as where or at what somebody works."""
     replaces: bool
     """Whether a new value takes the place of the known one."""
 
@@ -175,6 +179,7 @@ def read(text: str) -> Reading:
         is_past=any(word in PAST or (len(word) > 4 and word.endswith("ed")) for word in lowered[:_BEGINNING]),
         claim=_claim(lowered, place),
         moments=times | numbers if times else times,
+        topics=frozenset(TOPICS[word] for word in lowered if word in TOPICS),
         replaces=not REPLACING.isdisjoint(lowered) and ADDING.isdisjoint(lowered),
         is_latin=sum(letter <= _LATIN_MAX for letter in letters) >= _LATIN_SHARE * len(letters),
     )
@@ -182,7 +187,8 @@ def read(text: str) -> Reading:
 
 def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]:
     """The FEATURES of two texts whose vectors have this cosine. Either order gives the same."""
-    if _are_two_events(ours, theirs) or _are_several_values(ours, theirs):
+    only_name = cosine < _CLOSE and _share_only_a_name(ours, theirs)
+    if only_name or _are_two_events(ours, theirs) or _are_several_values(ours, theirs):
         return (0.0,) * len(FEATURES)  # however close their vectors are, and however many words they share
     shared, smaller = ours.words & theirs.words, min(len(ours.words), len(theirs.words))
     only_ours, only_theirs = ours.words - shared, theirs.words - shared
@@ -219,6 +225,14 @@ def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]
         len(shared) / max(1, len(shared) + len(only_ours) + len(only_theirs)),
         *(near * cue for cue in cues),
     )
+
+
+def _share_only_a_name(ours: Reading, theirs: Reading) -> bool:
+    """Whether they share only whom they are about, which brings the vectors of short texts nearer, up to _CLOSE."""
+    names = frozenset(map(key_of, ours.persons & theirs.persons))
+    shared = (ours.words & theirs.words) - names
+    is_on_one_topic = shared or ours.topics & theirs.topics or ours.opposites & theirs.words
+    return bool(names) and not is_on_one_topic
 
 
 def _are_two_events(ours: Reading, theirs: Reading) -> bool:
@@ -341,7 +355,7 @@ def _verb_place(lowered: Sequence[str]) -> int:
         return 1
     for place, word in enumerate(lowered[:_SUBJECT_WORDS_MAX]):
         ends = place and len(word) > 3 and word.endswith(("s", "ed")) and "'" not in word and word not in PERSONS
-        if ends or word in VERBS:
+        if ends or word in VERBS or (place and (_negates(word) or word in ADVERBS)):
             return place
     return 0
 
@@ -360,5 +374,6 @@ def _persons(text: str, words: Sequence[str], subject: Sequence[str]) -> Iterato
 
 def _begins_with_name(words: Sequence[str]) -> bool:
     """Whether the first word may be the name of a person: "Jonas likes", but not "Deploys happen"."""
-    is_plural = words[0].endswith("s") and not "".join(words[1:2]).endswith("s")
+    after = "".join(words[1:2]).lower()
+    is_plural = words[0].endswith("s") and not (after.endswith("s") or _negates(after) or after in VERBS)
     return words[0][0].isupper() and not is_plural and words[0].lower() not in CALENDAR

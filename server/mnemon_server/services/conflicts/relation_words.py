@@ -26,7 +26,7 @@ _VERBS_TEXT = """
     is are was were be been has have had do does did can could will would shall should may might must am isn't
     aren't wasn't weren't hasn't haven't hadn't doesn't don't didn't can't couldn't won't wouldn't shouldn't mustn't
     cannot i'm i've he's she's it's they're we're you're never always often usually only just still went took got
-    made gave came put read ran wrote met told lent bought sold drank ate flew drove paid let there
+    made gave came put read ran wrote met told lent bought sold drank ate flew drove paid let quit left broke lost there
 """
 VERBS = frozenset(_VERBS_TEXT.split())
 """Verbs, and words right before one, that end the subject of a sentence and do not end like "plays" or "played"."""
@@ -77,7 +77,7 @@ _OPPOSITES_TEXT = """
     confident:afraid brave:afraid city:country left-handed:right-handed retired:boss employed:unemployed join:leave
     keep:delete able:unable plenty:without lot:without daily:never every:never indoor:outdoor
     inside:outside metric:imperial metric:feet introvert:extrovert
-    possible:impossible legal:illegal
+    possible:impossible legal:illegal vegan:fish vegan:cheese vegan:steak vegetarian:steak
 """
 OPPOSITES = tuple(entry.split(":") for entry in _OPPOSITES_TEXT.split())
 """Pairs of words with opposite meanings."""
@@ -119,6 +119,15 @@ def _lemmas(text: str) -> dict[str, str]:
     return {form: lemma for lemma, forms in entries for form in forms}
 
 
+_TOPICS_TEXT = """
+    home:live,lives,lived,living,moved,moves,resides,address
+    work:works,worked,working,job,jobs,employed,unemployed,retired,retrained,fired,hired,profession
+    marriage:married,marries,single,divorced,engaged,engagement,widowed,separated,wife,husband
+    smoking:smoke,smokes,smoker,cigarettes alcohol:drinks,drink,drinking,sober,teetotaller
+    birth:pregnant,baby,expecting,gave sleep:sleeps,owl,wakes,gets
+"""
+TOPICS = _lemmas(_TOPICS_TEXT)
+"""What people tell in different words, by these."""
 PREDICATES = _lemmas(_PREDICATES_TEXT)
 """Words that are often true of several things at a time, such as "speak" and "like", by their forms and synonyms."""
 SINGLE = frozenset(_SINGLE_TEXT.split())
