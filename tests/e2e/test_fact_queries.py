@@ -48,7 +48,7 @@ async def test_facts_are_found_by_meaning_and_by_word_within_their_namespace(fac
     assert await search(facts, "window", ("user",)) == []
     assert await search(facts, "Ada", where=compare("value.rank", "LT", 5)) == ["tea"]
     assert await search(facts, "Ada", where=compare("value.rank", "EQ", 5.0)) == ["seat"]
-    answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), query="green tea"))
+    answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), query="Ada's tea"))
     best, other = (match.score for match in answer.results)
     assert best.relevance > other.relevance
     assert best.HasField("vector") and best.HasField("keyword")
@@ -147,7 +147,7 @@ async def test_a_vector_finds_the_fact_that_was_stored_with_it(facts: Any) -> No
     for key, vector in (("ahead", ahead), ("aside", aside)):
         await facts.PutFact(put_request(key, embedding=vector))
     answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), vector=aside))
-    assert [match.fact.key for match in answer.results] == ["aside", "ahead"]
+    assert [match.fact.key for match in answer.results] == ["aside"]
     assert answer.results[0].score.vector == pytest.approx(1, abs=1e-6)
     assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
 

@@ -87,7 +87,7 @@ async def test_a_model_remembers_and_finds_it_again(
 ) -> None:
     async with session(transport, address, url, mode) as tools:
         created = await tools.call_tool("manage_memory", {"content": "Ada likes green tea."})
-        found = await tools.call_tool("search_memory", {"query": "What does she drink?"})
+        found = await tools.call_tool("search_memory", {"query": "Which tea does she drink?"})
 
     (fact,) = client.facts.list(("user", "ada"))
     assert (created.is_error, text_of(created)) == (False, f"created memory {fact.key}")

@@ -249,7 +249,7 @@ def test_faded_memories_are_left_out_unless_requested(tmp_path: Path) -> None:
         wait_until(lambda: client.memories.get(memory.memory_id).confidence < 0.9)
 
         def found(min_confidence: float) -> set[str]:
-            answer = client.recall("rain", mode="vector", min_confidence=min_confidence)
+            answer = client.recall("it rains", mode="vector", min_confidence=min_confidence)
             return {match.memory_id for match in answer}
 
         assert found(0.9) == {lasting.memory_id}
