@@ -90,7 +90,7 @@ async def test_an_agent_remembers_and_finds_it_again(client: Client, asyncio_cli
     tools = [create_manage_memory_tool(NAMESPACE, store=store), create_search_memory_tool(NAMESPACE, store=store)]
     script = [
         called("manage_memory", {"content": "Ada likes green tea."}),
-        called("search_memory", {"query": "What does she drink?"}),
+        called("search_memory", {"query": "Which tea does she drink?"}),
         AIMessage("Done."),
     ]
 
