@@ -95,9 +95,49 @@ def test_each_row_of_a_table_becomes_a_document() -> None:
     )
     first, second = documents_of("csv", table)
     assert (first.doc_id, first.content) == ("given/7", 'Green "sencha" tea')
-    assert first.metadata == {"source": "given", "Price_EUR": 4.5, "new": True, "zip": "01234"}
+    assert first.metadata == {"source": "given", "Price_EUR": "4.50", "new": True, "zip": "01234"}
     assert (second.content, second.metadata) == ("Black\ntea", {"source": "given"})
     assert failures_of("csv", table) == [(Place(6), "row: has 6 cells, and the first line names 5")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("36", 36),
+        ("-4.5", -4.5),
+        ("1e-07", 1e-07),
+        ("1.10", "1.10"),
+        ("12E5", "12E5"),
+        ("1e400", "1e400"),
+        ("-0", "-0"),
+        ("9" * 5_000, "9" * 5_000),
+        ('"""Tea"""', '"Tea"'),
+        ("TRUE", True),
+        ("False", False),
+        ("yes", "yes"),
+    ],
+)
+def test_a_cell_that_would_not_print_back_as_it_was_stays_text(cell: str, value: object) -> None:
+    [row] = documents_of("csv", f"text,part\nTea,{cell}\n")
+    assert (row.metadata["part"], type(row.metadata["part"])) == (value, type(value))
+
+
+UNCLOSED = "line: is not CSV: a quote begins here and is not closed, so nothing behind it is read"
+
+
+@pytest.mark.parametrize(
+    ("table", "ids", "failure"),
+    [
+        ('id,text\na,Tea\nb,"Coffee\nc,Milk\nd,Water\n', ["a"], (Place(3), UNCLOSED)),
+        ('id,text\na,Tea\nb,"Coffee\nc,"Milk"\nd,Water\n', ["a"], (Place(3), UNCLOSED)),
+        ('id,text\na,Tea\nb,"Coffee', ["a"], (Place(3), UNCLOSED)),
+        ('id,"text\na,Tea\n', [], (Place(1), UNCLOSED)),
+        ('id,text\na,"Tea" "x\nb,Coffee\n', ["b"], (Place(2), "line: is not CSV: ',' expected after '\"'")),
+    ],
+)
+def test_a_quote_that_is_not_closed_fails_with_its_line(table: str, ids: list[str], failure: tuple[Place, str]) -> None:
+    assert [each.doc_id for each in documents_of("csv", table)] == [f"given/{each}" for each in ids]
+    assert failures_of("csv", table) == [failure]
 
 
 def test_a_row_without_a_text_or_an_id_is_all_of_its_cells_under_a_digest() -> None:

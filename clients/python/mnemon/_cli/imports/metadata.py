@@ -5,11 +5,26 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 
+from mnemon._cli.options import typed
 from mnemon._values.documents import MetadataValue
 
 _KEY_CHARACTERS_MAX = 64
 _OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 _WHOLE_MAX = 1 << 63
+_NUMBER_CHARACTERS_MAX = 32
+"""The longest text that can be a number; metadata takes no longer ones."""
+_BOOLEANS = {text: text.lower() == "true" for text in ("true", "True", "TRUE", "false", "False", "FALSE")}
+
+
+def exact(text: str) -> bool | int | float | str:
+    """The value of a text that names no type: true or false, a number that prints as the text, else the text itself.
+
+    So `1.10` of a version and `12E5` of a part stay as they are.
+    """
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    found = typed(text) if len(text) <= _NUMBER_CHARACTERS_MAX else text
+    return found if isinstance(found, int | float) and repr(found) == text else text
 
 
 def metadata_of(fields: Iterable[tuple[object, object]]) -> dict[str, MetadataValue]:
@@ -38,7 +53,7 @@ def _value(value: object) -> MetadataValue:
         case str() | bool() | int() | float():
             return value
         case list() if not any(isinstance(each, list | Mapping) for each in value):
-            return [str(each) for each in value if each is not None]
+            return [shown(each) if isinstance(each, bool) else str(each) for each in value if each is not None]
     return shown(value)
 
 

@@ -9,8 +9,7 @@ from typing import Any, BinaryIO
 from mnemon._cli.imports.facts import key_of, time_of
 from mnemon._cli.imports.found import Damaged, Found, Item, Place, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
-from mnemon._cli.imports.metadata import metadata_of, shown
-from mnemon._cli.options import typed
+from mnemon._cli.imports.metadata import exact, metadata_of, shown
 from mnemon._errors import InvalidArgumentError
 from mnemon._messages.documents import invalid
 from mnemon._values.documents import Document
@@ -20,14 +19,20 @@ _TEXTS = ("content", "text", "body", "document", "memory", "note", "message")
 _HEAD_CHARACTERS = 1 << 14
 _HEAD_ROWS = 20
 _CELL_CHARACTERS_MAX = 1 << 24
+_OPEN_AT_THE_END = "unexpected end of data"
+"""The error of `csv` for a quote that the end of the file leaves open."""
 
 
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Found]:
-    """The rows of a CSV file, whose first line has the names of the columns."""
+    """The rows of a CSV file, whose first line has the names of the columns.
+
+    A row with a bad quote fails alone if it ends in its line. Otherwise the quote has taken lines that may have been
+    rows, and nothing behind it is read.
+    """
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
-    delimiter, rows, names = _delimiter(file_head(file)), _Rows(name, typed), list[str]()
+    delimiter, rows, names = _delimiter(file_head(file)), _Rows(name, exact), list[str]()
     with text_of(file) as text:
-        table = csv.reader(text, delimiter=delimiter)
+        table = csv.reader(text, delimiter=delimiter, strict=True)
         while True:
             place = Place(table.line_num + 1)
             try:
@@ -38,8 +43,11 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Found]:
                 elif any(map(str.strip, cells)):
                     yield rows.item(place, _named(names, cells))
             except csv.Error as error:
-                yield Damaged(place, invalid("line", f"is not CSV: {error}"))
-                return
+                is_open = table.line_num > place.line or str(error) == _OPEN_AT_THE_END
+                said = "a quote begins here and is not closed, so nothing behind it is read" if is_open else error
+                yield Damaged(place, invalid("line", f"is not CSV: {said}"))
+                if is_open or not names:
+                    return
             except InvalidArgumentError as error:
                 yield Damaged(place, error)
 
