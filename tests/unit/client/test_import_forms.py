@@ -253,7 +253,52 @@ def test_front_matter_is_metadata() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["---\nNo: [\n---\nTea", "---\njust a line\n---\n", "---\na: &a [1]\nb: *a\n---\nTea"])
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("created: 2024-02-30", "2024-02-30"),
+        ("date: {{date}}", "{{date}}"),
+        ("title: broken: yaml: here", "broken: yaml: here"),
+        ("title: [Draft] Tea", "[Draft] Tea"),
+        ("title: [Draft]", "[Draft]"),
+        ("title: 2024-01-31", "2024-01-31"),
+        ("title: no", "no"),
+        ("tags: @work", "@work"),
+        ("again: *tea", "*tea"),
+        ("open: [1,\n  2", "[1,\n  2"),
+        ("title: 12:30", "12:30"),
+        ("time: 12:30", "12:30"),
+        ("zip: 01234", "01234"),
+        ("answer: no", "no"),
+        ("version: 1.10", "1.10"),
+        ("mask: 0x1F", "0x1F"),
+        ("thousand: 1_000", "1_000"),
+        ("quoted: '5'", "5"),
+        ("versions: [1.10, yes, true, 007]", ["1.10", "yes", "true", "007"]),
+        ("ready: True", True),
+        ("score: -4.5", -4.5),
+        ("day: 2024-01-31", datetime(2024, 1, 31, tzinfo=UTC)),
+    ],
+)
+def test_an_odd_value_of_front_matter_is_text_and_the_others_are_kept(line: str, value: object) -> None:
+    name = line.partition(":")[0]
+    text = f"---\nkind: tea\n{line}\n\n# a comment: [\n'og:list':\n- a\ncups: 2\n---\nGreen."
+    [page] = documents_of("markdown", text)
+    expected = {"source": "given", "kind": "tea", name: value, "og_list": ["a"], "cups": 2}
+    assert (page.content, page.metadata) == ("Green.", expected)
+    assert type(page.metadata[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n[No\n---\nTea",
+        "---\n- a\nb: [\n---\nTea",
+        "---\n}\n---\nTea",
+        "---\njust a line\n---\n",
+        "---\nBut: [a\nline of prose\n---\nTea",
+    ],
+)
 def test_front_matter_that_is_none_stays_in_the_text(text: str) -> None:
     assert [(each.content, each.metadata) for each in documents_of("markdown", text)] == [(text, {"source": "given"})]
 

@@ -1,10 +1,10 @@
 """The texts of HTML and Markdown files: without tags, and without the metadata in front."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import PurePath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 from mnemon._cli.imports.json_text import has_bad_bytes, text_of
@@ -74,13 +74,11 @@ def text_of_html(text: str) -> tuple[str, dict[str, MetadataValue]]:
 def text_of_markdown(text: str) -> tuple[str, dict[str, MetadataValue]]:
     """The text of a Markdown document without its front matter, and that as metadata.
 
-    If the front matter is not YAML of an object, or pyyaml is not installed, it stays in the text.
+    If the front matter has no fields, or pyyaml is not installed, it stays in the text.
     """
     found = _FRONT_MATTER.match(text)
-    values = _yaml(found[1]) if found else None
-    if not found or not isinstance(values, Mapping):
-        return text, {}
-    return text[found.end() :].lstrip("\r\n"), metadata_of(values.items())
+    fields = _fields_of(found[1]) if found else []
+    return (text[found.end() :].lstrip("\r\n"), metadata_of(fields)) if found and fields else (text, {})
 
 
 def text_of_file(name: str, text: str) -> tuple[str, dict[str, MetadataValue]]:
@@ -109,11 +107,13 @@ def _document(
     file: BinaryIO, name: str, read: Callable[[str], tuple[str, dict[str, MetadataValue]]]
 ) -> Iterator[Found]:
     with text_of(file) as given:
-        text, metadata = read(given.read())
+        content = given.read()
     place = Place(1)
-    if has_bad_bytes(text):
+    if has_bad_bytes(content):
         yield Damaged(place, invalid("content", "is not UTF-8"), name)
-    elif not text.strip():
+        return
+    text, metadata = read(content)
+    if not text.strip():
         yield LeftOut(place, "without text")
     else:
         yield Item(place, Document(name, text, {"source": name, **metadata}))
@@ -129,10 +129,9 @@ def has_front_matter(head: str) -> bool:
     return _FRONT_MATTER.match(head) is not None
 
 
-def _yaml(text: str) -> Any:
+def _fields_of(text: str) -> list[tuple[object, object]]:
     try:
-        from mnemon._cli.rules.yaml import parsed
-
-        return parsed(text.encode(), aliases=False)
-    except (ImportError, ValueError, RecursionError):
-        return None
+        from mnemon._cli.imports.front_matter import fields_of
+    except ImportError:
+        return []
+    return fields_of(text)

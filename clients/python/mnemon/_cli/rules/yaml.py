@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
+class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
     """Plain values only. A duplicate key in an object is an error; yaml would drop the first one."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001 - the library's signature
@@ -17,18 +17,10 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
         return super().construct_mapping(node, deep)
 
 
-class _LoaderWithoutAliases(_Loader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """The next node. A few lines of aliases can stand for gigabytes."""
-        if self.check_event(yaml.AliasEvent):
-            raise ValueError("it has aliases")
-        return super().compose_node(parent, index)
-
-
-def parsed(content: bytes, *, aliases: bool = True) -> Any:
-    """The value of the YAML. Raises ValueError, with the line, if it is not valid, or has aliases that it must not."""
+def parsed(content: bytes, loads: type[Loader] = Loader) -> Any:
+    """The value of the YAML. Raises ValueError, with the line, if it is not valid."""
     try:
-        loader = _Loader(content) if aliases else _LoaderWithoutAliases(content)
+        loader = loads(content)
         try:
             return loader.get_single_data()
         finally:
