@@ -261,6 +261,29 @@ def test_the_files_of_a_folder_are_imported_together(target: str, tmp_path: Path
         assert client.documents.get("b/rows.csv/7") is not None
 
 
+def test_a_row_of_another_user_or_folder_is_replaced_only_on_request(target: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.csv").write_text(f"id,text\n1,Tea of {name}\n", encoding="utf-8")
+    ada, bob = (tmp_path / "a" / "notes.csv", "--user", "ada"), (tmp_path / "b" / "notes.csv", "--user", "bob")
+    assert run(target, "import", *ada).returncode == 0
+    assert run(target, "import", *ada).stdout.startswith("0 created, 0 replaced, 1 unchanged, ")
+
+    way_out = "--id-prefix stores this one beside it, and --take-over replaces it"
+    for other, owner in ((bob, "of user ada"), ((bob[0], *ada[1:]), f"from {tmp_path}/a")):
+        refused = run(target, "import", *other)
+        assert refused.returncode == 1
+        assert f"failed: line 2 (document notes.csv/1): doc_id: a document {owner} has this id; {way_out}" in (
+            refused.stderr
+        )
+    with Client(target) as client:
+        assert client.documents.get("notes.csv/1").scope.user == "ada"
+        assert run(target, "import", *bob, "--id-prefix", "bob/").returncode == 0
+        assert client.documents.get("bob/notes.csv/1").scope.user == "bob"
+        assert run(target, "import", *bob, "--take-over").returncode == 0
+        assert client.documents.get("notes.csv/1").content == "Tea of b"
+
+
 def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     notes = [

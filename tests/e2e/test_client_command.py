@@ -181,6 +181,70 @@ def test_nothing_is_pruned_of_a_folder_that_cannot_be_read(address: str, memory:
     assert memory.documents.count() == 3
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "owner"),
+    [
+        (("w1", "--project", "P"), ("w2", "--project", "Q"), "a document of project P"),
+        (("w1",), ("w1", "--user", "ada"), "a document of no user, project or other scope"),
+        (("w1",), ("w2",), "a document from {}/w1"),
+        (("w1/NOTES.md",), ("w2/NOTES.md",), "a document from {}/w1"),
+        (("w1",), ("w2/NOTES.md",), "a document from {}/w1"),
+        (("w1/lines.jsonl", "--user", "ada"), ("w1/lines.jsonl", "--user", "bob"), "a document of user ada"),
+    ],
+)
+def test_a_document_of_another_scope_or_folder_is_replaced_only_on_request(
+    address: str,
+    memory: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: tuple[str, ...],
+    second: tuple[str, ...],
+    owner: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("w1", "w2"):
+        Path(folder).mkdir()
+        Path(folder, "NOTES.md").write_text(f"The notes of {folder}.", encoding="utf-8")
+    Path("w1", "lines.jsonl").write_text('{"id": "NOTES.md", "text": "A line."}', encoding="utf-8")
+    globs = ("--glob", "*.md")
+    run(address, "index", *first, *globs)
+    before = memory.documents.get("NOTES.md")
+    Path("w2", "own.md").write_text("A file of its own.", encoding="utf-8")
+
+    refused = run(address, "index", *second, *globs, "--prune")
+
+    assert refused.returncode == 1
+    assert f"failed: NOTES.md: {owner.format(tmp_path)} has this id; --id-prefix stores" in refused.stderr
+    assert ", 1 failed" in refused.stdout
+    assert memory.documents.get("NOTES.md") == before
+    assert run(address, "index", *first, *globs, "--prune").stdout.startswith("0 created, 0 replaced, 1 unchanged, 0 f")
+    assert ", 0 replaced, 0 unchanged, 0 failed" in run(address, "index", *second, *globs, "--id-prefix", "2/").stdout
+    assert ", 1 replaced, " in run(address, "index", *second, *globs, "--take-over").stdout
+    assert memory.documents.get("NOTES.md") != before
+
+
+def test_a_file_of_the_same_scope_is_replaced_however_it_is_given(
+    address: str, memory: Client, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = notes / "viaggi" / "città.md"
+    memory.documents.put("viaggi/città.md", "Of an earlier version.", {"source": file.as_posix()}, scope=Scope("ada"))
+    monkeypatch.chdir(notes)
+    ways = [(notes,), (".",), ("viaggi/città.md", "ada.txt"), (f"{notes}/",)]
+    for number, paths in enumerate(ways):
+        file.write_text(f"Version {number}.", encoding="utf-8")
+        done = run(address, "index", *paths, "--user", "ada", "--allow-skipped")
+        assert (done.returncode, ", 0 failed" in done.stdout) == (0, True), done.stderr
+        assert memory.documents.get("viaggi/città.md").content == f"Version {number}."
+
+
+def test_ids_that_cannot_be_stored_fail_alone(address: str, memory: Client, tmp_path: Path) -> None:
+    ids = ["ok", "", "a\0b", "\ud800", "x" * 600, "y" * 2000]
+    lines = "\n".join(json.dumps({"id": doc_id, "text": "A line."}) for doc_id in ids)
+    (tmp_path / "l.jsonl").write_text(lines, encoding="utf-8")
+
+    assert run(address, "index", tmp_path / "l.jsonl").stdout.startswith("1 created, 0 replaced, 0 unchanged, 5 failed")
+
+
 def test_globs_and_a_prefix_select_files_and_name_documents(address: str, memory: Client, notes: Path) -> None:
     lines = run_json(address, "index", notes, "--glob", "*.md", "--id-prefix", "it/")
 

@@ -127,6 +127,12 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
 
 
+def take_over_option(command: _Command) -> _Command:
+    """`--take-over`; the command gets `take_over`."""
+    about = "Replace documents of the same ids that are of another scope or folder."
+    return click.option("--take-over", is_flag=True, help=about)(command)
+
+
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--user`, `--household`, `--persona`, `--agent` and `--project`; the command gets `scope`."""
 

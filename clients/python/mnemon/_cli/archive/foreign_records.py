@@ -3,11 +3,16 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from mnemon._cli.archive.files import GivenFile
+from mnemon._cli.documents.others import without_those_of_others
+from mnemon._cli.documents.sources import FILE_NAME, FOLDER, STDIN, folder_name
 from mnemon._cli.imports.facts import labels_for
 from mnemon._cli.imports.forms import Form
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 from mnemon._errors import FactExistsError, InvalidArgumentError, MnemonError
+from mnemon._messages.documents import invalid
 from mnemon._sync.client import Client
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
 from mnemon._values.documents import Document, IndexResult, Scope, WriteOutcome
@@ -29,8 +34,19 @@ class ForeignOptions:
     template: tuple[str, ...] | None = None
     """The namespace of facts."""
     has_embeddings: bool = False
-    scope: Scope | None = None
+    scope: Scope = field(default_factory=Scope)
     """The scope of documents."""
+    id_prefix: str = ""
+    """The beginning of the ids of documents."""
+    takes_over: bool = False
+    """Whether documents of other scopes and folders are replaced."""
+
+
+def _document_of(item: Item) -> Document:
+    """The record of a form that has documents."""
+    if not isinstance(item.record, Document):
+        raise TypeError(f"{item.record!r} is no document")
+    return item.record
 
 
 @dataclass(slots=True)
@@ -38,6 +54,7 @@ class ForeignImport:
     """Reads records ahead of the answers, remembers their places, and counts what is left out."""
 
     form: Form
+    file: GivenFile
     options: ForeignOptions
     left_out: Counter[str]
     """The counts of what is left out, by reason."""
@@ -54,12 +71,22 @@ class ForeignImport:
 
     def _stored(self, client: Client, items: Iterator[Item]) -> Iterator[PutResult | IndexResult]:
         if self.form.has_documents:
-            documents = (item.record for item in items if isinstance(item.record, Document))
-            return client.documents.put_many(documents, scope=self.options.scope)
+            if not self.options.takes_over:
+                items = without_those_of_others(client.documents, items, _document_of, self.options.scope, self._refuse)
+            return client.documents.put_many(map(_document_of, self._sending(items)), scope=self.options.scope)
         is_upsert = self.options.on_conflict == ImportConflict.REPLACE
         mode = PutMode.UPSERT if is_upsert else PutMode.CREATE
-        facts = (self._with_vector(item.record, item) for item in items if isinstance(item.record, Fact))
+        sent = self._sending(items)
+        facts = (self._with_vector(item.record, item) for item in sent if isinstance(item.record, Fact))
         return client.facts.put_many(facts, mode=mode)
+
+    def _sending(self, items: Iterable[Item]) -> Iterator[Item]:
+        for item in items:
+            self._sent.append((item.place, item.record_id))
+            yield item
+
+    def _refuse(self, item: Item, problem: str) -> None:
+        self._fail(item.place, item.record_id, invalid("doc_id", problem))
 
     def _with_vector(self, fact: Fact, item: Item) -> FactLike:
         return (fact, item.embedding) if self.options.has_embeddings and item.embedding is not None else fact
@@ -80,15 +107,24 @@ class ForeignImport:
                     except InvalidArgumentError as error:
                         self._fail(found.place, found.record_id, error)
                         continue
-                    self._sent.append((item.place, item.record_id))
                     yield item
 
     def _placed(self, item: Item) -> Item:
-        """The record in the namespace of the options."""
-        if self.options.template is None or isinstance(item.record, Document):
+        """The record in the namespace of the options, or under an id with their prefix."""
+        if isinstance(item.record, Document):
+            return replace(item, record=self._named(item.record))
+        if self.options.template is None:
             return item
         labels = labels_for(self.options.template, item.source)
         return replace(item, record=replace(item.record, namespace=labels))
+
+    def _named(self, document: Document) -> Document:
+        """The document with the prefix of ids; it knows its file if its id begins with that."""
+        metadata = document.metadata
+        if self.file.path != STDIN and f"{document.doc_id}/".startswith(f"{self.file.name}/"):
+            path = Path(self.file.path)
+            metadata = {FOLDER: folder_name(path.parent), FILE_NAME: path.name, **metadata}
+        return replace(document, doc_id=self.options.id_prefix + document.doc_id, metadata=metadata)
 
     def _fail(self, place: Place, record_id: str, error: MnemonError) -> None:
         self._failed.append(ImportResult(place.line, self._kind, record_id, error=error, item=place.item))

@@ -12,7 +12,7 @@ from mnemon._cli.archive.foreign_records import ForeignImport, ForeignOptions
 from mnemon._cli.archive.options import map_option
 from mnemon._cli.imports.facts import ENDED, FieldMapping
 from mnemon._cli.imports.forms import ARCHIVE, FORMS, Form, form_of, mapped_by
-from mnemon._cli.options import json_option, scope_options
+from mnemon._cli.options import json_option, scope_options, take_over_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
@@ -40,6 +40,8 @@ from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
 )
 @click.option("--embed-anew", is_flag=True, help="Compute all vectors anew with the server's model.")
 @click.option("--bridge-events", is_flag=True, help="Let the bridge handle imported events as if they were new.")
+@click.option("--id-prefix", default="", help="Put this before the ids of documents.")
+@take_over_option
 @scope_options
 @json_option
 @click.pass_obj
@@ -105,18 +107,22 @@ def _results(
         given["template"],
         given["embeddings"],
         given["scope"],
+        given["id_prefix"],
+        given["take_over"],
     )
     records = reading(given_file.path, form.read(file, given_file.name))
-    return ForeignImport(form, options, report.left_out).run(session.client, records)
+    return ForeignImport(form, given_file, options, report.left_out).run(session.client, records)
 
 
 def _check_options(form: Form | None, given: Mapping[str, Any]) -> None:
     """Fails if options do not fit the form."""
-    on_conflict, has_scope = given["on_conflict"], given["scope"] != values.Scope()
+    on_conflict = given["on_conflict"]
+    of_documents = given["scope"] != values.Scope() or given["id_prefix"] or given["take_over"]
     of_facts = given["template"] or given["embeddings"] or given["include_ended"]
-    if form is None and (of_facts or has_scope):
+    if form is None and (of_facts or of_documents):
         raise click.UsageError(
-            "--namespace, --embeddings, --include-ended and scopes belong to another system's export, not to an archive"
+            "--namespace, --embeddings, --include-ended, --id-prefix, --take-over and scopes belong to another system's"
+            " export, not to an archive"
         )
     if form is None:
         return
@@ -127,8 +133,10 @@ def _check_options(form: Form | None, given: Mapping[str, Any]) -> None:
             f"{form.about}: its records become documents; --namespace, --embeddings, --include-ended and --on-conflict"
             " keep or refuse are for facts"
         )
-    if not form.has_documents and has_scope:
-        raise click.UsageError(f"{form.about}: its records become facts, which have no scope; give --namespace")
+    if not form.has_documents and of_documents:
+        raise click.UsageError(
+            f"{form.about}: its records become facts, which have no scope, --id-prefix or --take-over; use --namespace"
+        )
 
 
 class ImportReport:

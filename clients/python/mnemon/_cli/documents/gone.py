@@ -28,7 +28,7 @@ class Indexed:
 
         The scope and the globs of the run choose among them, too.
         """
-        where = F(f"metadata.{FOLDER}") == folder
+        where = (F(f"metadata.{FOLDER}") == folder) & F(f"metadata.{PATH_IN_FOLDER}").exists()
         found = store.list(where=where, scope=None if scope == Scope() else scope, view="ids")
         for doc_id in [each.doc_id for each in found if each.doc_id not in self.ids]:
             try:
@@ -41,7 +41,7 @@ class Indexed:
 
     def has_files_of(self, folder: str) -> bool:
         """Whether the run has read any file of this folder."""
-        return any(each == folder for each, _ in self.files)
+        return any(each == folder and inside for each, inside in self.files)
 
 
 def remove_unchanged(store: Documents, document: Document) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import click
 
 from mnemon._cli.documents.gone import Indexed, remove_unchanged
+from mnemon._cli.documents.others import without_those_of_others
 from mnemon._cli.documents.sources import (
     NOT_TEXT,
     Skipped,
@@ -21,7 +22,7 @@ from mnemon._cli.documents.sources import (
     folder_name,
     read_inputs,
 )
-from mnemon._cli.options import json_option, meta_option, scope_options
+from mnemon._cli.options import json_option, meta_option, scope_options, take_over_option
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
@@ -36,6 +37,7 @@ from mnemon._values import documents as values
 @click.option("--prune", is_flag=True, help="Remove the documents of files that are gone from the folders.")
 @click.option("--jsonl", is_flag=True, help="Read every input as JSON lines, whatever its name.")
 @click.option("--id-prefix", default="", help="Put this before every document id.")
+@take_over_option
 @meta_option("document")
 @scope_options
 @click.option(
@@ -64,6 +66,7 @@ def index(
     prune: bool,
     jsonl: bool,
     id_prefix: str,
+    take_over: bool,
     metadata: dict[str, values.MetadataValue],
 ) -> None:
     """Store files, folders, JSON lines and standard input (-).
@@ -80,6 +83,8 @@ def index(
     store = session.client.documents
     with _Report(session, count_documents(inputs, options), as_json=as_json, verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
+        if not take_over:
+            documents = without_those_of_others(store, documents, lambda each: each, scope, report.refuse)
         for result in store.put_many(documents, scope=scope, ack=ack):
             report.show(result)
         for folder in dict.fromkeys(folder_name(Path(path)) for path in paths if Path(path).is_dir()):
@@ -124,6 +129,10 @@ class _Report:
             else:
                 self.indexed.is_incomplete = True
                 self._fail(source.path, {"message": source.problem}, source.problem)
+
+    def refuse(self, document: values.Document, problem: str) -> None:
+        """Counts and shows a document that is not stored."""
+        self._fail(document.doc_id, {"message": problem}, problem)
 
     def show(self, result: values.IndexResult) -> None:
         """Counts and shows the result of one document."""

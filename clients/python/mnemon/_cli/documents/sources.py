@@ -18,8 +18,8 @@ from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scop
 STDIN = "-"
 NOT_TEXT = "not UTF-8 text"
 TEXT_BYTES_MAX = 1 << 20
-FOLDER, PATH_IN_FOLDER = "source_folder", "path_in_folder"
-"""The keys of metadata by which a document knows the folder that it was indexed from."""
+FOLDER, PATH_IN_FOLDER, FILE_NAME = "source_folder", "path_in_folder", "file_name"
+"""The keys of metadata by which a document knows its folder; without a path in it, its file was given by itself."""
 
 _OBJECTS = ("metadata", "scope")
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -78,8 +78,13 @@ def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Sk
         elif Path(path).is_dir():
             found += _walk(Path(path), "" if len(paths) == 1 else path, options)
         else:
-            found.append(Input(path, Path(path).name if len(paths) == 1 else posixpath.normpath(path)))
+            found.append(Input(path, file_id(path, paths), {FOLDER: folder_name(Path(path).parent)}))
     return found
+
+
+def file_id(path: str, paths: Sequence[str]) -> str:
+    """The id of a file that is given by itself: its name, or its path if there are other paths."""
+    return Path(path).name if len(paths) == 1 else posixpath.normpath(path)
 
 
 def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Skipped | Unreadable]:
@@ -182,7 +187,7 @@ def _file_metadata(given: Input) -> dict[str, MetadataValue]:
     if given.path == STDIN:
         return {"source": "stdin"}
     path = Path(given.path)
-    return {"source": path.as_posix(), "file_name": path.name, "suffix": path.suffix, **given.folder}
+    return {"source": path.as_posix(), FILE_NAME: path.name, "suffix": path.suffix, **given.folder}
 
 
 def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:

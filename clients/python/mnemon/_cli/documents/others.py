@@ -1,0 +1,96 @@
+"""Documents of other scopes and folders, which have the ids that a command is about to store."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from mnemon._cli.documents.sources import FILE_NAME, FOLDER, PATH_IN_FOLDER
+from mnemon._namespaces import is_unicode
+from mnemon._sync.documents import Documents
+from mnemon._values.documents import SCOPE_FIELDS, Document, Scope
+from mnemon._values.filters import AllOf, F, Filter
+
+_Item = TypeVar("_Item")
+
+_BATCH_ITEMS_MAX = 64
+_BATCH_CHARACTERS_MAX = 1 << 20
+_DOC_ID_BYTES_MAX = 1024
+_WAYS_OUT = "--id-prefix stores this one beside it, and --take-over replaces it"
+
+
+def without_those_of_others(
+    store: Documents,
+    items: Iterable[_Item],
+    document_of: Callable[[_Item], Document],
+    scope: Scope,
+    refuse: Callable[[_Item, str], None],
+) -> Iterator[_Item]:
+    """The items that replace no document of another scope or folder; the others are refused with a sentence."""
+    for batch in _batches(items, document_of):
+        problems = _problems(store, [document_of(item) for item in batch], scope)
+        for item in batch:
+            if problem := problems.get(document_of(item).doc_id):
+                refuse(item, problem)
+            else:
+                yield item
+
+
+def _batches(items: Iterable[_Item], document_of: Callable[[_Item], Document]) -> Iterator[list[_Item]]:
+    batch: list[_Item] = []
+    characters = 0
+    for item in items:
+        batch.append(item)
+        characters += len(document_of(item).content)
+        if len(batch) == _BATCH_ITEMS_MAX or characters >= _BATCH_CHARACTERS_MAX:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _problems(store: Documents, documents: Sequence[Document], scope: Scope) -> dict[str, str]:
+    """By the ids of documents that others have, the sentence that says who."""
+    files: dict[tuple[Scope, str], dict[str, str]] = defaultdict(dict)
+    for document in filter(_is_sendable, documents):
+        own = scope if document.scope == Scope() else document.scope
+        files[own, _folder_of(document)][document.doc_id] = _file_of(document)
+    problems: dict[str, str] = {}
+    for (own, folder), by_id in files.items():
+        for other in store.list(where=F("doc_id").isin(by_id) & ~_is_of(own, folder)):
+            if other.scope != own:
+                problems[other.doc_id] = f"a document of {_shown(other.scope)} has this id; {_WAYS_OUT}"
+            elif _file_of(other) != by_id[other.doc_id]:
+                problems[other.doc_id] = f"a document from {_folder_of(other)} has this id; {_WAYS_OUT}"
+    return problems
+
+
+def _is_of(scope: Scope, folder: str) -> Filter:
+    """Documents of this very scope, from this folder or from an unknown one."""
+    is_known = F(f"metadata.{FOLDER}").exists()
+    parts = [F(name) == value if (value := getattr(scope, name)) else ~F(name).exists() for name in SCOPE_FIELDS]
+    return AllOf((*parts, (F(f"metadata.{FOLDER}") == folder) | ~is_known if folder else ~is_known))
+
+
+def _is_sendable(document: Document) -> bool:
+    """Whether a filter can have the id and the folder. Otherwise the document fails when it is stored."""
+    texts = document.doc_id, _folder_of(document)
+    return bool(document.doc_id) and all(
+        "\0" not in text and is_unicode(text) and len(text.encode()) <= _DOC_ID_BYTES_MAX for text in texts
+    )
+
+
+def _folder_of(document: Document) -> str:
+    return str(document.metadata.get(FOLDER, ""))
+
+
+def _file_of(document: Document) -> str:
+    """The file of a document, if it knows its folder. The same one may have been indexed from a folder above it."""
+    if not (folder := _folder_of(document)):
+        return ""
+    inside = document.metadata.get(PATH_IN_FOLDER, document.metadata.get(FILE_NAME, ""))
+    return f"{folder}/{inside}"
+
+
+def _shown(scope: Scope) -> str:
+    given = [f"{name} {value}" for name in SCOPE_FIELDS if (value := getattr(scope, name))]
+    return ", ".join(given) or "no user, project or other scope"
