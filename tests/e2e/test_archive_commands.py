@@ -240,6 +240,15 @@ def test_a_file_of_no_known_form_is_refused_with_the_known_ones(target: str, tmp
     assert "its first record has the fields colour." in done.stderr and "chatgpt: " in done.stderr
 
 
+@pytest.mark.parametrize("options", [("--namespace", "user.ada"), ("--user", "ada"), ("--json",)])
+def test_an_answer_without_records_imports_nothing(target: str, tmp_path: Path, options: tuple[str, ...]) -> None:
+    path = tmp_path / "answer.json"
+    path.write_text('{"results": []}', encoding="utf-8")
+    done = run(target, "import", path, *options)
+    assert done.returncode == 0, done.stderr
+    assert "0 created, " in done.stdout or json.loads(done.stdout)["summary"]["created"] == 0
+
+
 def test_the_files_of_a_folder_are_imported_together(target: str, tmp_path: Path) -> None:
     line = {"type": "user", "sessionId": "s", "message": {"role": "user", "content": "Why does the test fail?"}}
     for name, uuid in (("a/one.jsonl", "u1"), ("b/two.jsonl", "u2"), (".hidden.jsonl", "u3")):

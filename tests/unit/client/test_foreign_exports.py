@@ -226,7 +226,7 @@ def test_the_places_of_a_list_are_lines_and_positions() -> None:
     assert failures_of(read("mem0", listed)) == [
         (Place(3, 2), "memory: must be the text of the record"),
         (Place(4, 3), "record: must be an object, not '5'"),
-        (Place(5, 4), "line: is not JSON: Expecting ',' delimiter"),
+        (Place(5, 4), "line: is not JSON: column 13: Expecting ',' delimiter"),
     ]
     answer = '{"next": null,\n "results": [\n  {"id": "a"}],\n "relations": [{"source": "a"}, {"source": "b"}]}'
     [failure, left_out] = read("mem0", answer)

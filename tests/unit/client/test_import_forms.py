@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mnemon import Document
 from mnemon._cli.documents.sources import Input, SourceOptions, read_inputs
-from mnemon._cli.imports.forms import ARCHIVE, FORMS, form_of
+from mnemon._cli.imports.forms import ARCHIVE, EMPTY, FORMS, form_of
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 
 
@@ -65,11 +65,19 @@ def test_the_content_of_json_tells_its_form(form: str, record: object) -> None:
         ("html", "<!-- a page --><!DOCTYPE html>\n<html><body>Tea</body></html>"),
         ("html", '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"></html>'),
         ("markdown", "---\ntitle: Tea\n---\n# Tea"),
+        ("mbox", "From - 31 Jan\nSubject: Tea\n\nGreen.\n"),
         (ARCHIVE, ""),
+        (EMPTY, "[]"),
+        (EMPTY, '{"next": null, "results": []}\n'),
     ],
 )
 def test_the_content_of_other_files_tells_their_form(form: str, content: str) -> None:
     assert form_of(io.BytesIO(content.encode())) == form
+
+
+@pytest.mark.parametrize("content", ["note\nTea\nCoffee\n", "a,b\n1,2,3\n1\n", "From,To\nAda\n", "[a],b\n1,2\n", ""])
+def test_a_table_is_known_by_its_name(content: str) -> None:
+    assert form_of(io.BytesIO(content.encode()), "Export.CSV") == "csv"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,9 @@ def test_the_content_of_other_files_tells_their_form(form: str, content: str) ->
     [
         ('{"colour": "red", "size": 5}', "its first record has the fields colour, size"),
         ("Dear Ada,\nhow are you, and how is Bo?\n", "it is neither JSON nor a table"),
+        ("From now on, tea.\n\nGreen.\n", "it is neither JSON nor a table"),
         ("[[1], 2]", "it has no JSON objects"),
+        ('[\n {"id": 1,\n  "memory" "t"}]', "line 3 is not JSON: column 12: Expecting ':' delimiter"),
         ("<!-- a -->" * 60, "it is neither JSON nor a table"),
         ("PK\x03\x04", "it is a ZIP archive; unpack it"),
         (b"\x1f\x8b\x08", "it is packed by gzip; unpack it"),
@@ -225,6 +235,17 @@ def test_each_mail_becomes_a_document() -> None:
     }
     assert second.content == "Re: Tea\n\nFrom now on, black."
     assert [each for each in read("mbox", MAILS) if isinstance(each, LeftOut)] == [LeftOut(Place(1), "attachments", 1)]
+
+
+def test_a_line_of_a_mail_that_begins_with_from_does_not_end_it() -> None:
+    said = "From now on, black.\n\nFrom the docs\nhttps://example.org\n\nFrom Monday to Friday\n"
+    mails = f"From a@example.org Sat Jan 31 12:00:00 2026\nSubject: Tea\n\nGreen.\n\n{said}\n"
+    following = "From - Sat, 31 Jan 2026 12:00:00\nSubject: Two\n\nb\n\nFrom c@example.org\nSubject: Three\n\nc\n"
+    assert [each.content for each in documents_of("mbox", mails + following)] == [
+        f"Tea\n\nGreen.\n\n{said.rstrip()}",
+        "Two\n\nb",
+        "Three\n\nc",
+    ]
 
 
 PAGE = """<!DOCTYPE html><html><head><title>Tea &amp;

@@ -11,7 +11,7 @@ from mnemon._cli.archive.files import GivenFile, files_of, opened, reading
 from mnemon._cli.archive.foreign_records import ForeignImport, ForeignOptions
 from mnemon._cli.archive.options import map_option
 from mnemon._cli.imports.facts import ENDED, FieldMapping
-from mnemon._cli.imports.forms import ARCHIVE, FORMS, Form, form_of, mapped_by
+from mnemon._cli.imports.forms import ARCHIVE, FORMS, NO_RECORDS, Form, form_of, mapped_by
 from mnemon._cli.options import json_option, scope_options, take_over_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import plain
@@ -68,7 +68,7 @@ def import_files(
     for each in files:
         with opened(each.path) as file:
             try:
-                form = mapped_by(mapping) if mapping else _form(system, file)
+                form = mapped_by(mapping) if mapping else _form(system, file, each.name)
             except ValueError as error:
                 report.leave_out(each.path, error)
                 continue
@@ -80,10 +80,10 @@ def import_files(
     report.show_summary()
 
 
-def _form(system: str | None, file: BinaryIO) -> Form | None:
+def _form(system: str | None, file: BinaryIO, file_name: str) -> Form | None:
     """The form of a file, which its content tells unless it is given; None for an archive."""
-    name = system or (form_of(file) if file.seekable() else ARCHIVE)
-    return None if name == ARCHIVE else FORMS[name]
+    name = system or (form_of(file, file_name) if file.seekable() else ARCHIVE)
+    return None if name == ARCHIVE else FORMS.get(name, NO_RECORDS)
 
 
 def _results(
@@ -124,7 +124,7 @@ def _check_options(form: Form | None, given: Mapping[str, Any]) -> None:
             "--namespace, --embeddings, --include-ended, --id-prefix, --take-over and scopes belong to another system's"
             " export, not to an archive"
         )
-    if form is None:
+    if form is None or form is NO_RECORDS:
         return
     if given["embed_anew"] or given["bridge_events"] or on_conflict == ImportConflict.NEWER:
         raise click.UsageError("--embed-anew, --bridge-events and --on-conflict newer are for archives alone")

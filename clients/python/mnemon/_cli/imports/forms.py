@@ -7,19 +7,22 @@ from typing import Any, BinaryIO, TypeAlias
 
 from mnemon._archive_lines import MARK
 from mnemon._cli.imports import chats, facts, graph, mail, markup, rows, sessions
-from mnemon._cli.imports.found import Found, Item, Raw, as_object, damaged
+from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import LISTS, records
 from mnemon._errors import InvalidArgumentError
 from mnemon._values.archive import RecordKind
 
 ARCHIVE = "archive"
 """The form of Mnemon's own files."""
+EMPTY = "empty"
+"""The form of an answer without records, which no system's form can be told of."""
 
 Reader: TypeAlias = Callable[[BinaryIO, str], Iterator[Found]]
 """Reads a file, of which it also gets the name."""
 _Record: TypeAlias = Mapping[str, Any]
 
 _SAMPLE_RECORDS = 20
+_TABLES = (".csv", ".tsv")
 _NO_FORM = "it is neither JSON nor a table, a page, mails, or Markdown with front matter"
 _PACKED = {"PK\x03\x04": "a ZIP archive", "\x1f\udc8b": "packed by gzip"}
 _KINDS = tuple(RecordKind)
@@ -121,22 +124,27 @@ FORMS: Mapping[str, Form] = {
     "jsonl": Form("any JSON objects, one after another or in a list", rows.json_rows, rows.has_text),
 }
 """By the name that `mnemon import --from` takes; the first one that fits decides."""
+NO_RECORDS = Form("an answer without records", _each(lambda raw: ()))
 
 
-def form_of(file: BinaryIO) -> str:
+def form_of(file: BinaryIO, name: str = "") -> str:
     """The name of the form of a file, of which it reads the beginning; `ARCHIVE` for Mnemon's own.
+
+    `name` is that of the file, which tells a table whose content does not.
 
     Raises:
         ValueError: none fits; it says why.
     """
     head = rows.file_head(file)
-    if not head.strip():
-        return ARCHIVE
     if packed := next((about for begin, about in _PACKED.items() if head.startswith(begin)), ""):
         raise ValueError(f"it is {packed}; unpack it, and import the files in it")
-    name, problem = _json_form(file) if head.lstrip()[0] in "[{" else (_text_form(head), _NO_FORM)
-    if name:
-        return name
+    if name.lower().endswith(_TABLES):
+        return "csv"
+    if not head.strip():
+        return ARCHIVE
+    form, problem = _json_form(file) if head.lstrip()[0] in "[{" else (_text_form(head), _NO_FORM)
+    if form:
+        return form
     known = "\n".join(f"  {each}: {form.about}" for each, form in FORMS.items())
     raise ValueError(
         f"its form is not known: {problem}. It is not an archive of Mnemon, nor one of these, which --from names; --map"
@@ -146,7 +154,8 @@ def form_of(file: BinaryIO) -> str:
 
 def _text_form(head: str) -> str:
     """The name of the form of a file that is not JSON; empty if none fits."""
-    if head.startswith(mail.BEGIN.decode()):
+    first, following = [*head.encode("utf-8", "surrogateescape").split(b"\n", 2), b""][:2]
+    if mail.begins_mail(first + b"\n", following):
         return "mbox"
     if markup.is_html(head):
         return "html"
@@ -157,14 +166,27 @@ def _text_form(head: str) -> str:
 
 def _json_form(file: BinaryIO) -> tuple[str, str]:
     """The name of the form of a file of JSON; or an empty text, and what the file has instead."""
-    found = [raw.value for raw in islice(records(file), _SAMPLE_RECORDS) if isinstance(raw, Raw)]
+    found = list(islice(records(file), _SAMPLE_RECORDS))
     file.seek(0)
-    objects = [record for record in found if isinstance(record, dict)]
+    objects = [raw.value for raw in found if isinstance(raw, Raw) and isinstance(raw.value, dict)]
     if any(map(_is_archived, objects)):
         return ARCHIVE, ""
+    if not any(isinstance(each, Raw | Damaged) for each in found):
+        return EMPTY, ""
     name = next((name for name, form in FORMS.items() if any(map(form.fits, objects))), "")
-    fields = ", ".join(list(objects[0])[:_SHOWN_FIELDS_MAX]) if objects else ""
-    return name, f"its first record has the fields {fields}" if fields else "it has no JSON objects"
+    return name, _problem(found, objects)
+
+
+def _problem(found: Iterable[Raw | LeftOut | Damaged], objects: list[dict[str, Any]]) -> str:
+    """The reason why no form fits the records."""
+    if objects and objects[0]:
+        return f"its first record has the fields {', '.join(list(objects[0])[:_SHOWN_FIELDS_MAX])}"
+    broken = next((each for each in found if isinstance(each, Damaged)), None)
+    return (
+        f"line {broken.place.line} {broken.error.message.removeprefix('line: ')}"
+        if broken
+        else "it has no JSON objects"
+    )
 
 
 def _is_archived(record: _Record) -> bool:

@@ -176,7 +176,8 @@ class _Values:
         self._at = end
 
     def _damage(self, said: str) -> _DamageError:
-        return _DamageError(Place(self._line, self._item), said)
+        column = self._at - self._text.rfind("\n", 0, self._at)
+        return _DamageError(Place(self._line, self._item), f"column {column}: {said}")
 
 
 def _is_json(line: str) -> bool:

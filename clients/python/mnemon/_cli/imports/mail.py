@@ -2,9 +2,11 @@
 
 import email
 import email.policy
+import re
 from collections.abc import Iterator
 from email.message import EmailMessage
 from hashlib import blake2b
+from itertools import chain, pairwise
 from typing import BinaryIO
 
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
@@ -12,7 +14,12 @@ from mnemon._cli.imports.markup import text_of_html
 from mnemon._messages.documents import invalid
 from mnemon._values.documents import Document, MetadataValue
 
-BEGIN = b"From "
+_BEGIN = b"From "
+_SEPARATOR = re.compile(
+    rb"From \S.*\s(Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+(\d{1,2}\s+)?"
+    rb"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s"
+)
+_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9_-]*:(\s|\Z)")
 _HEADERS = ("subject", "from", "to")
 
 
@@ -26,16 +33,21 @@ def mbox(file: BinaryIO, name: str) -> Iterator[Found]:
             yield Damaged(place, invalid("mail", f"cannot be read: {error}"))
 
 
+def begins_mail(line: bytes, following: bytes) -> bool:
+    """Whether a line separates mails: it names the sender and the time, or a header follows. Prose has neither."""
+    return line.startswith(_BEGIN) and bool(_SEPARATOR.match(line) or _HEADER.match(following))
+
+
 def _mails(file: BinaryIO) -> Iterator[tuple[Place, bytes]]:
     start, lines, is_blank = 1, list[bytes](), True
-    for number, line in enumerate(file, start=1):
-        if is_blank and line.startswith(BEGIN):
+    for number, (line, following) in enumerate(pairwise(chain(file, [b""])), start=1):
+        if is_blank and begins_mail(line, following):
             if lines:
                 yield Place(start), b"".join(lines)
             start, lines = number, []
         else:
             # A line of the text that begins with "From " was quoted.
-            is_quoted = line.startswith(b">") and line.lstrip(b">").startswith(BEGIN)
+            is_quoted = line.startswith(b">") and line.lstrip(b">").startswith(_BEGIN)
             lines.append(line[1:] if is_quoted else line)
         is_blank = not line.strip()
     if lines:
