@@ -21,20 +21,27 @@ from mnemon_server.services.conflicts.relation_words import (
     CALENDAR,
     CHANGES,
     DETERMINERS,
+    FORMER,
     HAVING,
     INDEFINITE,
+    LASTING,
     NEGATIONS,
     NUMBERS,
     ONCE,
     OPPOSITES,
+    OWNERS,
     PAST,
     PERSONS,
     PREDICATES,
     PRONOUNS,
+    RELATIVES,
     REPLACING,
     SELF,
+    SIDED,
+    SIDES,
     SINGLE,
     TOPICS,
+    UNITS,
     VERBS,
 )
 
@@ -90,7 +97,8 @@ def _opposites() -> dict[str, frozenset[str]]:
 
 _OPPOSITES = _opposites()
 _ONCE = frozenset(map(key_of, ONCE))
-_NO_VALUES = CALENDAR | CHANGES | SINGLE | NUMBERS.keys()
+_OTHER = key_of("other")
+_NO_VALUES = CALENDAR | CHANGES | SINGLE | UNITS | NUMBERS.keys()
 _PREDICATES = {key_of(form): lemma for form, lemma in PREDICATES.items()}
 
 
@@ -103,6 +111,8 @@ class Claim:
     """The telling words of the first thing that it is about."""
     is_indefinite: bool
     """Whether that is one of many, as in "has a meeting"."""
+    is_habit: bool
+    """Whether it is of certain weekdays, as in "works on Mondays"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,13 @@ class Reading:
     """Words with a capital letter that do not begin a sentence."""
     subject: tuple[str, ...]
     """The telling words before the first verb; empty for "he", "the user" and sentences without a subject."""
+    owned: tuple[str, ...]
+    """The subject if it is a certain thing, as in "my flat", "Tom's flat" or "the flat"; else empty."""
+    has_subject: bool
+    side: tuple[str, ...]
+    """Where or how somebody lives or works, by the verb and the word behind it, as in "works at"; empty if neither."""
+    relatives: frozenset[str]
+    """The people in the subject, as in "my wife's flat", by one word for each kind."""
     persons: frozenset[str]
     """Whom the beginning is about, other than the user: relatives, names, and "Ben" of "Ben's birthday"."""
     is_self: bool
@@ -163,7 +180,7 @@ def read(text: str) -> Reading:
     sequence = tuple(key_of(NUMBERS.get(word, word)) for word in lowered if _tells(word))
     numbers, times = frozenset(_numbers(text, lowered)), frozenset(_times(text, lowered))
     place = _verb_place(lowered)
-    subject = tuple(key_of(word.removesuffix("'s")) for word in lowered[:place] if word not in PRONOUNS)
+    subject = tuple(key_of(word) for word in _bare(lowered[:place]) if word not in PRONOUNS)
     return Reading(
         sequence=sequence,
         words=frozenset(sequence),
@@ -171,6 +188,10 @@ def read(text: str) -> Reading:
         times=times,
         names=frozenset(_names(text)),
         subject=subject,
+        owned=subject if any(map(_owns, lowered[:place])) else (),
+        has_subject=place > 0,
+        side=_side(lowered[place : place + 2]),
+        relatives=frozenset(_relatives(lowered[:place])),
         persons=frozenset(_persons(text, words, subject)),
         is_self=lowered[:2] == ["the", "user"] or not SELF.isdisjoint(lowered[:1]),
         opposites=frozenset(other for key in map(key_of, lowered) for other in _OPPOSITES.get(key, ())),
@@ -188,7 +209,8 @@ def read(text: str) -> Reading:
 def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]:
     """The FEATURES of two texts whose vectors have this cosine. Either order gives the same."""
     only_name = cosine < _CLOSE and _share_only_a_name(ours, theirs)
-    if only_name or _are_two_events(ours, theirs) or _are_several_values(ours, theirs):
+    is_of_others = _are_two_events(ours, theirs) or _are_of_two_things(ours, theirs)
+    if only_name or is_of_others or _are_several_values(ours, theirs):
         return (0.0,) * len(FEATURES)  # however close their vectors are, and however many words they share
     shared, smaller = ours.words & theirs.words, min(len(ours.words), len(theirs.words))
     only_ours, only_theirs = ours.words - shared, theirs.words - shared
@@ -238,7 +260,30 @@ def _share_only_a_name(ours: Reading, theirs: Reading) -> bool:
 def _are_two_events(ours: Reading, theirs: Reading) -> bool:
     """Whether both tell what happened, at different times, as "in 2015" and "in 2018"."""
     is_past = ours.is_past and theirs.is_past and _ONCE.isdisjoint(ours.words & theirs.words)
-    return is_past and _disjoint(ours.times, theirs.times)
+    years = (frozenset(filter(str.isdigit, each.times)) for each in (ours, theirs))
+    return is_past and (_disjoint(ours.times, theirs.times) or _each(*years))
+
+
+def _are_of_two_things(ours: Reading, theirs: Reading) -> bool:
+    """Whether they are about two things, such as "Tom's office" and "Tom's flat", or two people."""
+    our_numbers, their_numbers = (frozenset(filter(_has_digit, each.subject)) for each in (ours, theirs))
+    if _each(our_numbers, their_numbers) or (ours.has_subject and theirs.has_subject and _differ(ours, theirs)):
+        return True
+    if not (ours.owned and theirs.owned) or ours.changes or theirs.changes:
+        return False
+    if _is_modified(ours, theirs) or (_OTHER in ours.owned) != (_OTHER in theirs.owned):
+        return True
+    if ours.topics & theirs.topics:
+        return False
+    is_named = ours.owned[-1] in theirs.owned or theirs.owned[-1] in ours.owned
+    return not is_named and _are_other_values(frozenset(ours.owned[-1:]), frozenset(theirs.owned[-1:]))
+
+
+def _differ(ours: Reading, theirs: Reading) -> bool:
+    """Whether their subjects are other people, or they tell of different sides of a life: "works at", "works as"."""
+    if ours.relatives != theirs.relatives:
+        return True
+    return bool(ours.side and theirs.side) and ours.side[0] == theirs.side[0] and ours.side != theirs.side
 
 
 def _are_several_values(ours: Reading, theirs: Reading) -> bool:
@@ -248,6 +293,8 @@ def _are_several_values(ours: Reading, theirs: Reading) -> bool:
         return False
     if ours.replaces or theirs.replaces or ours.words == theirs.words:
         return False
+    if our.is_habit and their.is_habit and _each(ours.times, theirs.times):
+        return True
     if _are_other_values(our.value - their.value, their.value - our.value):
         return True
     # "A meeting on Monday" is one of many; "the meeting on Monday" has been moved if it is on Tuesday.
@@ -286,6 +333,28 @@ def _is_modified(ours: Reading, theirs: Reading) -> bool:
     return ours.head == theirs.head and _both(modifiers - others, others - modifiers)
 
 
+def _owns(word: str) -> bool:
+    return word in OWNERS or word.endswith(("'s", "s'"))
+
+
+def _side(words: Sequence[str]) -> tuple[str, ...]:
+    if len(words) < 2 or words[0] not in SIDED or words[1] not in SIDES:
+        return ()
+    return key_of(words[0]), SIDES[words[1]]
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
+
+
+def _relatives(words: Sequence[str]) -> Iterator[str]:
+    return (RELATIVES.get(word, word) for word in _bare(words) if word in PERSONS)
+
+
+def _bare(words: Sequence[str]) -> Iterator[str]:
+    return (word.removesuffix("'s") for word in words)
+
+
 def _negates(word: str) -> bool:
     return word in NEGATIONS or word.endswith("n't")
 
@@ -313,8 +382,11 @@ def _claim(lowered: Sequence[str], place: int) -> Claim | None:
     rest = lowered[verb + 1 :]
     begin = next((at for at, word in enumerate(rest) if _is_value(word)), len(rest))
     # "Has a job as a nurse" tells of one thing; "has a job interview" does not.
-    attributes = [*lowered[verb : verb + 1], *rest[: max(0, begin - 1)]]
-    if not rest or lowered[verb] in DETERMINERS or not SINGLE.isdisjoint(attributes):
+    attributes = SINGLE.intersection((*lowered[verb : verb + 1], *rest[: max(0, begin - 1)]))
+    is_habit = any(word.endswith("days") and word[:-1] in CALENDAR for word in rest)
+    # "Lived in Rome" may be followed by "lived in Prague"; "has lived in Rome since May" still holds.
+    is_single = attributes and not is_habit and not (attributes <= FORMER and LASTING.isdisjoint(rest))
+    if not rest or lowered[verb] in DETERMINERS or is_single:
         return None
     key = key_of(lowered[verb])
     # Things have attributes rather than habits, so that only known verbs tell of several: "the app uses Kotlin".
@@ -322,7 +394,8 @@ def _claim(lowered: Sequence[str], place: int) -> Claim | None:
     if key not in _PREDICATES and not (is_personal and _is_inflected(lowered, verb)):
         return None
     value = frozenset(map(key_of, takewhile(_is_value, rest[begin:])))
-    return Claim(_PREDICATES.get(key, key), value, is_indefinite=not INDEFINITE.isdisjoint(rest[:begin]))
+    is_indefinite = not INDEFINITE.isdisjoint(rest[:begin])
+    return Claim(_PREDICATES.get(key, key), value, is_indefinite, is_habit)
 
 
 def _is_predicate(lowered: Sequence[str], at: int) -> bool:
@@ -338,7 +411,13 @@ def _is_predicate(lowered: Sequence[str], at: int) -> bool:
 def _is_inflected(lowered: Sequence[str], at: int) -> bool:
     """Whether the word is an English verb or adjective by its ending, or by the word before it."""
     before = "".join(lowered[max(0, at - 1) : at])
-    return lowered[at].endswith(("s", "ed", "ing")) or before in STOP_WORDS or before in ADVERBS or _negates(before)
+    return (
+        lowered[at].endswith(("s", "ed", "ing"))
+        or lowered[at] in PAST
+        or before in STOP_WORDS
+        or before in ADVERBS
+        or _negates(before)
+    )
 
 
 def _is_value(word: str) -> bool:
@@ -354,7 +433,8 @@ def _verb_place(lowered: Sequence[str]) -> int:
     if lowered[:1] and lowered[0] in SELF:
         return 1
     for place, word in enumerate(lowered[:_SUBJECT_WORDS_MAX]):
-        ends = place and len(word) > 3 and word.endswith(("s", "ed")) and "'" not in word and word not in PERSONS
+        ends = place and len(word) > 3 and word.endswith(("s", "ed")) and not word.endswith(("ss", "'s", "s'"))
+        ends = ends and word not in PERSONS
         if ends or word in VERBS or (place and (_negates(word) or word in ADVERBS)):
             return place
     return 0
@@ -364,7 +444,7 @@ def _persons(text: str, words: Sequence[str], subject: Sequence[str]) -> Iterato
     if found := _HAN_PERSON.search(text[:_BEGINNING]):
         yield found[0]
         return
-    yield from {word.lower().removesuffix("'s") for word in words[:_BEGINNING]} & PERSONS
+    yield from _relatives([word.lower() for word in words[:_BEGINNING]])
     owner = _OWNER.match(text)
     if owner and owner[1].lower() not in ("user", "users"):
         yield owner[1].lower()

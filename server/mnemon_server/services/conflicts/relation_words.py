@@ -54,6 +54,13 @@ _PERSONS_TEXT = """
 """
 PERSONS = frozenset(_PERSONS_TEXT.split())
 
+RELATIVES = {
+    "mum": "mother", "mom": "mother", "dad": "father", "grandma": "grandmother", "grandpa": "grandfather",
+    "neighbor": "neighbour", "manager": "boss", "roommate": "flatmate", "wife": "spouse", "husband": "spouse",
+    "partner": "spouse",
+}  # fmt: skip
+"""Persons by several names."""
+
 _NUMBERS_TEXT = """
     0:zero 1:one 2:two 3:three 4:four 5:five 6:six 7:seven 8:eight 9:nine 10:ten 11:eleven 12:twelve 13:thirteen
     14:fourteen 15:fifteen 16:sixteen 17:seventeen 18:eighteen 19:nineteen 20:twenty 30:thirty 40:forty 50:fifty
@@ -88,6 +95,7 @@ SELF = frozenset({"i", "she", "he", "we", "they", "ich", "er", "sie", "wir"})
 HAVING = frozenset({"have", "has", "had"})
 INDEFINITE = frozenset({"a", "an", "another", "some"})
 """Words before one of many things."""
+OWNERS = frozenset({"the", "my", "his", "her", "their", "our", "your"})
 DETERMINERS = frozenset({"a", "an", "the", "my", "his", "her", "their", "our", "your", "its"})
 
 _ADVERBS_TEXT = """
@@ -132,6 +140,16 @@ PREDICATES = _lemmas(_PREDICATES_TEXT)
 """Words that are often true of several things at a time, such as "speak" and "like", by their forms and synonyms."""
 SINGLE = frozenset(_SINGLE_TEXT.split())
 """Attributes that have one value at a time, such as "lives" and "birthday"."""
+
+SIDED = frozenset({"live", "lives", "work", "works"})
+SIDES = {"as": "as", "at": "at", "for": "at", "from": "from", "in": "in", "on": "on", "with": "with"}
+"""What follows these verbs; one side of a life says nothing of another."""
+UNITS = frozenset({"mg", "g", "kg", "ml", "l", "cm", "km", "mile", "miles", "cup", "cups", "tablet", "tablets"})
+
+FORMER = frozenset({"lived", "resided", "stayed", "worked"})
+"""Of these, several may have been true one after the other."""
+LASTING = frozenset({"since", "for", "now"})
+"""Words that say that something still holds."""
 
 ONCE = frozenset({"born", "died", "founded", "graduated", "married"})
 """What happens once, so that two times of it exclude each other."""

@@ -203,7 +203,7 @@ async def test_undoing_everything_leaves_what_ignoring_all_conflicts_would(
             )
         )
         conflicts.clock.pass_hours(rng.choice([0.0, 0.02, 3.0]))
-        text = f"statement {number} of {seed} says {rng.randrange(1000)}"
+        text = f"the gauge says {rng.randrange(1000)} in turn {number} of {seed}"
         saved = await conflicts.save(
             text,
             vector=unit((rng.choice(directions) + 0.2 * text_vector(text)).tolist()),
