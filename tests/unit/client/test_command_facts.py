@@ -138,8 +138,8 @@ def test_a_printed_fact_can_be_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "not JSON"),
-        ("5", "must be text or an object"),
+        ("Ada likes tea.", "a line is a text in quotes, such as "),
+        ("5", "must be quoted text or an object"),
         ('{"content": "tea"}', '"content" is not a field'),
         ('{"key": "k"}', '"value" must be an object'),
         ('{"value": []}', '"value" must be an object'),

@@ -140,8 +140,8 @@ def test_the_json_output_of_list_can_be_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{broken", "not JSON"),
-        ("[1]", "must be text or an object"),
+        ("Ada likes tea.", "a line is a text in quotes, such as "),
+        ("[1]", "must be quoted text or an object"),
         ('{"type": "a"}', '"content" must be text'),
         ('{"content": "a", "agnet": "b"}', '"agnet" is not a field'),
         ('{"content": "a", "type": 1}', '"type" must be text'),

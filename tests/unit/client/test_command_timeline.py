@@ -192,8 +192,8 @@ def test_a_printed_event_can_be_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "not JSON"),
-        ("5", "must be text or an object"),
+        ("Ada likes tea.", "a line is a text in quotes, such as "),
+        ("5", "must be quoted text or an object"),
         ('{"type": "task"}', '"type" is not a field'),
         ('{"content": 5}', '"content" must be text'),
         ('{"event_time": 5}', '"event_time" must be text'),

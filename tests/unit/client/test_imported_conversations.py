@@ -50,6 +50,24 @@ def chatgpt(**more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Tea is green. \ue200cite\ue202turn0search0\ue202turn0search1\ue201\nGood.", "Tea is green.\nGood."),
+        ("Tea\ue200filecite\ue202turn0file0\ue201, green.", "Tea, green."),
+        ('In \ue200entity\ue202["city","Bern","capital"]\ue201.', "In Bern."),
+        ("On \ue200entity\ue2025\ue201.", "On 5."),
+        ("In \ue200entity\ue202Bern\ue201.", "In Bern."),
+        ("See \ue200url\ue202Tea\ue202https://example.org\ue201.", "See Tea https://example.org."),
+        ("\ue203Tea\ue204 is \ue200cite", "Tea is cite"),
+    ],
+)
+def test_the_marks_of_chatgpt_are_read_as_it_shows_them(said: str, shown: str) -> None:
+    nodes = {"root": node(None, ["a"]), "a": node("root", [], "assistant", said)}
+    [document], _ = read("chatgpt", chatgpt(mapping=nodes, current_node="a"))
+    assert document.content == shown
+
+
 @pytest.mark.parametrize("current", ["thanked", None, "gone"])
 def test_the_shown_branch_of_a_conversation_of_chatgpt_is_read(current: str | None) -> None:
     documents, left_out = read("chatgpt", [chatgpt(current_node=current)])

@@ -49,7 +49,9 @@ def _read_line(place: str, line: bytes, read: ReadLine) -> Line | Unreadable:
     try:
         found = without_nulls(json.loads(line))
     except ValueError as error:
-        return Unreadable(place, f"not JSON: {error}")
+        return Unreadable(
+            place, f'not JSON: {error}; a line is a text in quotes, such as "Ada likes tea.", or an object'
+        )
     return read(place, found)
 
 

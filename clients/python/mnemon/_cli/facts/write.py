@@ -84,8 +84,8 @@ def put(
 ) -> None:
     """Store VALUE in NAMESPACE, replacing the fact with its key, or store many with --file.
 
-    VALUE is a JSON object, or a text, which is stored as {"content": "..."}. A line of the file is that, or what `list
-    --json` prints. NAMESPACE and the options apply if a line does not set them.
+    VALUE is a JSON object, or a text, which is stored as {"content": "..."}. A line of the file is a JSON text in
+    quotes, or what `list --json` prints. NAMESPACE and the options apply if a line does not set them.
     """
     if (value is None) == (path is None) or (path is not None and key):
         raise click.UsageError("give a NAMESPACE and the VALUE, with --key or without, or --file with many; not both")

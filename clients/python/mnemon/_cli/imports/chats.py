@@ -3,6 +3,8 @@
 A message keeps its id, so a later export of the same conversations adds only what is new.
 """
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +15,8 @@ from mnemon._values.documents import Document, MetadataValue
 
 NO_TEXT = "without text"
 OTHER_ROLE = "not of a person or a model"
+_MARK = re.compile("([ \\t]*)\ue200([^\ue200\ue201]*)\ue201|[\ue200-\ue206]")
+"""A mark of ChatGPT, such as a citation, in characters for private use; and the characters themselves."""
 _ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 
 
@@ -94,7 +98,22 @@ def _chatgpt_text(content: Record) -> str:
     """The text of a message; pictures are objects among its parts, and what was spoken is one with a text."""
     parts = content.get("parts")
     given = parts if isinstance(parts, list) else [content.get("text")]
-    return _joined(part.get("text") if isinstance(part, dict) else part for part in given)
+    text = _joined(part.get("text") if isinstance(part, dict) else part for part in given)
+    return _MARK.sub(_shown, text)
+
+
+def _shown(mark: re.Match[str]) -> str:
+    """The words that ChatGPT shows for a mark: the name of an entity or the title of a link; none for a citation."""
+    kind, *parts = (mark[2] or "").split("\ue202")
+    words = ""
+    if kind == "entity" and parts:
+        try:
+            [_, words, *_] = json.loads(parts[0])
+        except (ValueError, TypeError):
+            words = parts[0]
+    elif kind == "url":
+        words = " ".join(parts)
+    return f"{mark[1]}{words}" if words else ""
 
 
 def claude(raw: Raw) -> Iterator[Found]:

@@ -51,9 +51,9 @@ def remember(
 ) -> None:
     """Store TEXT as a memory, or many with --file.
 
-    A line of the file is a text, or an object: {"content": "...", "type": "preference", "metadata": {...}}. The
-    options apply if a line does not set them. A line with the memory_id of an existing memory
-    updates that memory.
+    A line of the file is a JSON text in quotes, or an object: {"content": "...", "type": "preference", "metadata":
+    {...}}. The options apply if a line does not set them. A line with the memory_id of an existing memory updates
+    that memory.
     """
     if (text is None) == (path is None):
         raise click.UsageError("give the TEXT to remember, or --file with many; not both")

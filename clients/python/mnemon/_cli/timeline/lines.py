@@ -18,7 +18,7 @@ _SET_BY_THE_SERVER = {each.name for each in fields_of(EpisodicEvent)} - _GIVEN
 
 
 def read_events(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:
-    """The events of a file, or of standard input: one JSON object, or one JSON text, per line.
+    """The events of a file, or of standard input: one JSON object, or one text in quotes, per line.
 
     `fields` apply if a line does not set them; `metadata` is added to every line.
     """
@@ -42,7 +42,7 @@ def _read_line(place: str, found: Any, fields: Mapping[str, Any], metadata: Mapp
 
 def _problem(found: Any) -> str | None:
     if not isinstance(found, dict):
-        return 'a line must be text or an object, such as {"content": "…", "event_type": "task", "user": "ada"}'
+        return 'a line must be quoted text or an object, such as {"content": "…", "event_type": "task", "user": "ada"}'
     if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
         return f"{json.dumps(unknown[0])} is not a field; the fields are {', '.join(sorted(_GIVEN))}"
     for name in _TEXTS:

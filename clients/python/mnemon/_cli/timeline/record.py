@@ -37,8 +37,8 @@ def record(
 ) -> None:
     """Record TEXT as an event of the timeline, or many with --file.
 
-    A line of the file is a text, or an object: {"content": "...", "event_type": "task", "event_time": "..."}. The
-    options apply if a line does not set them. Known events are not stored again.
+    A line of the file is a JSON text in quotes, or an object: {"content": "...", "event_type": "task", "event_time":
+    "..."}. The options apply if a line does not set them. Known events are not stored again.
     """
     if (text is None) == (path is None):
         raise click.UsageError("give the TEXT of what happened, or --file with many; not both")
