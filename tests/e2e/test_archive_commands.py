@@ -293,6 +293,21 @@ def test_a_row_of_another_user_or_folder_is_replaced_only_on_request(target: str
         assert client.documents.get("notes.csv/1").content == "Tea of b"
 
 
+def test_ids_begin_with_the_path_if_several_are_imported(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("mm/x", "mm/y"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "n.jsonl").write_text(json.dumps({"id": "1", "text": f"Tea of {folder}."}), encoding="utf-8")
+
+    for paths in (("mm/x/n.jsonl", "./mm/y/n.jsonl"), ("mm/x", "mm/y/"), (f"{tmp_path}/mm/x", "mm/y")):
+        assert run(target, "import", *paths, "--from", "jsonl").returncode == 0
+    with Client(target) as client:
+        ids = {each.doc_id for each in client.documents.list(view="ids")}
+    assert ids == {"mm/x/n.jsonl/1", "mm/y/n.jsonl/1", f"{tmp_path}/mm/x/n.jsonl/1"}
+
+
 def test_any_other_export_is_imported_with_a_mapping(target: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     notes = [

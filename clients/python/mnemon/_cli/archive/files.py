@@ -2,6 +2,7 @@
 
 import io
 import os
+import posixpath
 import shutil
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import BinaryIO, TextIO, TypeVar
 import click
 
 from mnemon._archive_lines import MARK
-from mnemon._cli.documents.sources import STDIN
+from mnemon._cli.documents.sources import STDIN, file_id
 
 _Part = TypeVar("_Part")
 
@@ -80,7 +81,7 @@ class GivenFile:
 
     path: str
     name: str
-    """Its path inside the given folder, or the name of the file."""
+    """Its path inside the given folder, or the name of the file; with several paths, it begins with the path."""
 
 
 def files_of(paths: Sequence[str]) -> list[GivenFile]:
@@ -91,9 +92,10 @@ def files_of(paths: Sequence[str]) -> list[GivenFile]:
     for path in paths:
         if Path(path).is_dir():
             inside = ((each, each.relative_to(path)) for each in sorted(Path(path).rglob("*")) if each.is_file())
-            found += [GivenFile(str(each), name.as_posix()) for each, name in inside if not _is_hidden(name)]
+            base = Path() if len(paths) == 1 else Path(posixpath.normpath(path))
+            found += [GivenFile(str(each), (base / name).as_posix()) for each, name in inside if not _is_hidden(name)]
         else:
-            found.append(GivenFile(path, "stdin" if path == STDIN else Path(path).name))
+            found.append(GivenFile(path, "stdin" if path == STDIN else file_id(path, paths)))
     if not found:
         raise click.ClickException(f"{', '.join(paths)}: there are no files in it")
     return found
