@@ -71,6 +71,21 @@ def test_files_that_are_not_text_are_skipped_with_the_reason(tmp_path: Path) -> 
     assert len(sources) == 7
 
 
+def test_symbolic_links_to_folders_are_skipped_and_named_and_those_to_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / "a.txt").write_text("text", encoding="utf-8")
+    for name in ("away", ".hidden"):
+        (tmp_path / "root" / name).symlink_to(tmp_path / "away")
+    (tmp_path / "root" / "file.txt").symlink_to(tmp_path / "away" / "a.txt")
+
+    hidden, linked, document = read(tmp_path / "root")
+
+    assert hidden == Skipped(str(tmp_path / "root" / ".hidden"), "hidden")
+    assert linked == Skipped(str(tmp_path / "root" / "away"), "a symbolic link to a folder")
+    assert ids([document]) == ["file.txt"]
+
+
 def test_a_text_too_long_for_one_document_is_an_error_and_not_skipped(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("x" * ((1 << 20) + 1), encoding="utf-8")
 

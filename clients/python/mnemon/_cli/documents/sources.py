@@ -99,6 +99,8 @@ def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Ski
                 left_out[name] = "hidden"
             elif Path(folder, name).relative_to(root) in ignored:
                 left_out[name] = "in .gitignore"
+            elif Path(folder, name).is_symlink() and Path(folder, name).is_dir():
+                left_out[name] = "a symbolic link to a folder"
         yield from (Skipped(str(Path(folder, name)), reason) for name, reason in left_out.items())
         folders[:] = [name for name in folders if name not in left_out]
         for name in sorted(set(files) - left_out.keys()):
