@@ -177,8 +177,27 @@ def test_nothing_is_pruned_of_a_folder_that_cannot_be_read(address: str, memory:
     (notes / "ada.txt").unlink()
     (notes / "long.txt").write_text("x" * ((1 << 20) + 1), encoding="utf-8")
     done = run(address, "index", notes, "--prune")
-    assert f"{notes}: not all of it could be read, so that nothing was removed" in done.stderr
+    assert f"{notes}: {notes}/long.txt could not be read, so that nothing was removed" in done.stderr
     assert memory.documents.count() == 3
+
+
+@pytest.mark.parametrize("way_out", ["--glob", ".gitignore"])
+def test_json_lines_without_documents_stop_pruning_until_they_are_left_out(
+    address: str, memory: Client, notes: Path, way_out: str
+) -> None:
+    (notes / "log.jsonl").write_text('{"level": "info"}\n{"level": "error"}\n', encoding="utf-8")
+    run(address, "index", notes)
+    (notes / "ada.txt").unlink()
+
+    stopped = run(address, "index", notes, "--prune")
+    assert stopped.stderr.splitlines()[-1] == (
+        f"{notes}: {notes}/log.jsonl:1 could not be read, so that nothing was removed;"
+        " leave out a file that holds no documents with --glob or .gitignore"
+    )
+
+    (notes / ".gitignore").write_text("*.jsonl" if way_out == ".gitignore" else "", encoding="utf-8")
+    globs = ("--glob", "*.md", "--glob", "*.txt") if way_out == "--glob" else ()
+    assert "; 1 pruned" in run(address, "index", notes, *globs, "--prune").stdout
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ class Indexed:
 
     ids: set[str] = field(default_factory=set)
     files: set[tuple[object, object]] = field(default_factory=set)
-    is_incomplete: bool = False
+    unread: str = ""
+    """The first input that should have been a document and is none."""
 
     def add(self, document: Document) -> None:
         """Takes note of a document."""

@@ -127,7 +127,7 @@ class _Report:
             elif isinstance(source, Skipped):
                 self._skip(source)
             else:
-                self.indexed.is_incomplete = True
+                self.indexed.unread = self.indexed.unread or source.path
                 self._fail(source.path, {"message": source.problem}, source.problem)
 
     def refuse(self, document: values.Document, problem: str) -> None:
@@ -157,13 +157,14 @@ class _Report:
                 self.session.error_console.print(plain(f"{outcome}: {document.doc_id}"), soft_wrap=True)
         if doubt and self.counts["gone"]:
             self.counts["kept"] += 1
-            click.echo(f"{folder}: {doubt}, so that nothing was removed", err=True)
+            click.echo(f"{folder}: {doubt}", err=True)
 
     def _doubt(self, folder: str) -> str:
         """A reason why a file may only seem to be gone, such as a disk that is not mounted."""
-        if self.indexed.is_incomplete:
-            return "not all of it could be read"
-        return "" if self.indexed.has_files_of(folder) else "no text was found in it"
+        if self.indexed.unread:
+            advice = "leave out a file that holds no documents with --glob or .gitignore"
+            return f"{self.indexed.unread} could not be read, so that nothing was removed; {advice}"
+        return "" if self.indexed.has_files_of(folder) else "no text was found in it, so that nothing was removed"
 
     def _fail(self, name: str, error: dict[str, Any], message: str) -> None:
         self.counts["failed"] += 1
