@@ -249,6 +249,17 @@ def test_an_answer_without_records_imports_nothing(target: str, tmp_path: Path, 
     assert "0 created, " in done.stdout or json.loads(done.stdout)["summary"]["created"] == 0
 
 
+def test_a_json_file_that_is_broken_fails_with_the_line_and_the_column(target: str, tmp_path: Path) -> None:
+    (tmp_path / "note.csv").write_text("id,text\n7,Tea\n", encoding="utf-8")
+    (tmp_path / "broken.json").write_text('{"results": [\n {"id": "a" "memory": "t"}]}', encoding="utf-8")
+    done = run(target, "import", tmp_path)
+    assert (done.returncode, done.stdout) == (
+        1,
+        "1 created, 0 replaced, 0 unchanged, 0 kept, 0 erased, 1 failed\n",
+    )
+    assert "broken.json: line 2 (document): line: is not JSON: column 13: Expecting ',' delimiter" in done.stderr
+
+
 def test_the_files_of_a_folder_are_imported_together(target: str, tmp_path: Path) -> None:
     line = {"type": "user", "sessionId": "s", "message": {"role": "user", "content": "Why does the test fail?"}}
     for name, uuid in (("a/one.jsonl", "u1"), ("b/two.jsonl", "u2"), (".hidden.jsonl", "u3")):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mnemon import Document
 from mnemon._cli.documents.sources import Input, SourceOptions, read_inputs
-from mnemon._cli.imports.forms import ARCHIVE, EMPTY, FORMS, form_of
+from mnemon._cli.imports.forms import ARCHIVE, EMPTY, FORMS, NO_RECORDS, form_of
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 
 
@@ -80,6 +80,15 @@ def test_a_table_is_known_by_its_name(content: str) -> None:
     assert form_of(io.BytesIO(content.encode()), "Export.CSV") == "csv"
 
 
+def test_records_behind_broken_ones_are_not_lost_silently() -> None:
+    content = b'{"id": "\xe9"}\n' * 20 + b'{"id": "a", "memory": "t"}\n'
+    assert form_of(io.BytesIO(content), "a.jsonl") == EMPTY
+    *broken, record = [
+        each.error.message for each in NO_RECORDS.read(io.BytesIO(content), "a.jsonl") if isinstance(each, Damaged)
+    ]
+    assert len(broken) == 20 and "say --from" in record
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -87,6 +96,7 @@ def test_a_table_is_known_by_its_name(content: str) -> None:
         ("Dear Ada,\nhow are you, and how is Bo?\n", "it is neither JSON nor a table"),
         ("From now on, tea.\n\nGreen.\n", "it is neither JSON nor a table"),
         ("[[1], 2]", "it has no JSON objects"),
+        ("{}", "its first record is an empty object"),
         ('[\n {"id": 1,\n  "memory" "t"}]', "line 3 is not JSON: column 12: Expecting ':' delimiter"),
         ("<!-- a -->" * 60, "it is neither JSON nor a table"),
         ("PK\x03\x04", "it is a ZIP archive; unpack it"),

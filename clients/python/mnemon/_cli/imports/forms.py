@@ -10,12 +10,13 @@ from mnemon._cli.imports import chats, facts, graph, mail, markup, rows, session
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import LISTS, records
 from mnemon._errors import InvalidArgumentError
+from mnemon._messages.documents import invalid
 from mnemon._values.archive import RecordKind
 
 ARCHIVE = "archive"
 """The form of Mnemon's own files."""
 EMPTY = "empty"
-"""The form of an answer without records, which no system's form can be told of."""
+"""The form of JSON without records, whose system cannot be told: an empty answer, or a broken file."""
 
 Reader: TypeAlias = Callable[[BinaryIO, str], Iterator[Found]]
 """Reads a file, of which it also gets the name."""
@@ -23,6 +24,7 @@ _Record: TypeAlias = Mapping[str, Any]
 
 _SAMPLE_RECORDS = 20
 _TABLES = (".csv", ".tsv")
+_JSON = (".json", ".jsonl", ".ndjson")
 _NO_FORM = "it is neither JSON nor a table, a page, mails, or Markdown with front matter"
 _PACKED = {"PK\x03\x04": "a ZIP archive", "\x1f\udc8b": "packed by gzip"}
 _KINDS = tuple(RecordKind)
@@ -65,6 +67,11 @@ def _facts(about: str, read: Callable[[Raw], Item], fits: Callable[[_Record], bo
 def mapped_by(mapping: facts.FieldMapping) -> Form:
     """The form of records whose fields the user has named."""
     return _facts("records with the given fields", lambda raw: facts.mapped(raw, mapping, ("imported",)))
+
+
+def _refuse(raw: Raw) -> Iterator[Found]:
+    """Fails, since a record behind broken ones may be of any form."""
+    raise invalid("record", "follows broken ones, and its form is not known; say --from")
 
 
 def _is_graph(record: _Record) -> bool:
@@ -124,13 +131,13 @@ FORMS: Mapping[str, Form] = {
     "jsonl": Form("any JSON objects, one after another or in a list", rows.json_rows, rows.has_text),
 }
 """By the name that `mnemon import --from` takes; the first one that fits decides."""
-NO_RECORDS = Form("an answer without records", _each(lambda raw: ()))
+NO_RECORDS = Form("JSON without records", _each(_refuse))
 
 
 def form_of(file: BinaryIO, name: str = "") -> str:
     """The name of the form of a file, of which it reads the beginning; `ARCHIVE` for Mnemon's own.
 
-    `name` is that of the file, which tells a table whose content does not.
+    `name` is that of the file, which tells a table, and JSON that is broken, whose content does not.
 
     Raises:
         ValueError: none fits; it says why.
@@ -142,7 +149,7 @@ def form_of(file: BinaryIO, name: str = "") -> str:
         return "csv"
     if not head.strip():
         return ARCHIVE
-    form, problem = _json_form(file) if head.lstrip()[0] in "[{" else (_text_form(head), _NO_FORM)
+    form, problem = _json_form(file, name) if head.lstrip()[0] in "[{" else (_text_form(head), _NO_FORM)
     if form:
         return form
     known = "\n".join(f"  {each}: {form.about}" for each, form in FORMS.items())
@@ -164,14 +171,15 @@ def _text_form(head: str) -> str:
     return "csv" if rows.is_table(head) else ""
 
 
-def _json_form(file: BinaryIO) -> tuple[str, str]:
+def _json_form(file: BinaryIO, file_name: str) -> tuple[str, str]:
     """The name of the form of a file of JSON; or an empty text, and what the file has instead."""
     found = list(islice(records(file), _SAMPLE_RECORDS))
     file.seek(0)
     objects = [raw.value for raw in found if isinstance(raw, Raw) and isinstance(raw.value, dict)]
     if any(map(_is_archived, objects)):
         return ARCHIVE, ""
-    if not any(isinstance(each, Raw | Damaged) for each in found):
+    is_named_so = file_name.lower().endswith(_JSON)
+    if not any(isinstance(each, Raw) or (isinstance(each, Damaged) and not is_named_so) for each in found):
         return EMPTY, ""
     name = next((name for name, form in FORMS.items() if any(map(form.fits, objects))), "")
     return name, _problem(found, objects)
@@ -179,8 +187,9 @@ def _json_form(file: BinaryIO) -> tuple[str, str]:
 
 def _problem(found: Iterable[Raw | LeftOut | Damaged], objects: list[dict[str, Any]]) -> str:
     """The reason why no form fits the records."""
-    if objects and objects[0]:
-        return f"its first record has the fields {', '.join(list(objects[0])[:_SHOWN_FIELDS_MAX])}"
+    if objects:
+        fields = ", ".join(list(objects[0])[:_SHOWN_FIELDS_MAX])
+        return f"its first record has the fields {fields}" if fields else "its first record is an empty object"
     broken = next((each for each in found if isinstance(each, Damaged)), None)
     return (
         f"line {broken.place.line} {broken.error.message.removeprefix('line: ')}"
