@@ -16,6 +16,7 @@ from mnemon_server.domain.access import Role
 from mnemon_server.transport.roles import permissions
 
 from tests.support.access import bearer, guarded_server, key_id, make_key, methods, open_call, path_of
+from tests.support.command import run
 from tests.support.server import WAIT_S, Connection
 
 METHODS = list(methods())
@@ -332,3 +333,17 @@ async def test_a_bulk_stream_refuses_the_records_of_others_one_by_one(tmp_path: 
         assert [result.WhichOneof("outcome") for result in answer.results] == ["receipt", "error", "receipt"]
         assert "scope.user must be 'bob'" in answer.results[1].error.message
         assert await each.admin.memories.count() == 2
+
+
+async def test_a_file_is_indexed_again_with_a_key_that_names_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    async with people(tmp_path / "data") as each:
+        monkeypatch.setenv("MNEMON_API_KEY", each.bobs_secret)
+        for text, options in (("one", ()), ("two", ()), ("three", ("--user", "bob"))):
+            (notes / "a.txt").write_text(text, encoding="utf-8")
+            done = await asyncio.to_thread(run, str(each.connection.server.address), "index", notes, *options)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert (await each.bob.documents.get("a.txt")).content == text

@@ -72,7 +72,7 @@ class ForeignImport:
     def _stored(self, client: Client, items: Iterator[Item]) -> Iterator[PutResult | IndexResult]:
         if self.form.has_documents:
             if not self.options.takes_over:
-                items = without_those_of_others(client.documents, items, _document_of, self.options.scope, self._refuse)
+                items = without_those_of_others(client, items, _document_of, self.options.scope, self._refuse)
             return client.documents.put_many(map(_document_of, self._sending(items)), scope=self.options.scope)
         is_upsert = self.options.on_conflict == ImportConflict.REPLACE
         mode = PutMode.UPSERT if is_upsert else PutMode.CREATE

@@ -84,7 +84,7 @@ def index(
     with _Report(session, count_documents(inputs, options), as_json=as_json, verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
         if not take_over:
-            documents = without_those_of_others(store, documents, lambda each: each, scope, report.refuse)
+            documents = without_those_of_others(session.client, documents, lambda each: each, scope, report.refuse)
         for result in store.put_many(documents, scope=scope, ack=ack):
             report.show(result)
         for folder in dict.fromkeys(folder_name(Path(path)) for path in paths if Path(path).is_dir()):

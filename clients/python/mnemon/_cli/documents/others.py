@@ -2,10 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from mnemon._cli.documents.sources import FILE_NAME, FOLDER, PATH_IN_FOLDER
 from mnemon._namespaces import is_unicode
+from mnemon._sync.client import Client
 from mnemon._sync.documents import Documents
 from mnemon._values.documents import SCOPE_FIELDS, Document, Scope
 from mnemon._values.filters import AllOf, F, Filter
@@ -19,15 +21,18 @@ _WAYS_OUT = "--id-prefix stores this one beside it, and --take-over replaces it"
 
 
 def without_those_of_others(
-    store: Documents,
+    client: Client,
     items: Iterable[_Item],
     document_of: Callable[[_Item], Document],
     scope: Scope,
     refuse: Callable[[_Item, str], None],
 ) -> Iterator[_Item]:
     """The items that replace no document of another scope or folder; the others are refused with a sentence."""
+    users = client.who_am_i().users
+    # The server puts what belongs to nobody in the scope of the one user of a bound key.
+    bound_user = users[0] if len(users) == 1 and users[0] != "*" else ""
     for batch in _batches(items, document_of):
-        problems = _problems(store, [document_of(item) for item in batch], scope)
+        problems = _problems(client.documents, [document_of(item) for item in batch], scope, bound_user)
         for item in batch:
             if problem := problems.get(document_of(item).doc_id):
                 refuse(item, problem)
@@ -48,11 +53,12 @@ def _batches(items: Iterable[_Item], document_of: Callable[[_Item], Document]) -
         yield batch
 
 
-def _problems(store: Documents, documents: Sequence[Document], scope: Scope) -> dict[str, str]:
+def _problems(store: Documents, documents: Sequence[Document], scope: Scope, bound_user: str) -> dict[str, str]:
     """By the ids of documents that others have, the sentence that says who."""
     files: dict[tuple[Scope, str], dict[str, str]] = defaultdict(dict)
     for document in filter(_is_sendable, documents):
         own = scope if document.scope == Scope() else document.scope
+        own = replace(own, user=own.user or bound_user)
         files[own, _folder_of(document)][document.doc_id] = _file_of(document)
     problems: dict[str, str] = {}
     for (own, folder), by_id in files.items():
