@@ -50,7 +50,7 @@ def relation(left: str, right: str, cosine: float) -> Relation | None:
         ("Jonas has lived in Malmö.", "Jonas has lived in Turin.", 0.85, UNRELATED),
         ("Jonas worked at a zoo from 2003 to 2008.", "Jonas worked at a port from 2008 to 2011.", 0.8, UNRELATED),
         ("Ada works on Wednesdays.", "Ada works on Saturdays.", 0.9, UNRELATED),
-        ("Clara met Olaf in Graz.", "Clara met Jutta in Linz.", 0.8, UNRELATED),
+        ("Clara met Olaf in Graz.", "Clara met Jutta in Bregenz.", 0.8, UNRELATED),
         ("My phone number is 5512.", "My phone number is 7733.", 0.9, UPDATES),
         ("Clara's postal address is 3 Elm Lane.", "Clara's holiday address is 9 Fir Road.", 0.8, UNRELATED),
         ("Clara's cousin sings.", "Clara's other cousin paints.", 0.8, UNRELATED),
