@@ -75,7 +75,7 @@ def test_backend_is_unreachable(tmp_path: Path) -> None:
             assert ids(store.search(PETS["dogs"], 1)) == ["dogs"]
             chroma.start()
             until_heartbeat(store, is_there=True)
-            assert sorted(ids(store.search("cats and dogs"))) == ["cats", "dogs"]
+            assert sorted(ids(store.search(f"{PETS['cats']} {PETS['dogs']}"))) == ["cats", "dogs"]
 
 
 def test_an_unreachable_chroma_server_breaks_neither_the_constructor_nor_use(tmp_path: Path) -> None:

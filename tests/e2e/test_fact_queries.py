@@ -276,7 +276,7 @@ async def test_an_expired_fact_is_gone(facts: Any) -> None:
     await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))
 
     async def is_gone() -> bool:
-        return await search(facts, "code") == ["seat"]
+        return await search(facts, "code window") == ["seat"]
 
     await eventually(is_gone)
     missing = facts.GetFact(pb.GetFactRequest(namespace=ADA, key="code"))

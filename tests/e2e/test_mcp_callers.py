@@ -39,7 +39,7 @@ async def test_each_request_is_made_as_the_caller_whose_credential_it_has(tmp_pa
                 await hers.call_tool("manage_memory", {"content": "Ada has a cat."})
                 await his.call_tool("manage_memory", {"content": "Bob has a dog."})
                 for tools, expected in ((hers, "Ada has a cat."), (his, "Bob has a dog."), (hers, "Ada has a cat.")):
-                    found = json.loads(text_of(await tools.call_tool("search_memory", {"query": "pets"})))
+                    found = json.loads(text_of(await tools.call_tool("search_memory", {"query": "has a cat or dog"})))
                     assert [each["value"]["content"] for each in found] == [expected]
             async with mnemon.AsyncClient(str(connection.server.address), api_key=ada) as client:
                 async with client.acting_as(bob) as acting:

@@ -78,13 +78,13 @@ async def test_a_vector_of_another_dimension_or_of_zeros_is_refused(memories: An
 
 async def test_a_given_vector_is_the_one_that_is_searched(memories: Any) -> None:
     ahead, aside = [0.0] * DIMENSION, [0.0] * DIMENSION
-    ahead[0], aside[1] = 250.0, 1e-3
+    ahead[0], aside[0], aside[1] = 250.0, 6e-4, 8e-4
     await memories.CreateMemory(create("words that say nothing", embedding=ahead))
     await memories.CreateMemory(create("other words", embedding=aside))
     answer = await memories.SearchMemories(pb.SearchMemoriesRequest(vector=ahead))
     first, second = answer.results
     assert (first.memory.content, first.score.vector) == ("words that say nothing", pytest.approx(1, abs=1e-6))
-    assert (second.score.vector, second.distance) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-6))
+    assert (second.score.vector, second.distance) == (pytest.approx(0.6, abs=1e-6), pytest.approx(0.4, abs=1e-6))
     assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
 
 

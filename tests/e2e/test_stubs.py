@@ -71,7 +71,7 @@ def test_a_browser_shows_a_method_of_the_api(tmp_path: Path) -> None:
     shown = re.search(r'<details id="MemoryService_SearchMemories"[^>]* open="">(.*?)</section>', dom, re.DOTALL)
     assert shown, dom[:2000] + complaints
     assert "POST /mnemon.v1.MemoryService/SearchMemories" in shown[1]
-    assert "best first" in shown[1] and "What does she drink?" in shown[1]
+    assert "best first" in shown[1] and "What tea does she drink?" in shown[1]
 
 
 @pytest.mark.stubs

@@ -68,7 +68,7 @@ EXAMPLES: Final = (
     ),
     Example(
         "MemoryService/SearchMemories",
-        {"query": "What does she drink?", "filter": {"scope": _ADA}, "limit": 3},
+        {"query": "What tea does she drink?", "filter": {"scope": _ADA}, "limit": 3},
         "Ada likes green tea.",
     ),
     Example(
@@ -105,13 +105,13 @@ EXAMPLES: Final = (
     Example("FactService/PutFact", {"fact": _FACT}, '"receipt"'),
     Example(
         "FactService/SearchFacts",
-        {"query": "Which seat?", "filter": {"namespace": ["user"], "subtree": True}},
+        {"query": "Which window seats?", "filter": {"namespace": ["user"], "subtree": True}},
         "Ada prefers window seats.",
     ),
     Example("ToolService/ListTools", {}, '"search_memory"'),
     Example(
         "ToolService/CallTool",
-        {"tool": "search_memory", "arguments": {"query": "seat"}, "context": {"config": {"user_id": "ada"}}},
+        {"tool": "search_memory", "arguments": {"query": "window seats"}, "context": {"config": {"user_id": "ada"}}},
         "Ada prefers window seats.",
     ),
     Example("ChangeService/ListChanges", {"pageSize": 2}, '"changes"'),

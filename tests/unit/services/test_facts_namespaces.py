@@ -53,6 +53,7 @@ async def contents(facts: OpenedFacts) -> dict[tuple[str, ...], str]:
 
 
 UNTOUCHED = {labels: word(number) for number, labels in enumerate(COLLIDING)}
+EVERY_WORD = " ".join(UNTOUCHED.values())
 
 
 async def test_reads_stay_within_their_namespace(facts: OpenedFacts) -> None:
@@ -65,8 +66,8 @@ async def test_reads_stay_within_their_namespace(facts: OpenedFacts) -> None:
         assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == 1
         for query in (
             FactQuery(filter=meant, limit=99),
-            FactQuery(filter=meant, text="secret", limit=99),
-            FactQuery(filter=meant, text=word((number + 1) % len(COLLIDING)), mode=SearchMode.VECTOR, limit=99),
+            FactQuery(filter=meant, text=EVERY_WORD, limit=99),
+            FactQuery(filter=meant, text=word(number), mode=SearchMode.VECTOR, limit=99),
         ):
             found = (await facts.store.search(query)).matches
             assert [match.fact.namespace for match in found] == [labels]
@@ -87,7 +88,7 @@ async def test_a_subtree_holds_only_namespaces_that_begin_with_its_labels(facts:
         meant = FactFilter(namespace=Namespace(labels), subtree=True)
         expected = [other for other in COLLIDING if other[: len(labels)] == labels]
         assert [fact.namespace for fact in (await facts.store.list(meant, limit=99)).facts] == expected
-        found = (await facts.store.search(FactQuery(filter=meant, text="secret", limit=99))).matches
+        found = (await facts.store.search(FactQuery(filter=meant, text=EVERY_WORD, limit=99))).matches
         assert {match.fact.namespace for match in found} == set(expected)
         assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == len(expected)
 

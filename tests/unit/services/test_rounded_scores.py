@@ -41,7 +41,7 @@ def vaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vaults]:
 
 @pytest.mark.parametrize("form", ["bytes and signs", "signs"])
 @pytest.mark.parametrize("mode", [SearchMode.VECTOR, SearchMode.HYBRID])
-@pytest.mark.parametrize("limit", [5, 100, 700])
+@pytest.mark.parametrize("limit", [5, 100, 600])
 @pytest.mark.parametrize("exact_scan_max", [10, COUNT])
 def test_every_form_shows_the_same_results_with_the_same_scores(
     vaults: Vaults, form: str, mode: SearchMode, limit: int, exact_scan_max: int

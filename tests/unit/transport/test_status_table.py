@@ -213,8 +213,9 @@ def test_a_document_id_of_the_maximum_length_still_fits() -> None:
 def _all_errors(kind: type[MnemonError] = MnemonError) -> Iterator[type[MnemonError]]:
     yield kind
     for child in kind.__subclasses__():
-        # Errors that engines raise to each other end in them. Any that escapes is INTERNAL.
-        if child.__module__.startswith("mnemon_server.") and not child.__module__.startswith("mnemon_server.engines."):
+        # Errors that engines, or the parts of a module, raise to each other end in them. Any that escapes is INTERNAL.
+        is_inner = child.__module__.startswith("mnemon_server.engines.") or child.__name__.startswith("_")
+        if child.__module__.startswith("mnemon_server.") and not is_inner:
             yield from _all_errors(child)
 
 
