@@ -86,7 +86,7 @@ class RuleReceipt:
     revision: int
     version: int
     warnings: Sequence[str] = ()
-    """What may surprise, such as that it applies to every statement."""
+    """Surprises, such as that it applies to every statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class LoadedRules:
     deleted_count: int
     version: int
     warnings: Sequence[str] = field(default=(), compare=False)
-    """Those of the rules that were registered or updated. They say nothing of what loading did."""
+    """The warnings of the rules that were registered or updated. They say nothing of what loading did."""
 
 
 @dataclass(frozen=True, slots=True)

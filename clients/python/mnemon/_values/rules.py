@@ -49,7 +49,7 @@ class StoredRule(JsonValue):
     registry_version: int
     """1 at first, one more with every change of any rule."""
     warnings: tuple[str, ...] = ()
-    """What may surprise: a rule without conditions applies to every statement, so that "default" is used for none, and
+    """Surprises: a rule without conditions applies to every statement, so that "default" is used for none, and
     a setting of a signal that the rule does not evaluate has no effect.
     """
 
@@ -97,4 +97,4 @@ class LoadReceipt(JsonValue):
     deleted_count: int
     registry_version: int
     warnings: tuple[str, ...] = ()
-    """Those of the rules that were loaded."""
+    """The warnings of the rules that were loaded."""

@@ -254,7 +254,7 @@ class RegisterRuleResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What may surprise: a rule without conditions applies to every statement, so that "default" is used for none, and a
+        """Surprises: a rule without conditions applies to every statement, so that "default" is used for none, and a
         setting of a signal that the rule does not evaluate has no effect.
         """
 

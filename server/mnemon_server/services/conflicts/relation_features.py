@@ -104,7 +104,7 @@ _PREDICATES = {key_of(form): lemma for form, lemma in PREDICATES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a person does, likes or has, such as "speaks" "French": it may be true of other things, too."""
+    """A thing that a person does, likes or has, such as "speaks" "French": it may be true of other things, too."""
 
     predicate: str
     value: frozenset[str]
@@ -151,11 +151,11 @@ class Reading:
     is_latin: bool
     """Whether nearly all of its letters are Latin."""
     claim: Claim | None
-    """What it says of its subject; None without a verb that may be true of several things."""
+    """The claim about its subject; None without a verb that may be true of several things."""
     moments: frozenset[str]
     """Its times, and the numbers beside them."""
     topics: frozenset[str]
-    """What it is about that has one value and many words, such as where or at what somebody works."""
+    """Its subjects that have one value and many words, such as where or at what somebody works."""
     replaces: bool
     """Whether a new value takes the place of the known one."""
 

@@ -93,7 +93,7 @@ class RuleSet:
         return sorted(((position(placed), placed) for placed in self.rules.values()), key=lambda pair: pair[0])
 
     def warnings(self, *names: str) -> list[str]:
-        """What may surprise of these rules: that one is used instead of "default", or that a setting has no effect.
+        """Surprises of these rules: that one is used instead of "default", or that a setting has no effect.
 
         Neither is an error: a rule that extends this one may have conditions, or evaluate the signal.
         """

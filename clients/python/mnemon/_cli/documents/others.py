@@ -29,7 +29,7 @@ def without_those_of_others(
 ) -> Iterator[_Item]:
     """The items that replace no document of another scope or folder; the others are refused with a sentence."""
     users = client.who_am_i().users
-    # The server puts what belongs to nobody in the scope of the one user of a bound key.
+    # The server puts what has no user in the scope of the one user of a bound key.
     bound_user = users[0] if len(users) == 1 and users[0] != "*" else ""
     for batch in _batches(items, document_of):
         problems = _problems(client.documents, [document_of(item) for item in batch], scope, bound_user)

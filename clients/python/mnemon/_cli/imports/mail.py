@@ -78,7 +78,7 @@ def _body(mail: EmailMessage) -> str:
     try:
         text = str(part.get_content())
     except LookupError:
-        # A character set that nobody knows.
+        # An unknown character set.
         payload = part.get_payload(decode=True)
         text = payload.decode(errors="replace") if isinstance(payload, bytes) else ""
     return text_of_html(text)[0] if part.get_content_type() == "text/html" else text
