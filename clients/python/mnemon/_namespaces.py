@@ -54,10 +54,14 @@ def label_of(value: object) -> object:
 def template_labels(namespace: Iterable[str] | str | None) -> tuple[str, ...]:
     """The labels of a template; empty for None. A plain text is one label.
 
-    Raises ConfigurationError if a label is not valid, or holds braces without being a key in braces as a whole.
+    Raises ConfigurationError if a label is not valid, holds braces without being a key in braces as a whole, or a plain
+    text has dots, which separate labels elsewhere.
     """
     if namespace is None:
         return ()
+    if isinstance(namespace, str) and "." in namespace:
+        meant = dict.fromkeys((likely_labels(namespace), (namespace,)))
+        raise _bad(f"dots in a text may separate labels, so write a tuple of labels: {' or '.join(map(repr, meant))}")
     labels = (namespace,) if isinstance(namespace, str) else tuple(map(label_of, namespace))
     if not 1 <= len(labels) <= LABELS_MAX:
         raise _bad(f"a namespace must have 1 to {LABELS_MAX} labels")

@@ -22,6 +22,22 @@ NOWHERE = Client("127.0.0.1:1")
 NO_LABEL = "must be text of 1 to 256 bytes without U+0000"
 
 
+@pytest.mark.parametrize(
+    ("namespace", "advice"),
+    [
+        ("user.ada", r"\('user', 'ada'\) or \('user.ada',\)$"),
+        ("ada@example.org", r"a tuple of labels: \('ada@example.org',\)$"),
+        ("{user_id}.notes", r"\('\{user_id\}', 'notes'\) or"),
+    ],
+)
+def test_a_namespace_as_a_text_with_dots_is_refused_with_both_readings(namespace: str, advice: str) -> None:
+    for create in (create_manage_memory_tool, create_search_memory_tool):
+        with pytest.raises(mnemon.ConfigurationError, match=advice):
+            create(namespace, store=NOWHERE)
+    with pytest.raises(mnemon.ConfigurationError, match=advice):
+        NOWHERE.tools.call("search_memory", {"query": "tea"}, namespace=namespace)
+
+
 def test_a_tool_describes_itself_to_a_model() -> None:
     manage = create_manage_memory_tool(store=NOWHERE, instructions="Only food.", actions_permitted=("create", "update"))
     search = create_search_memory_tool(store=NOWHERE, instructions="Ask first.", name="recall")
