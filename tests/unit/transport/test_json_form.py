@@ -142,6 +142,12 @@ def test_a_whole_number_that_was_rounded_on_the_way_is_refused(given: Any) -> No
     assert list(found) == ["memory.metadata.a.int_value"]
 
 
+@pytest.mark.parametrize("given", [5, "red", [1], None])
+def test_a_plain_value_of_metadata_is_refused_with_the_types_that_it_may_have(given: Any) -> None:
+    said = violations({"memory": {"metadata": {"score": given}}})["memory.metadata.score"]
+    assert said.startswith("must be an object with one of stringValue, intValue, doubleValue, boolValue")
+
+
 def test_commas_of_a_text_are_no_values() -> None:
     for text in ("a, b" * 50_000, 'say "a, b", ' * 30_000):
         message: Any = message_of(Create, json.dumps({"memory": {"content": text}}).encode())

@@ -98,10 +98,16 @@ class _Object:
         """By both of their names. Made late: types may contain themselves."""
         return {name: field for each in self._kind.fields for field in (_field(each),) for name in _names(each)}
 
+    @cached_property
+    def _choice(self) -> str:
+        """The fields of a message that is one of them, such as the type of a value of metadata; else empty."""
+        is_choice = len(self._kind.oneofs) == 1 and len(self._kind.oneofs[0].fields) == len(self._kind.fields)
+        return f" with one of {', '.join(each.json_name for each in self._kind.fields)}" if is_choice else ""
+
     def __call__(self, reading: Reading, value: Any, path: Path, levels: int) -> Steps[bytes]:
         """Reads one message."""
         if not isinstance(value, dict) or levels < 0:
-            reading.note(path, object_problem(value))
+            reading.note(path, object_problem(value) + ("" if isinstance(value, dict) else self._choice))
             return b""
         own, pieces, given, fields = self._make(), [b""], dict[str, str](), self._fields
         for name, item in value.items():
