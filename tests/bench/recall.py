@@ -162,7 +162,8 @@ class Measurement:
         found, recalls, exact_recalls = [], [], []
         asked = zip(self._questions(), vectors, strict=True)
         for (text, evidence), vector in self._progress(asked, f"filter {key}", len(vectors)):
-            best = exact.rank(vector, kept)
+            # What is not similar at all is no result; rounding may decide about the rest of what is hardly so.
+            best = [each for each in exact.rank(vector, kept) if each[1] > ROUNDING]
             ranking = self._search_filtered(text, {key: 0})
             found.append(_agreement(ranking, best))
             if relevant := evidence & kept:
@@ -193,6 +194,8 @@ class Measurement:
 def _agreement(ranking: Sequence[str], exact: Sequence[tuple[str, float]]) -> float:
     scores = dict(exact)
     wanted = min(FILTERED_DEPTH, len(exact))
+    if not wanted:
+        return 1.0
     # A document as near as the last expected one is also right, because turns repeat.
     bound = exact[wanted - 1][1] - ROUNDING
     return sum(scores.get(doc_id, -2.0) >= bound for doc_id in ranking) / wanted
