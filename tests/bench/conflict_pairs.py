@@ -20,7 +20,7 @@ WRITTEN = ROOT / "tests/data/conflict_pairs.jsonl"
 FRESH = ROOT / "tests/data/conflict_pairs_fresh.jsonl"
 """Written after the others, and before any measurement on them: nothing was chosen on them."""
 EVERYDAY = ROOT / "tests/data/conflict_pairs_everyday.jsonl"
-"""What people say of themselves and others day by day; half of it was kept aside, too."""
+"""Everyday statements about oneself and others; half of the pairs were kept aside, too."""
 REFERENCES = ROOT / "tests/data/conflict_references.jsonl"
 SESSION_TIME = "%I:%M %p on %d %B, %Y"
 _USER = Scope(user="somebody")

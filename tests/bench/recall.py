@@ -162,7 +162,7 @@ class Measurement:
         found, recalls, exact_recalls = [], [], []
         asked = zip(self._questions(), vectors, strict=True)
         for (text, evidence), vector in self._progress(asked, f"filter {key}", len(vectors)):
-            # What is not similar at all is no result; rounding may decide about the rest of what is hardly so.
+            # The server drops results without similarity; near zero, rounding decides.
             best = [each for each in exact.rank(vector, kept) if each[1] > ROUNDING]
             ranking = self._search_filtered(text, {key: 0})
             found.append(_agreement(ranking, best))

@@ -5,7 +5,7 @@
 
 Each size has a vault of its own. Queries have their vectors, so nothing is embedded. A cell of the table has the median
 time of a call as its caller sees it, and the server's processor time, which says more on a busy machine. With
-`--folder`, vaults and results stay there, and a further run continues with what is missing. With `--python`, the server
+`--folder`, vaults and results stay there, and another run continues where it stopped. With `--python`, the server
 runs in another environment: that of `make serve` has no hnswlib.
 """
 

@@ -31,7 +31,7 @@ Vectors = Mapping[str, NDArray[np.float32]]
 TEMPLATE_WEIGHT = 0.25
 """What a pair from templates counts, against 1 for a written one."""
 UNRELATED_TEMPLATE_WEIGHT = TEMPLATE_WEIGHT / 3
-"""What an unrelated one counts: there are more of them than of all others."""
+"""The weight of an unrelated pair, since they outnumber all others."""
 STRANGERS, STRANGER_WEIGHT = 6, 0.05
 """How many of the most similar strangers of each statement are taken, and what each counts."""
 RIDGES = (1.0, 3.0, 10.0)

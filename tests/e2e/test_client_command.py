@@ -146,7 +146,7 @@ def test_documents_of_files_that_are_gone_are_named_and_pruned(
     (notes / "photo.jpg").unlink()
     run(address, "index", notes)
     run(address, "index", other, "--id-prefix", "other/")
-    memory.documents.put("by-hand", "Nobody's file.", {"source": (notes / "ada.txt").as_posix()})
+    memory.documents.put("by-hand", "Not from a folder.", {"source": (notes / "ada.txt").as_posix()})
     (notes / "ada.txt").unlink()
     (notes / "report.md").write_bytes(b"\xff\xfe")  # no text any more
     (other / "sub" / "ada.txt").rename(other / "ada.txt")

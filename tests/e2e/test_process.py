@@ -179,7 +179,7 @@ def test_usual_calls_log_no_warning(tmp_path: Path) -> None:
         client.semantic.create_snapshot(request_id="a snapshot")
         client.erasures.run(user="ada", request_id="an erasure")
         with pytest.raises(DocumentNotFoundError):
-            client.documents.get("of nobody")
+            client.documents.get("unknown")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         assert warnings(server) == []

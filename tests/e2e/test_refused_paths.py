@@ -13,7 +13,7 @@ from tests.support.server import START_S, clean_environment, run_command
 
 OTHER_UID = 54_321
 UNPRIVILEGED = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
-"""Root without its powers may open what is root's alone."""
+"""Root without capabilities, which still owns root's files."""
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give a folder to another user"
@@ -128,8 +128,8 @@ def test_a_program_is_told_of_a_temporary_folder_that_cannot_hold_a_socket(
 
 
 def test_without_a_home_a_command_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = "import pwd\ndef unknown(uid):\n    raise KeyError(uid)\npwd.getpwuid = unknown\n"
-    (tmp_path / "sitecustomize.py").write_text(nobody)
+    no_entry = "import pwd\ndef unknown(uid):\n    raise KeyError(uid)\npwd.getpwuid = unknown\n"
+    (tmp_path / "sitecustomize.py").write_text(no_entry)
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

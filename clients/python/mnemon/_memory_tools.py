@@ -48,7 +48,7 @@ class ManageMemoryTool(MemoryTool, Protocol[_Returned_co]):
         """Returns "created memory <id>", "updated memory <id>" or "Deleted memory <id>".
 
         `metadata` is kept beside the content, and searches can filter by it; an update keeps the keys that it does not
-        name, and removes those that are None. If `action` is None, it is "create", or the first permitted action.
+        name, and removes keys set to None. If `action` is None, it is "create", or the first permitted action.
         Raises InvalidArgumentError for the first of these: the action is not permitted; an id is given to create; the
         id to update or delete is missing; another argument is wrong. Raises FactNotFoundError if the memory to update
         does not exist, and ConfigurationError if `config` does not fill the namespace.

@@ -187,7 +187,7 @@ def _manage_parameters(permitted: tuple[MemoryAction, ...]) -> dict[str, Any]:
             f"What else to keep and to filter by later, such as {METADATA_EXAMPLE}: texts, numbers, true or false."
         )
         if MemoryAction.UPDATE in writes:
-            described += " An update keeps the keys that it does not name, and removes those with null."
+            described += " An update keeps keys that it does not name, and removes keys set to null."
         properties["metadata"] = {"type": "object", "description": described}
     always = [name for name, takers in (("content", writes), ("id", names)) if takers == set(permitted)]
     return {"type": "object", "properties": properties, "required": always, "additionalProperties": False}
@@ -201,7 +201,7 @@ def _search_parameters() -> dict[str, Any]:
         "offset": _integer("How many of the best memories to skip.", 0, 0, OFFSET_MAX),
         "filter": {
             "type": "object",
-            "description": "What must hold of a memory's metadata, created_at or updated_at: key to value, such as"
+            "description": "Conditions on a memory's metadata, created_at or updated_at: key to value, such as"
             f" {METADATA_EXAMPLE}, or key to an object of {operators}.",
         },
     }

@@ -1,4 +1,4 @@
-"""The results of a search as JSON for a language model, within a bound: long texts are cut, and say so."""
+"""The results of a search as JSON for a language model, within a bound: long texts are cut and marked."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ _LONG = ("value", "passage", "content", "context", "metadata")
 _SHARE_MIN = 1_024
 """The least number of bytes to which a result is cut."""
 _NOTE_BYTES = 256
-"""Room for a note behind the results."""
+"""Bytes reserved for a note after the results."""
 _LONGEST_MIN, _MARK_CHARACTERS = 16, 128
 
 
@@ -34,7 +34,7 @@ def search_json(results: Sequence[str], kib_max: int, *, offset: int = 0, trunca
 
 
 def bounded(results: Sequence[str], kib_max: int, advice: Callable[[int], str]) -> list[str]:
-    """The first of the JSON objects, cut where they are too long for all to fit, with what `advice` says of each.
+    """The first JSON objects, cut where needed to fit, each cut marked with its `advice`.
 
     The first one is always among them.
     """
@@ -59,7 +59,7 @@ def as_json(value: Any) -> str:
 
 
 def _fair_share(sizes: Iterable[int], room: int) -> int:
-    """The most bytes that each may take for all to fit, of which the short ones need fewer."""
+    """The limit per result, in bytes, at which all fit; short ones take less."""
     ordered = sorted(size + 2 for size in sizes)
     for number, size in enumerate(ordered):
         if size * (len(ordered) - number) > room:
@@ -76,7 +76,7 @@ def _cut_to(result: dict[str, Any], size: int, advice: str) -> str:
         if (length := len(text.encode())) <= size:
             return text
         longest = min(longest - 1, longest * size * 9 // (length * 10))
-    # It has very many parts rather than long texts.
+    # It consists of many parts rather than long texts.
     flat = {name: _flat(part) if name in _LONG else part for name, part in result.items()}
     return text if flat == result else _cut_to(flat, size, advice)
 

@@ -21,7 +21,7 @@ class SignalType(StrEnum):
     TIME = "time"
     IMPORTANCE = "importance"
     RELATION = "relation"
-    """A model takes them for related."""
+    """The relation model takes them for related."""
 
 
 class RelationType(StrEnum):

@@ -37,7 +37,7 @@ def open_embedder(
             other name is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
         precision: of a built-in model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
-        cache_dir: a folder of this program, where built graphs are kept; None if there is none.
+        cache_dir: a folder of this program, where built graphs are kept, or None to keep nothing.
         threads: maximum number of concurrent runs of the model; 0 uses all cores.
         allow_download: whether missing files may be downloaded from the hub.
         progress: called with a short text before each slow step.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from mnemon_server.embedding.base import Span
 
 OVERLAP_TOKENS = 32
-"""Number of tokens that a passage repeats of the previous one, so that text at a cut is whole in one of them; up to
-twice as many if a sentence begins there."""
+"""Number of tokens that a passage repeats of the previous one, so that text at a boundary is whole in one of them; up
+to twice as many if a sentence begins there."""
 
 _SENTENCE_WINDOW = 4
 """A passage ends at a sentence's end only within its last quarter. An earlier end would make too many passages."""
@@ -60,7 +60,7 @@ def _passage_end(text: str, tokens: Sequence[Token], first: int, limit: int) -> 
 
 
 def _next_start(text: str, tokens: Sequence[Token], first: int, last: int, overlap: int) -> int:
-    """The index of the token with which the next passage begins: of all that overlap, the one with a sentence.
+    """The index of the token that starts the next passage: within the overlap, preferably one that starts a sentence.
 
     Further back, it looks within half of the passage at most, so that passages advance; and at the cut itself last, as
     nothing would overlap.
@@ -75,13 +75,13 @@ def _next_start(text: str, tokens: Sequence[Token], first: int, last: int, overl
 
 def _begins_word(text: str, tokens: Sequence[Token], index: int) -> bool:
     token, before = tokens[index], tokens[index - 1]
-    # To some tokenizers, whatever has no space in it is one word, such as a paragraph in Chinese.
+    # Some tokenizers treat any run without spaces as one word, such as a paragraph in Chinese.
     differs = token.word is None or token.word != before.word
     return token.start >= before.end and (differs or _begins_sentence(text, token.start))
 
 
 def _sentence(text: str, tokens: Sequence[Token], words: Iterable[int]) -> int | None:
-    """The first of the words that begins a sentence; one in lower case only if there is no other."""
+    """The first word that begins a sentence, preferring a capitalized one."""
     found = [index for index in words if _begins_sentence(text, tokens[index].start)]
     return next((index for index in found if not _is_lower(text, tokens[index].start)), found[0] if found else None)
 

@@ -19,7 +19,7 @@ def find_files(folder: Path, pattern: str) -> list[Path]:
     """The files in a folder and all its subfolders whose names match a pattern, sorted.
 
     Raises:
-        OSError: a folder cannot be read, so that there may be more. Folders that are removed meanwhile are none.
+        OSError: a folder cannot be read, so the list would be incomplete. Folders removed meanwhile are skipped.
     """
     walk = os.walk(folder, onerror=_raise)
     return sorted(Path(parent, name) for parent, _, names in walk for name in fnmatch.filter(names, pattern))
@@ -84,7 +84,7 @@ class FolderLock:
             ) from error
         _held.add(self)
         if not shared:
-            # For people alone, so a full disk is no reason to keep the folder closed.
+            # Only informative, so a full disk must not prevent opening the folder.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
                 os.write(self._descriptor, f"{os.getpid()}\n".encode())

@@ -31,9 +31,9 @@ def create_folder(folder: Path) -> None:
 def refused(
     error: OSError, what: str = "the path", *, remedy: str = "set data_dir to another folder"
 ) -> ConfigurationError:
-    """The error of a path that the operating system refuses: why, whose the path is if that is why, and a remedy."""
+    """The error of a path that the operating system refuses: the reason, the owner if it matters, and a remedy."""
     path = Path(os.fsdecode(error.filename or ""))
-    # What is missing, or hidden, does not say who refused it: the nearest folder that can be seen does.
+    # A missing or hidden path does not tell who owns it; the nearest visible folder does.
     seen = next(filter(_is_seen, (path, *path.parents)), path)
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in (errno.EACCES, errno.EPERM) and _is_seen(seen):

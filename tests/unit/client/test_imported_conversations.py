@@ -14,7 +14,7 @@ OTHER = "not of a person or a model"
 
 
 def read(form: str, *lines: object) -> tuple[list[Document], dict[str, int]]:
-    """The documents of JSON lines, and the counts of what is left out."""
+    """The documents read from JSON lines, and the number of skipped parts by reason."""
     documents: list[Document] = []
     left_out: dict[str, int] = {}
     for found in FORMS[form].read(io.BytesIO("\n".join(map(json.dumps, lines)).encode()), "given"):

@@ -1,4 +1,4 @@
-"""The results of a search within a bound: whatever memories hold, the text is JSON, fits, and says what it lacks."""
+"""The results of a search within a bound: for any memories, the text is JSON, fits, and tells what was cut."""
 
 import json
 import re

@@ -27,7 +27,7 @@ class AsyncRules(AsyncService):
     async def add(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
     ) -> rules.StoredRule:
-        """Adds a rule, and returns it as stored, with `warnings` of what may surprise.
+        """Adds a rule, and returns it as stored, with `warnings` about unexpected effects.
 
         A rule without conditions applies to every statement, so that "default" is used for none.
 

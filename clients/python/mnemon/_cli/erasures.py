@@ -53,7 +53,7 @@ def erase(
             click.echo(json.dumps(counts) if as_json else f"{_records(counts)} would be erased")
             return
         click.confirm(f"Erase {_records(counts)} for good?", abort=True, err=True)
-    # The file is opened first, so that nothing is erased if there is no place for the receipt.
+    # The file is opened first, so nothing is erased when the receipt cannot be written.
     with nullcontext() if receipt is None else new_file(receipt) as file:
         erased = _run(session, request_id=request_id, quiet=as_json, **target)
         click.echo(erased.to_json() if as_json else _told(erased))

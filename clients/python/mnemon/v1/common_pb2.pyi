@@ -391,7 +391,7 @@ class Score(_message.Message):
     KEYWORD_FIELD_NUMBER: _builtins.int
     relevance: _builtins.float
     """The overall relevance, above 0 and at most 1: a record with a relevance of 0, which has nothing in common with the
-    query, is no result, except of a SearchSimilar with a min_score of 0. It is comparable across queries if the server
+    query, is not a result, except in a SearchSimilar with a min_score of 0. It is comparable across queries if the server
     has CAPABILITY_ABSOLUTE_SCORES.
     """
     vector: _builtins.float

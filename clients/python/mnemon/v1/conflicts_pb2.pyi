@@ -79,7 +79,7 @@ class DetectConflictsRequest(_message.Message):
 
     @_builtins.property
     def detection(self) -> _decisions_pb2.DetectionConfig:
-        """Overrides of these settings for this call; those of a signal that is not evaluated are INVALID_ARGUMENT."""
+        """Overrides of these settings for this call; overriding a signal that is not evaluated is INVALID_ARGUMENT."""
 
     def __init__(
         self,

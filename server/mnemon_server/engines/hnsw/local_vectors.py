@@ -30,7 +30,7 @@ class LocalVectors:
     def __init__(self, dimension: int, settings: GraphSettings, snapshots: SnapshotFolder) -> None:
         """Creates it empty."""
         self.snapshots = snapshots
-        """Where snapshots of the graph are, also those of before."""
+        """The folder of graph snapshots, including older ones."""
         self._cache = VectorCache(dimension)
         self._maintenance = GraphMaintenance(self._cache, dimension, settings, snapshots)
 

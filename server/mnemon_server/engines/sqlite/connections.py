@@ -152,7 +152,7 @@ class Connections:
         return self._writer.failure or (FULL if self._writer.is_full else None)
 
     def recover(self) -> None:
-        """Reopens the file after a failure, or finds out whether a full disk has room again.
+        """Reopens the file after a failure, or checks whether a full disk has space again.
 
         Raises:
             StorageFailedError: the disk still fails.

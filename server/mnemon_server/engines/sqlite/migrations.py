@@ -148,7 +148,7 @@ def _to_format_15(connection: apsw.Connection) -> None:
 
 
 def _nothing(connection: apsw.Connection) -> None:
-    """Changes nothing: only older programs must not open the file, or what was added is not used any more."""
+    """Changes nothing: the step only keeps older programs from opening the file, or its addition is now obsolete."""
 
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (

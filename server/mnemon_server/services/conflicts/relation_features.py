@@ -110,9 +110,9 @@ class Claim:
     value: frozenset[str]
     """The telling words of the first thing that it is about."""
     is_indefinite: bool
-    """Whether that is one of many, as in "has a meeting"."""
+    """Whether it is one of many, as in "has a meeting"."""
     is_habit: bool
-    """Whether it is of certain weekdays, as in "works on Mondays"."""
+    """Whether it recurs on certain weekdays, as in "works on Mondays"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,12 @@ class Reading:
     subject: tuple[str, ...]
     """The telling words before the first verb; empty for "he", "the user" and sentences without a subject."""
     owned: tuple[str, ...]
-    """The subject if it is a certain thing, as in "my flat", "Tom's flat" or "the flat"; else empty."""
+    """The subject if it is a definite thing, as in "my flat", "Tom's flat" or "the flat"; else empty."""
     has_subject: bool
     side: tuple[str, ...]
-    """Where or how somebody lives or works, by the verb and the word behind it, as in "works at"; empty if neither."""
+    """The verb and preposition of a statement about living or working, as in "works at"; else empty."""
     relatives: frozenset[str]
-    """The people in the subject, as in "my wife's flat", by one word for each kind."""
+    """The people in the subject, as in "my wife's flat", each kind by one word."""
     persons: frozenset[str]
     """Whom the beginning is about, other than the user: relatives, names, and "Ben" of "Ben's birthday"."""
     is_self: bool
@@ -153,9 +153,9 @@ class Reading:
     claim: Claim | None
     """The claim about its subject; None without a verb that may be true of several things."""
     moments: frozenset[str]
-    """Its times, and the numbers beside them."""
+    """Its times, and numbers beside times."""
     topics: frozenset[str]
-    """Its subjects that have one value and many words, such as where or at what somebody works."""
+    """Topics that have one value but many wordings, such as a person's home or job."""
     replaces: bool
     """Whether a new value takes the place of the known one."""
 
@@ -250,7 +250,7 @@ def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]
 
 
 def _share_only_a_name(ours: Reading, theirs: Reading) -> bool:
-    """Whether they share only whom they are about, which brings the vectors of short texts nearer, up to _CLOSE."""
+    """Whether they share only a name, which alone brings the vectors of short texts as near as _CLOSE."""
     names = frozenset(map(key_of, ours.persons & theirs.persons))
     shared = (ours.words & theirs.words) - names
     is_on_one_topic = shared or ours.topics & theirs.topics or ours.opposites & theirs.words
@@ -280,14 +280,14 @@ def _are_of_two_things(ours: Reading, theirs: Reading) -> bool:
 
 
 def _differ(ours: Reading, theirs: Reading) -> bool:
-    """Whether their subjects are other people, or they tell of different sides of a life: "works at", "works as"."""
+    """Whether they are about different people, or different aspects of a life: "works at", "works as"."""
     if ours.relatives != theirs.relatives:
         return True
     return bool(ours.side and theirs.side) and ours.side[0] == theirs.side[0] and ours.side != theirs.side
 
 
 def _are_several_values(ours: Reading, theirs: Reading) -> bool:
-    """Whether both claim the same of different things that go together, such as languages, pets or appointments."""
+    """Whether both make the same claim about different things that go together, such as languages or pets."""
     our, their = ours.claim, theirs.claim
     if our is None or their is None or our.predicate != their.predicate:
         return False
@@ -399,7 +399,7 @@ def _claim(lowered: Sequence[str], place: int) -> Claim | None:
 
 
 def _is_predicate(lowered: Sequence[str], at: int) -> bool:
-    """Whether the word says something: it is no helping verb, adverb or negation."""
+    """Whether the word carries meaning: not an auxiliary verb, adverb or negation."""
     word, following = lowered[at], "".join(lowered[at + 1 : at + 2])
     if word in HAVING and (following == "been" or following.endswith("ed")):
         return False

@@ -59,7 +59,7 @@ RELATIVES = {
     "neighbor": "neighbour", "manager": "boss", "roommate": "flatmate", "wife": "spouse", "husband": "spouse",
     "partner": "spouse",
 }  # fmt: skip
-"""Persons by several names."""
+"""Synonyms of PERSONS."""
 
 _NUMBERS_TEXT = """
     0:zero 1:one 2:two 3:three 4:four 5:five 6:six 7:seven 8:eight 9:nine 10:ten 11:eleven 12:twelve 13:thirteen
@@ -94,7 +94,7 @@ SELF = frozenset({"i", "she", "he", "we", "they", "ich", "er", "sie", "wir"})
 
 HAVING = frozenset({"have", "has", "had"})
 INDEFINITE = frozenset({"a", "an", "another", "some"})
-"""Words before one of many things."""
+"""Words that introduce one of many things."""
 OWNERS = frozenset({"the", "my", "his", "her", "their", "our", "your"})
 DETERMINERS = frozenset({"a", "an", "the", "my", "his", "her", "their", "our", "your", "its"})
 
@@ -103,7 +103,7 @@ _ADVERBS_TEXT = """
     we're they're
 """
 ADVERBS = frozenset(_ADVERBS_TEXT.split())
-"""Words between the subject and what is said of it."""
+"""Words between the subject and its predicate."""
 
 _PREDICATES_TEXT = """
     like:love,enjoy,adore,hate,dislike,fond,fan have:has,had,own,got speak:spoke,spoken,fluent know:knew play read
@@ -135,7 +135,7 @@ _TOPICS_TEXT = """
     birth:pregnant,baby,expecting,gave sleep:sleeps,owl,wakes,gets
 """
 TOPICS = _lemmas(_TOPICS_TEXT)
-"""What people tell in different words, by these."""
+"""Topics that people word in different ways, by those words."""
 PREDICATES = _lemmas(_PREDICATES_TEXT)
 """Words that are often true of several things at a time, such as "speak" and "like", by their forms and synonyms."""
 SINGLE = frozenset(_SINGLE_TEXT.split())
@@ -143,16 +143,16 @@ SINGLE = frozenset(_SINGLE_TEXT.split())
 
 SIDED = frozenset({"live", "lives", "work", "works"})
 SIDES = {"as": "as", "at": "at", "for": "at", "from": "from", "in": "in", "on": "on", "with": "with"}
-"""What follows these verbs; one side of a life says nothing of another."""
+"""Prepositions after these verbs; statements with different ones do not conflict."""
 UNITS = frozenset({"mg", "g", "kg", "ml", "l", "cm", "km", "mile", "miles", "cup", "cups", "tablet", "tablets"})
 
 FORMER = frozenset({"lived", "resided", "stayed", "worked"})
-"""Of these, several may have been true one after the other."""
+"""Past verbs: several may have been true, one after the other."""
 LASTING = frozenset({"since", "for", "now"})
 """Words that say that something still holds."""
 
 ONCE = frozenset({"born", "died", "founded", "graduated", "married"})
-"""What happens once, so that two times of it exclude each other."""
+"""One-time events: two dates for the same one exclude each other."""
 
 REPLACING = frozenset({"instead", "switched", "moved", "replaced", "became", "only", "now", "changed"})
 """Words that say that a new value takes the place of the known one."""

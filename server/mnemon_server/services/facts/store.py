@@ -208,7 +208,7 @@ class FactStore:
     ) -> FactReceipt:
         """Replaces the text under "content"; the rest of the fact stays, and is searched as before.
 
-        `others` are changes of other keys of the value; those that become None are removed. FactNotFoundError if the
+        `others` changes other keys of the value; a key set to None is removed. FactNotFoundError if the
         fact does not exist. Other errors as in `put`.
         """
         refuse([*key_violations(key), *content_violations(content, "content"), *request_id_violations(request_id)])

@@ -117,7 +117,7 @@ def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue) -
 
 
 def with_changes(fact: Fact, changes: FactValue) -> PutFact:
-    """The request that changes keys of the value, and removes those that become None; the rest of the fact stays.
+    """A request that changes keys of the value and removes keys set to None; the rest of the fact stays.
 
     InvalidArgumentError if another key than "content" is one of the fact's metadata: filters would no longer see that.
     """

@@ -60,7 +60,7 @@ def resolved(chain: Sequence[RuleDict]) -> ResolvedRule:
 
 
 def idle_settings(rule: RuleDict, applied: ResolvedRule) -> dict[str, str]:
-    """The fields of a rule as it was written that have no effect as it is applied, and why not."""
+    """The fields of a rule that have no effect, and why."""
     why_not = "has no effect, since the signal {} is not evaluated: add it to detection.signals, or leave this out"
     return {
         f"detection.{key.removesuffix('_s')}": why_not.format(signal.value)

@@ -191,7 +191,7 @@ class Room:
         return self._taken
 
     def count_as(self, size: int, since: int) -> None:
-        """What was read since `since` bytes were taken is in the answer as `size` bytes only; more fits again."""
+        """Charges `size` bytes instead of everything read since `since`, which frees the difference."""
         self._taken = since + size
         self.left.clear()
 

@@ -30,7 +30,7 @@ async def done_once(
 
 
 async def replay(vault: Vault, request: RequestKey | None) -> TransactionReceipt | None:
-    """The answer to an earlier request with this key; None if there was none.
+    """The answer to an earlier request with this key, if any.
 
     Raises:
         RequestIdReusedError: the id was used for another request.
@@ -44,7 +44,7 @@ async def replay(vault: Vault, request: RequestKey | None) -> TransactionReceipt
 
 
 class _NewRequestError(MnemonError):
-    """The request is not a replay. It is the usual case, so it is an error of the product: others are logged."""
+    """The request is not a replay. This is the usual case; as a MnemonError, it is not logged."""
 
 
 def _refuse_new(tx: VaultTransaction) -> str:

@@ -78,7 +78,7 @@ _RETURNS = {
 class ManageCall:
     """A checked call of `manage_memory`; `id` is empty for a creation, `content` is empty for a deletion.
 
-    An update changes the keys of `metadata`, and removes those that are None.
+    An update changes the given keys of `metadata`, and removes keys set to None.
     """
 
     action: MemoryAction

@@ -1,4 +1,4 @@
-"""What the default rule keeps of statements that people make day by day, with the server's own model."""
+"""The default rule on everyday statements, with the server's own model."""
 
 from contextlib import closing
 

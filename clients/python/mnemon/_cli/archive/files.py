@@ -1,4 +1,4 @@
-"""The files of exports and imports: written completely or not at all, and read part by part."""
+"""The files of exports and imports: written atomically, and read in parts."""
 
 import io
 import os
@@ -26,7 +26,7 @@ _FILE_MODE = 0o600
 def new_file(path: str) -> Iterator[TextIO]:
     """A file to write. It is synced and gets its name when the block succeeds; "-" is standard output.
 
-    Only its owner can read it. A device or a pipe is written to as it is.
+    Only its owner can read it. Devices and pipes are written to directly.
     """
     if path == STDIN:
         yield sys.stdout
@@ -56,7 +56,7 @@ def new_file(path: str) -> Iterator[TextIO]:
 
 
 def refuse_existing(path: str, advice: str) -> None:
-    """Fails if a file to write exists already; the advice says how to go on."""
+    """Fails if the output file exists; `advice` tells how to proceed."""
     if path != STDIN and os.path.lexists(path) and not _is_special(path):
         raise click.ClickException(f"{path}: it exists already and was not changed; {advice}")
 
@@ -85,7 +85,7 @@ class GivenFile:
 
 
 def files_of(paths: Sequence[str]) -> list[GivenFile]:
-    """The files of the paths; those of a folder in the order of their names, without hidden ones."""
+    """The files at the paths; a folder contributes its files in name order, except hidden ones."""
     if STDIN in paths and len(paths) > 1:
         raise click.UsageError(f"{STDIN} is standard input, and cannot be read beside files")
     found: list[GivenFile] = []
@@ -97,7 +97,7 @@ def files_of(paths: Sequence[str]) -> list[GivenFile]:
         else:
             found.append(GivenFile(path, "stdin" if path == STDIN else file_id(path, paths)))
     if not found:
-        raise click.ClickException(f"{', '.join(paths)}: there are no files in it")
+        raise click.ClickException(f"{', '.join(paths)}: contains no files")
     return found
 
 
@@ -122,7 +122,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def reading(path: str, parts: Iterable[_Part]) -> Iterator[_Part]:
-    """The parts of a file; the error of one that cannot be read names the file."""
+    """The parts of a file; an error in reading one names the file."""
     try:
         yield from parts
     except OSError as error:

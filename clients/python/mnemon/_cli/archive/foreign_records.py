@@ -39,25 +39,25 @@ class ForeignOptions:
     id_prefix: str = ""
     """The beginning of the ids of documents."""
     takes_over: bool = False
-    """Whether documents of other scopes and folders are replaced."""
+    """Whether to replace documents of other scopes and folders."""
 
 
 def _document_of(item: Item) -> Document:
-    """The record of a form that has documents."""
+    """The record as a document."""
     if not isinstance(item.record, Document):
-        raise TypeError(f"{item.record!r} is no document")
+        raise TypeError(f"{item.record!r} is not a document")
     return item.record
 
 
 @dataclass(slots=True)
 class ForeignImport:
-    """Reads records ahead of the answers, remembers their places, and counts what is left out."""
+    """Reads records ahead of the answers, remembers their places, and counts skipped parts."""
 
     form: Form
     file: GivenFile
     options: ForeignOptions
     left_out: Counter[str]
-    """The counts of what is left out, by reason."""
+    """The number of skipped parts, by reason."""
     _sent: deque[tuple[Place, str]] = field(default_factory=deque)
     _failed: deque[ImportResult] = field(default_factory=deque)
 
@@ -92,7 +92,7 @@ class ForeignImport:
         return (fact, item.embedding) if self.options.has_embeddings and item.embedding is not None else fact
 
     def _items(self, records: Iterable[Found]) -> Iterator[Item]:
-        """The records to store; the others are counted, or told as failed."""
+        """The records to store; skipped parts are counted, and damaged ones reported."""
         for found in records:
             match found:
                 case LeftOut():

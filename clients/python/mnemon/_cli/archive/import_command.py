@@ -30,9 +30,7 @@ from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
 @map_option
 @click.option("--namespace", "template", type=namespace_labels, help="The namespace of facts, such as user.{user_id}.")
 @click.option("--embeddings", is_flag=True, help="Use the vectors of facts, if the same model computed them.")
-@click.option(
-    "--include-ended", is_flag=True, help="Also what that system no longer counts: what has expired or was deleted."
-)
+@click.option("--include-ended", is_flag=True, help="Import expired and deleted records, too.")
 @click.option(
     "--on-conflict",
     type=click.Choice([each.value for each in ImportConflict]),
@@ -57,7 +55,7 @@ def import_files(
 ) -> None:
     """Read files: archives, as `mnemon export` writes them, or the exports of other programs; - is standard input.
 
-    Of a folder, all files are read; those of no known form are left out. A record that is invalid fails alone.
+    All files of a folder are read; files of unknown form are skipped. An invalid record fails alone.
     Importing the same file again changes nothing, so simply repeat an interrupted import. Conversations become
     documents, memories become facts; the scope (--user and the others) is for documents.
     """
@@ -81,7 +79,7 @@ def import_files(
 
 
 def _form(system: str | None, file: BinaryIO, file_name: str) -> Form | None:
-    """The form of a file, which its content tells unless it is given; None for an archive."""
+    """The given form of a file, or the one its content shows; None for an archive."""
     name = system or (form_of(file, file_name) if file.seekable() else ARCHIVE)
     return None if name == ARCHIVE else FORMS.get(name, NO_RECORDS)
 
@@ -143,17 +141,17 @@ class ImportReport:
     """Counts and shows the result of each record: sentences for people, JSON lines for programs."""
 
     def __init__(self, session: Session, *, as_json: bool, names_files: bool) -> None:
-        """`names_files` says which file a result is of, since there are several."""
+        """`names_files`: name the file of each result, for imports of several files."""
         self._session, self._as_json, self._names_files = session, as_json, names_files
         self._counts: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
-        """The counts of what is left out, by reason."""
+        """The number of skipped parts, by reason."""
         self._path, self._form = "", ""
         self._cut_off: list[str] = []
         self._is_foreign = False
 
     def begin(self, path: str, form: Form | None) -> None:
-        """Begins a file, and says how it is read, unless the one before was read so."""
+        """Starts a file, and names its form unless the previous file had the same."""
         self._path = path if self._names_files else ""
         about = form.about if form else ""
         if about and about != self._form:
@@ -162,7 +160,7 @@ class ImportReport:
         self._form, self._is_foreign = about, self._is_foreign or form is not None
 
     def leave_out(self, path: str, error: ValueError) -> None:
-        """Counts a file of no known form, which is an error if it is the only one."""
+        """Counts a file of unknown form, which is an error if no other file is imported."""
         if not self._names_files:
             raise click.ClickException(f"{path}: {error}") from error
         self.left_out["files of no known form"] += 1
@@ -204,7 +202,7 @@ class ImportReport:
         else:
             click.echo(_counted(counts) + (f"; left out: {_counted(self.left_out)}" if self.left_out else ""))
             if not self.left_out.keys().isdisjoint(ENDED):
-                self._tell("--include-ended imports what has expired or was deleted, too")
+                self._tell("--include-ended imports expired and deleted records, too")
         if self._cut_off:
             raise click.ClickException("; ".join(self._cut_off))
         if self._counts["failed"]:

@@ -1,4 +1,4 @@
-"""The documents of a folder whose files are gone since they were indexed."""
+"""Documents whose files have been removed from the folder since they were indexed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from mnemon._values.filters import F
 
 @dataclass
 class Indexed:
-    """The documents that one run has read from its folders, by which it knows the others."""
+    """The documents that this run has read, to tell which stored ones are gone."""
 
     ids: set[str] = field(default_factory=set)
     files: set[tuple[object, object]] = field(default_factory=set)
     unread: str = ""
-    """The first input that should have been a document and is none."""
+    """The first input that could not be read as a document."""
 
     def add(self, document: Document) -> None:
-        """Takes note of a document."""
+        """Adds a document that was read."""
         self.ids.add(document.doc_id)
         self.files.add(_file_of(document))
 
     def gone(self, store: Documents, folder: str, options: SourceOptions, scope: Scope) -> Iterator[Document]:
-        """The documents that were indexed from this very folder, and whose file this run has not read.
+        """The documents indexed from exactly this folder whose files this run has not read.
 
         The scope and the globs of the run choose among them, too.
         """
@@ -46,7 +46,7 @@ class Indexed:
 
 
 def remove_unchanged(store: Documents, document: Document) -> bool:
-    """Removes a document, unless somebody has changed or removed it since."""
+    """Removes a document, unless it has been changed or removed since."""
     try:
         store.delete(document.doc_id, expected_revision=document.revision)
     except (DocumentNotFoundError, RevisionMismatchError):

@@ -9,7 +9,7 @@ from pathspec import GitIgnoreSpec, Pattern
 
 
 class IgnoredFiles:
-    """The paths inside a folder that Git would ignore, by each `.gitignore` from the top of the repository on down.
+    """The paths in a folder that Git would ignore, by every `.gitignore` from the repository's root down.
 
     In a folder that is ignored itself, and so was given on purpose, only those of its own count, as they do outside of
     repositories.
@@ -39,7 +39,7 @@ class IgnoredFiles:
 
 
 def _fits(line: str, pattern: Pattern, path: str) -> bool:
-    """Whether a line means this very path. If it means a folder above, that was decided on before."""
+    """Whether a line matches this path itself; folders above it were checked before."""
     if line.endswith("/") and not path.endswith("/"):
         return False
     if "/" not in line.rstrip("/"):
@@ -54,7 +54,7 @@ def _matches(pattern: Pattern, path: str) -> bool:
 
 
 def _between(folder: Path, top: Path) -> Iterator[Path]:
-    """A folder and those above it up to the top; nothing if it is not in there."""
+    """A folder and those above it up to the top; empty if the folder is outside."""
     if folder.is_relative_to(top):
         yield from (each for each in (folder, *folder.parents) if each.is_relative_to(top))
 
@@ -71,7 +71,7 @@ def _read_rules(folder: Path) -> list[tuple[str, Pattern]]:
 
 
 def _patterns(line: str) -> Sequence[Pattern]:
-    """The pattern of a line. Git passes over one that is invalid."""
+    """The pattern of a line, or None if it is invalid, as Git ignores such lines."""
     try:
         return GitIgnoreSpec.from_lines([line]).patterns
     except ValueError:

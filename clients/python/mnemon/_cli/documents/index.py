@@ -146,7 +146,7 @@ class _Report:
             self._progress.advance()
 
     def show_gone(self, folder: str, gone: Iterable[values.Document], *, prune: bool) -> None:
-        """Names the documents whose files are gone, and removes them if that was asked for and they surely are."""
+        """Names the documents whose files are gone, and removes them if requested and beyond doubt."""
         doubt = self._doubt(folder) if prune else ""
         for document in gone:
             is_removed = prune and not doubt and remove_unchanged(self.session.client.documents, document)

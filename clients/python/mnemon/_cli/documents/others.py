@@ -1,4 +1,4 @@
-"""Documents of other scopes and folders, which have the ids that a command is about to store."""
+"""Documents of other scopes and folders whose ids a command is about to reuse."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,9 +27,9 @@ def without_those_of_others(
     scope: Scope,
     refuse: Callable[[_Item, str], None],
 ) -> Iterator[_Item]:
-    """The items that replace no document of another scope or folder; the others are refused with a sentence."""
+    """The items that would not replace a document of another scope or folder; the others are refused with a reason."""
     users = client.who_am_i().users
-    # The server puts what has no user in the scope of the one user of a bound key.
+    # For a key bound to one user, the server fills in that user.
     bound_user = users[0] if len(users) == 1 and users[0] != "*" else ""
     for batch in _batches(items, document_of):
         problems = _problems(client.documents, [document_of(item) for item in batch], scope, bound_user)
@@ -54,7 +54,7 @@ def _batches(items: Iterable[_Item], document_of: Callable[[_Item], Document]) -
 
 
 def _problems(store: Documents, documents: Sequence[Document], scope: Scope, bound_user: str) -> dict[str, str]:
-    """By the ids of documents that others have, the sentence that says who."""
+    """The reason for refusing each id that belongs to another scope or folder."""
     files: dict[tuple[Scope, str], dict[str, str]] = defaultdict(dict)
     for document in filter(_is_sendable, documents):
         own = scope if document.scope == Scope() else document.scope
@@ -71,14 +71,14 @@ def _problems(store: Documents, documents: Sequence[Document], scope: Scope, bou
 
 
 def _is_of(scope: Scope, folder: str) -> Filter:
-    """Documents of this very scope, from this folder or from an unknown one."""
+    """Documents of exactly this scope, from this folder or an unknown one."""
     is_known = F(f"metadata.{FOLDER}").exists()
     parts = [F(name) == value if (value := getattr(scope, name)) else ~F(name).exists() for name in SCOPE_FIELDS]
     return AllOf((*parts, (F(f"metadata.{FOLDER}") == folder) | ~is_known if folder else ~is_known))
 
 
 def _is_sendable(document: Document) -> bool:
-    """Whether a filter can have the id and the folder. Otherwise the document fails when it is stored."""
+    """Whether the id and the folder are valid in a filter; if not, storing the document fails anyway."""
     texts = document.doc_id, _folder_of(document)
     return bool(document.doc_id) and all(
         "\0" not in text and is_unicode(text) and len(text.encode()) <= _DOC_ID_BYTES_MAX for text in texts

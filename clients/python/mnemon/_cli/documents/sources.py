@@ -19,7 +19,7 @@ STDIN = "-"
 NOT_TEXT = "not UTF-8 text"
 TEXT_BYTES_MAX = 1 << 20
 FOLDER, PATH_IN_FOLDER, FILE_NAME = "source_folder", "path_in_folder", "file_name"
-"""The keys of metadata by which a document knows its folder; without a path in it, its file was given by itself."""
+"""The keys of metadata that name a document's folder, and its path there unless the file was given by itself."""
 
 _OBJECTS = ("metadata", "scope")
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -116,13 +116,13 @@ def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Ski
 
 
 def is_chosen(inside: str, options: SourceOptions) -> bool:
-    """Whether the globs choose a file, by its path inside the folder."""
+    """Whether a file matches the globs, by its path inside the folder."""
     name = posixpath.basename(inside)
     return not options.globs or any(fnmatch(inside, glob) or fnmatch(name, glob) for glob in options.globs)
 
 
 def folder_name(root: Path) -> str:
-    """The name by which documents know their folder: the same, however it is given."""
+    """The folder's name in metadata: the same however the folder is given."""
     return root.resolve().as_posix()
 
 

@@ -1,6 +1,6 @@
 """Converts the conversations that ChatGPT and Claude export to documents: one for each message of a person or a model.
 
-A message keeps its id, so a later export of the same conversations adds only what is new.
+A message keeps its id, so a later export of the same conversations adds only new messages.
 """
 
 import json
@@ -21,7 +21,7 @@ _ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 
 
 def message(place: Place, doc_id: str, text: str, role: object, **metadata: MetadataValue | None) -> Found:
-    """The document of a message, if a person or a model wrote it, and it has a text."""
+    """The document of a message by a person or a model, unless it has no text."""
     if not isinstance(role, str) or role not in _ROLES:
         return LeftOut(place, OTHER_ROLE)
     if not text.strip():
@@ -31,7 +31,7 @@ def message(place: Place, doc_id: str, text: str, role: object, **metadata: Meta
 
 
 def texts_of(parts: object, types: tuple[str, ...] = ("text",)) -> str:
-    """The text of a message: itself, or that of its parts of these types."""
+    """The text of a message: a plain string, or the parts of these types."""
     if isinstance(parts, str):
         return parts
     found = parts if isinstance(parts, list) else ()
@@ -88,14 +88,14 @@ def _seconds(said: object) -> float:
 
 
 def _chatgpt_role(said: Record) -> object:
-    """The role of the author; None for what people do not see, and for calls of tools."""
+    """The role of the author; None for hidden messages and tool calls."""
     is_hidden = _object(said.get("metadata")).get("is_visually_hidden_from_conversation")
     is_call = said.get("recipient", "all") != "all"
     return None if is_hidden or is_call else _object(said.get("author")).get("role")
 
 
 def _chatgpt_text(content: Record) -> str:
-    """The text of a message; pictures are objects among its parts, and what was spoken is one with a text."""
+    """The text of a message; its parts may include objects: pictures, and speech with a transcript."""
     parts = content.get("parts")
     given = parts if isinstance(parts, list) else [content.get("text")]
     text = _joined(part.get("text") if isinstance(part, dict) else part for part in given)

@@ -21,11 +21,11 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _MILLISECONDS_FROM = 1e11
 """As seconds, a time in the year 5138."""
 _TTL_MAX = timedelta(days=36_500)
-"""The server's maximum; what ends later has no end."""
+"""The server's maximum; a later end is dropped."""
 _STATES = ("deleted", "archived", "paused")
-"""States of OpenMemory, which finds only what is active."""
+"""States of OpenMemory memories that its searches do not return."""
 ENDED = frozenset({"expired", *_STATES})
-"""Why a record no longer counts."""
+"""Reasons why a record has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class FieldMapping:
     updated_at: str = ""
     embedding: str = ""
     expires: tuple[str, ...] = ()
-    """Times from which the record no longer counts; the earliest one decides."""
+    """End times of the record; the earliest one applies."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Further keys of the value, with their places."""
     spread: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def mapped(raw: Raw, mapping: FieldMapping, namespace: tuple[str, ...]) -> Item:
 
 
 def _ending(record: Record, places: Iterable[str]) -> tuple[str, timedelta | None]:
-    """Why a record no longer counts, and how long it still does; None for ever."""
+    """Why a record has ended, or its remaining lifetime, None if unlimited."""
     if record.get("deleted") is True or record.get("is_deleted") is True or record.get("deleted_at"):
         return "deleted", None
     if (state := record.get("state")) in _STATES:
@@ -103,7 +103,7 @@ def _ending(record: Record, places: Iterable[str]) -> tuple[str, timedelta | Non
 
 
 def _end_of(record: Record, place: str) -> datetime | None:
-    """The time from which a record no longer counts; a date counts to its end."""
+    """The end time of a record; for a date, the end of that day."""
     end, given = time_of(record, place), _at(record, place)
     is_date = isinstance(given, str) and len(given) == len("2026-01-31")
     return end + timedelta(days=1) if end is not None and is_date else end

@@ -16,10 +16,10 @@ from mnemon._values.archive import RecordKind
 ARCHIVE = "archive"
 """The form of Mnemon's own files."""
 EMPTY = "empty"
-"""The form of JSON without records, whose system cannot be told: an empty answer, or a broken file."""
+"""The form of JSON without records, from an unknown program: an empty answer, or a broken file."""
 
 Reader: TypeAlias = Callable[[BinaryIO, str], Iterator[Found]]
-"""Reads a file, of which it also gets the name."""
+"""Reads a file; also takes its name."""
 _Record: TypeAlias = Mapping[str, Any]
 
 _SAMPLE_RECORDS = 20
@@ -70,7 +70,7 @@ def mapped_by(mapping: facts.FieldMapping) -> Form:
 
 
 def _refuse(raw: Raw) -> Iterator[Found]:
-    """Fails, since a record behind broken ones may be of any form."""
+    """Fails, since records after broken ones may be of any form."""
     raise invalid("record", "follows broken ones, and its form is not known; say --from")
 
 
@@ -135,7 +135,7 @@ NO_RECORDS = Form("JSON without records", _each(_refuse))
 
 
 def form_of(file: BinaryIO, name: str = "") -> str:
-    """The name of the form of a file, of which it reads the beginning; `ARCHIVE` for Mnemon's own.
+    """The name of a file's form, judged by its beginning; `ARCHIVE` for Mnemon's own.
 
     `name` is that of the file, which tells a table, and JSON that is broken, whose content does not.
 
@@ -172,7 +172,7 @@ def _text_form(head: str) -> str:
 
 
 def _json_form(file: BinaryIO, file_name: str) -> tuple[str, str]:
-    """The name of the form of a file of JSON; or an empty text, and what the file has instead."""
+    """The name of a JSON file's form; or an empty string, and what the file contains instead."""
     found = list(islice(records(file), _SAMPLE_RECORDS))
     file.seek(0)
     objects = [raw.value for raw in found if isinstance(raw, Raw) and isinstance(raw.value, dict)]

@@ -1,4 +1,4 @@
-"""The results of reading a file of another program: records, what is left out, and what is damaged."""
+"""The results of reading a file of another program: records, skipped parts, and damaged ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Item:
     embedding: tuple[float, ...] | None = None
     """The vector that came with it."""
     ended: str = ""
-    """Why the other program no longer counts it: "expired", "deleted"; empty if it does."""
+    """Why it has ended in the other program, such as "expired" or "deleted"; else empty."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """The record as it is in the file, for the labels of a namespace."""
 
@@ -49,7 +49,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of the file that is no record; counted by its reason."""
+    """A skipped part of the file; counted by reason."""
 
     place: Place
     reason: str

@@ -46,7 +46,7 @@ class _Loader(Loader):
         return super().construct_document(node)
 
     def construct_time(self, node: Any) -> Any:
-        """The time of a node, or its text if there is no such day or hour."""
+        """The time of a node, or its text if the date is invalid."""
         try:
             return self.construct_yaml_timestamp(node)
         except ValueError:
@@ -58,7 +58,7 @@ _Loader.add_constructor(f"{_TAG}timestamp", _Loader.construct_time)
 
 
 def fields_of(text: str) -> list[tuple[object, object]]:
-    """The fields of a front matter; empty if it has none. If it is not YAML, each field is read alone."""
+    """The fields of front matter, possibly empty. If the whole is not valid YAML, each field is parsed alone."""
     try:
         found = parsed(text.encode(), _Loader)
     except (ValueError, RecursionError):
@@ -67,7 +67,7 @@ def fields_of(text: str) -> list[tuple[object, object]]:
 
 
 def _fields_one_by_one(text: str) -> list[tuple[object, object]]:
-    """The fields of a text that is not YAML as a whole; those that are not YAML alone either are texts."""
+    """The fields of invalid YAML, parsed one by one; a field that cannot be parsed is kept as text."""
     text = _COMMENT.sub("", text)
     begins = list(_FIELD.finditer(text))
     if not begins or text[: begins[0].start()].strip() or len(_BEGIN.findall(text)) != len(begins):

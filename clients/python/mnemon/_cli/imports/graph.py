@@ -1,7 +1,7 @@
 """Converts a knowledge graph of the Model Context Protocol's memory server to facts.
 
 An entity may stand on several lines: its observations are joined, so the graph is kept until the file ends, as the
-memory server keeps it. Beside the server's own lines, it reads those of its forks, and what `read_graph` answers.
+memory server keeps it. Lines written by the server's forks and the output of `read_graph` are read, too.
 """
 
 import json
@@ -25,7 +25,7 @@ _ENTITY_TYPE = ("entityType", "entity_type", "type")
 _OBSERVATIONS = ("observations", "contents", "observation", "content")
 _TEXT = ("content", "text", "observation", "value")
 _KINDS = ("entity", "relation", "observation")
-"""Types of lines, which say nothing about an entity or a relation."""
+"""Types of lines; they are not the type of an entity or a relation."""
 _HEADERS = ("header", "metadata")
 
 
@@ -36,7 +36,7 @@ class _Entity:
     place: Place
     entity_type: str = ""
     observations: dict[str, Any] = field(default_factory=dict)
-    """As they were given, by their JSON, which tells repetitions."""
+    """The original observations, keyed by their JSON to drop repetitions."""
     source: dict[str, Any] = field(default_factory=dict)
 
 
@@ -111,14 +111,14 @@ def _entity_item(name: str, entity: _Entity) -> Item:
 
 def _relation_item(words: tuple[str, ...], place: Place, source: dict[str, Any]) -> Item:
     said = {"content": " ".join(words), "from": words[0], "relation_type": words[1], "to": words[2]}
-    # The words alone do not say where the names end, and might be the name of an entity.
+    # The joined words are ambiguous: they hide where names end, and may equal an entity's name.
     key = sha256(json.dumps(words).encode()).hexdigest()
     rest = _rest(source, (*_FROM, *_TO, *_RELATION))
     return Item(place, Fact(namespace=_NAMESPACE, key=key, value={**rest, **said}), source=source)
 
 
 def _named(record: Record, names: tuple[str, ...]) -> str:
-    """The first of the names that the record has; empty if it has none."""
+    """The value of the first name present in the record, or empty."""
     return next((name for name in names if record.get(name) not in (None, "")), "")
 
 
@@ -143,7 +143,7 @@ def _observations(record: Record) -> list[Any]:
 
 
 def _text(observation: object) -> str:
-    """The text of an observation; empty if it has none."""
+    """The text of an observation, or empty."""
     if isinstance(observation, dict):
         observation = next((observation[name] for name in _TEXT if name in observation), "")
     return observation if isinstance(observation, str) else ""

@@ -16,7 +16,7 @@ from mnemon._cli.imports.found import Damaged, LeftOut, Place, Raw
 from mnemon._messages.documents import invalid
 
 LISTS = ("results", "memories", "items", "edges", "facts", "data")
-"""Keys under which an answer of an API holds its records."""
+"""Keys of an API response that hold its records."""
 _GRAPH = frozenset({"entities", "relations"})
 """Both lists of a knowledge graph hold records."""
 _NAMES = frozenset({"id", "uuid", "key", "type"})
@@ -91,7 +91,7 @@ class _Values:
     """The JSON values of a text, one after another."""
 
     def __init__(self, text: str, line: int) -> None:
-        # An error at the end is in the last line that says something.
+        # Report an error at the end in the last non-blank line.
         self._text, self._at, self._line = text.rstrip(), 0, line
         self._item = 0
 
@@ -104,7 +104,7 @@ class _Values:
             yield Damaged(damage.place, invalid("line", f"is not JSON: {damage}"))
 
     def _held(self, lists: tuple[str, ...]) -> Iterator[Raw | LeftOut | Damaged]:
-        """The records of the next value: itself, or those that an answer of an API or a knowledge graph holds."""
+        """The records of the next value: itself, or those inside an API response or a knowledge graph."""
         start, line = self._at, self._line
         found = self._value()
         if isinstance(found, dict) and isinstance(ids := found.get("ids"), list):
@@ -116,7 +116,7 @@ class _Values:
             yield self._raw(Place(line), found, start)
 
     def _members(self, held: Collection[str]) -> Iterator[Raw | LeftOut | Damaged]:
-        """The items of some lists of an object, which begins here; other lists are left out."""
+        """The items of the given lists of the object that starts here; other lists are skipped."""
         self._expect("{")
         while self._peek() != "}":
             name = self._value()
@@ -131,7 +131,7 @@ class _Values:
         self._expect("}")
 
     def _items(self) -> Iterator[Raw | Damaged]:
-        """The items of a list, which begins here."""
+        """The items of the list that starts here."""
         self._expect("[")
         while self._peek() != "]":
             if self._item:
@@ -166,7 +166,7 @@ class _Values:
         self._at += 1
 
     def _peek(self) -> str:
-        """The next character that is not space; empty at the end."""
+        """The next non-space character; empty at the end."""
         found = _SPACE.match(self._text, self._at)
         self._advance(found.end() if found else self._at)
         return self._text[self._at : self._at + 1]

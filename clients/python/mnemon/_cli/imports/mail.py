@@ -24,7 +24,7 @@ _HEADERS = ("subject", "from", "to")
 
 
 def mbox(file: BinaryIO, name: str) -> Iterator[Found]:
-    """The mails of a file, one in memory at a time; their attachments are left out."""
+    """The mails of a file, one in memory at a time; attachments are skipped."""
     for place, content in _mails(file):
         try:
             yield from _mail(place, content, name)

@@ -1,4 +1,4 @@
-"""The texts of HTML and Markdown files: without tags, and without the metadata in front."""
+"""The texts of HTML and Markdown files, without tags and front matter."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ _INLINE = frozenset(
     " strong sub sup time tt u var wbr".split()
 )
 _BREAKS = {"br": "\n", "li": "\n", "tr": "\n", "dt": "\n", "dd": "\n", "td": " ", "th": " "}
-"""The space before elements that are no paragraphs."""
+"""The space before elements other than paragraphs."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
 _PAGE = re.compile(
@@ -72,7 +72,7 @@ def text_of_html(text: str) -> tuple[str, dict[str, MetadataValue]]:
 
 
 def text_of_markdown(text: str) -> tuple[str, dict[str, MetadataValue]]:
-    """The text of a Markdown document without its front matter, and that as metadata.
+    """The text of a Markdown document, and its front matter as metadata.
 
     If the front matter has no fields, or pyyaml is not installed, it stays in the text.
     """
@@ -82,7 +82,7 @@ def text_of_markdown(text: str) -> tuple[str, dict[str, MetadataValue]]:
 
 
 def text_of_file(name: str, text: str) -> tuple[str, dict[str, MetadataValue]]:
-    """The text of a file and its metadata, as the end of its name tells its form."""
+    """The text of a file and its metadata, by its suffix."""
     read = _READERS.get(PurePath(name).suffix.lower())
     return read(text) if read else (text, {})
 

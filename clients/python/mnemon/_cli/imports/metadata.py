@@ -12,12 +12,12 @@ _KEY_CHARACTERS_MAX = 64
 _OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 _WHOLE_MAX = 1 << 63
 _NUMBER_CHARACTERS_MAX = 32
-"""The longest text that can be a number; metadata takes no longer ones."""
+"""The longest text that can be a number in metadata."""
 _BOOLEANS = {text: text.lower() == "true" for text in ("true", "True", "TRUE", "false", "False", "FALSE")}
 
 
 def exact(text: str) -> bool | int | float | str:
-    """The value of a text that names no type: true or false, a number that prints as the text, else the text itself.
+    """The value of an untyped text: true or false, a number that prints as the same text, else the text.
 
     So `1.10` of a version and `12E5` of a part stay as they are.
     """

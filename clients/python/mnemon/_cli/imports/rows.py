@@ -24,7 +24,7 @@ _OPEN_AT_THE_END = "unexpected end of data"
 
 
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Found]:
-    """The rows of a CSV file, whose first line has the names of the columns.
+    """The rows of a CSV file whose first line names the columns.
 
     A row with a bad quote fails alone if it ends in its line. Otherwise the quote has taken lines that may have been
     rows, and nothing behind it is read.
@@ -74,7 +74,7 @@ class _Rows:
         """By the ids so far."""
 
     def item(self, place: Place, row: dict[str, Any]) -> Item:
-        """The document of a row: its text, or all of its cells. Raises InvalidArgumentError if it has none."""
+        """The document of a row: its text, or all of its cells. Raises InvalidArgumentError if it is empty."""
         text_key, id_key = _first_key(row, _TEXTS, str), _first_key(row, _IDS, (str, int))
         said = "\n".join(f"{key}: {shown(value)}" for key, value in row.items() if value is not None)
         content = row[text_key] if text_key else said
@@ -113,14 +113,14 @@ def episode(raw: Raw) -> Iterator[Found]:
 def is_table(head: str) -> bool:
     """Whether a text begins with names of columns and rows with as many cells."""
     rows = [row for row in csv.reader(head.splitlines(keepends=True)[:_HEAD_ROWS], delimiter=_delimiter(head)) if row]
-    # The last row may go on behind the beginning.
+    # The last row may continue past the sample.
     names, *others = [[], *rows] if len(rows) < 2 else rows[:-1] if len(rows) > 2 else rows
     is_named = len(names) > 1 and all(map(str.strip, names)) and len(set(names)) == len(names)
     return is_named and bool(others) and all(len(row) == len(names) for row in others)
 
 
 def file_head(file: BinaryIO) -> str:
-    """The beginning of a file as text; the file is at its beginning again."""
+    """The beginning of a file as text; the file is rewound."""
     with text_of(file) as text:
         head = text.read(_HEAD_CHARACTERS)
     file.seek(0)
@@ -128,12 +128,12 @@ def file_head(file: BinaryIO) -> str:
 
 
 def _delimiter(head: str) -> str:
-    """The character between cells: the most frequent one of those that programs use, in the first line."""
+    """The delimiter: whichever common one is most frequent in the first line."""
     return max(",;\t|", key=head.partition("\n")[0].count)
 
 
 def _unique(names: list[str]) -> list[str]:
-    """The names of the columns; those that are missing or repeated are numbered."""
+    """The column names; missing and repeated names are numbered."""
     found: list[str] = []
     for number, name in enumerate(map(str.strip, names), start=1):
         found.append(name if name and name not in found else f"{name or 'column'} {number}")
@@ -154,7 +154,7 @@ def has_text(record: Mapping[str, Any]) -> bool:
 
 
 def _first_key(row: Mapping[str, Any], names: tuple[str, ...], types: type | tuple[type, ...]) -> str:
-    """The key of the row that is the first of the names, in any case, with a value of these types; else empty."""
+    """The row's key that matches the first of the names, ignoring case, with a value of these types; else empty."""
     lower = {key.lower(): key for key in reversed(list(row))}
     found = ((lower[name], row[lower[name]]) for name in names if name in lower)
     return next((key for key, value in found if isinstance(value, types) and value != "" and value is not True), "")

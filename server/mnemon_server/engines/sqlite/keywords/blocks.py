@@ -88,7 +88,7 @@ CREATE TABLE {tables.blocks} (
 
 
 def drop_statements(tables: BlockTables) -> list[str]:
-    """The statements that remove the tables, as far as they exist."""
+    """The statements that drop the tables if they exist."""
     return [f"DROP TABLE IF EXISTS {tables.words}", f"DROP TABLE IF EXISTS {tables.blocks}"]
 
 

@@ -92,7 +92,7 @@ def create_with_texts(tables: KeywordTables) -> list[str]:
 
 
 def drop_statements(tables: KeywordTables) -> list[str]:
-    """The statements that remove the tables, as far as they exist."""
+    """The statements that drop the tables if they exist."""
     return [f"DROP TABLE IF EXISTS {tables.terms}", f"DROP TABLE IF EXISTS {tables.index}"]
 
 
