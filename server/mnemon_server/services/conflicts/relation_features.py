@@ -127,10 +127,13 @@ class Reading:
     """Numbers in digits, also those written as words."""
     times: frozenset[str]
     """Years, months, weekdays and times of day."""
+    years: frozenset[str]
     names: frozenset[str]
     """Words with a capital letter that do not begin a sentence."""
     subject: tuple[str, ...]
     """The telling words before the first verb; empty for "he", "the user" and sentences without a subject."""
+    subject_ids: frozenset[str]
+    """The words of the subject with digits, such as the number of an order."""
     owned: tuple[str, ...]
     """The subject if it is a definite thing, as in "my flat", "Tom's flat" or "the flat"; else empty."""
     has_subject: bool
@@ -186,8 +189,10 @@ def read(text: str) -> Reading:
         words=frozenset(sequence),
         numbers=numbers,
         times=times,
+        years=frozenset(filter(str.isdigit, times)),
         names=frozenset(_names(text)),
         subject=subject,
+        subject_ids=frozenset(filter(_has_digit, subject)),
         owned=subject if any(map(_owns, lowered[:place])) else (),
         has_subject=place > 0,
         side=_side(lowered[place : place + 2]),
@@ -251,23 +256,24 @@ def features(ours: Reading, theirs: Reading, cosine: float) -> tuple[float, ...]
 
 def _share_only_a_name(ours: Reading, theirs: Reading) -> bool:
     """Whether they share only a name, which alone brings the vectors of short texts as near as _CLOSE."""
-    names = frozenset(map(key_of, ours.persons & theirs.persons))
-    shared = (ours.words & theirs.words) - names
-    is_on_one_topic = shared or ours.topics & theirs.topics or ours.opposites & theirs.words
-    return bool(names) and not is_on_one_topic
+    persons = ours.persons & theirs.persons
+    if not persons or ours.topics & theirs.topics or ours.opposites & theirs.words:
+        return False
+    return (ours.words & theirs.words).issubset(map(key_of, persons))
 
 
 def _are_two_events(ours: Reading, theirs: Reading) -> bool:
     """Whether both tell what happened, at different times, as "in 2015" and "in 2018"."""
-    is_past = ours.is_past and theirs.is_past and _ONCE.isdisjoint(ours.words & theirs.words)
-    years = (frozenset(filter(str.isdigit, each.times)) for each in (ours, theirs))
-    return is_past and (_disjoint(ours.times, theirs.times) or _each(*years))
+    if not (ours.is_past and theirs.is_past and _ONCE.isdisjoint(ours.words & theirs.words)):
+        return False
+    return _disjoint(ours.times, theirs.times) or _each(ours.years, theirs.years)
 
 
 def _are_of_two_things(ours: Reading, theirs: Reading) -> bool:
     """Whether they are about two things, such as "Tom's office" and "Tom's flat", or two people."""
-    our_numbers, their_numbers = (frozenset(filter(_has_digit, each.subject)) for each in (ours, theirs))
-    if _each(our_numbers, their_numbers) or (ours.has_subject and theirs.has_subject and _differ(ours, theirs)):
+    if _each(ours.subject_ids, theirs.subject_ids) or (
+        ours.has_subject and theirs.has_subject and _differ(ours, theirs)
+    ):
         return True
     if not (ours.owned and theirs.owned) or ours.changes or theirs.changes:
         return False
