@@ -57,6 +57,21 @@ def test_the_arguments_of_a_call_are_repaired_as_in_a_text(client: Client, argum
     assert found["value"]["content"].split() == ["Ada", "likes", "tea"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"content": "Ada likes nuts."}{"content": "Ada lives in Graz."}', "make one call for each"),
+        ('{"content": "Ada likes nuts."},\n{"content": "Ada lives in Graz."}', "make one call for each"),
+        ('{"content": "Ada weighs 6', "end within a text"),
+        ('{"action": "create", "content": "Ada is all', "end within a text"),
+    ],
+)
+def test_arguments_of_which_a_repair_would_lose_a_part_are_refused(client: Client, arguments: str, said: str) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError, match=said):
+        client.tools.call("manage_memory", arguments, config=ADA)
+    assert list(client.facts.list(("user", "ada"))) == []
+
+
 def test_arguments_that_cannot_be_repaired_are_refused(client: Client) -> None:
     for tool in ("manage_memory", "search_memory"):
         with pytest.raises(mnemon.InvalidArgumentError):

@@ -62,11 +62,20 @@ def arguments_of(given: Mapping[str, Any] | str | None) -> Any:
     try:
         return json.loads(given)
     except ValueError as error:
+        if _is_followed_by_another(given, error):
+            raise invalid("arguments", "must be one JSON object; make one call for each") from None
         if "{" in given:
             return given
         raise invalid("arguments", f"must be a JSON object: {error}") from None
     except RecursionError as error:
         raise invalid("arguments", f"must be a JSON object: {error}") from None
+
+
+def _is_followed_by_another(given: str, error: ValueError) -> bool:
+    """Whether a whole object is followed by a second one, as in joined calls; a repair would drop one of them."""
+    if not (isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"):
+        return False
+    return given[error.pos :].lstrip(", \r\n\t").startswith("{")
 
 
 def as_block(tool: str, arguments: str) -> str:
@@ -75,10 +84,15 @@ def as_block(tool: str, arguments: str) -> str:
 
 
 def repaired(given: str, calls: Sequence[tools.ToolCall]) -> dict[str, Any]:
-    """The arguments in the only call of a parsed block. Raises InvalidArgumentError if they could not be repaired."""
+    """The arguments in the only call of a parsed block.
+
+    Raises InvalidArgumentError if they could not be repaired, or end within a text: the rest of it is lost.
+    """
     if len(calls) != 1:
         raise invalid("arguments", f"must be a JSON object, and could not be repaired: {given[:80]!r}")
     [found] = calls
+    if tools.JsonRepair.OPEN_STRINGS in found.repairs:
+        raise invalid("arguments", f"end within a text, as a reply does that is cut at its maximum: {given[-80:]!r}")
     return {**({"action": found.action} if found.action else {}), **found.parameters}
 
 
