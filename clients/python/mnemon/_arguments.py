@@ -5,7 +5,7 @@ Without the check, a wrong type would end in an error of protobuf, which does no
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
@@ -21,6 +21,7 @@ _KINDS: Mapping[object, tuple[tuple[type, ...], str]] = {
     float: ((int, float), "a number"),
     Scope: ((Scope,), 'a Scope, such as Scope(user="ada")'),
     Iterable: ((Iterable,), "several values, such as a list"),
+    AsyncIterable: ((Iterable, AsyncIterable), "several values, such as a list"),
 }
 _INT64_MAX = 2**63 - 1
 
@@ -88,6 +89,8 @@ def _kind_of(annotation: object) -> tuple[object, bool] | None:
     members = get_args(annotation) if get_origin(annotation) is not None and NoneType in get_args(annotation) else ()
     kinds = [each for each in members or (annotation,) if each is not NoneType]
     kind = get_origin(kinds[0]) or kinds[0]
+    if {get_origin(each) for each in kinds} == {Iterable, AsyncIterable}:
+        return AsyncIterable, False
     return (kind, bool(members)) if len(kinds) == 1 and kind in _KINDS else None
 
 
@@ -96,7 +99,9 @@ def _fitting(name: str, given: Any, kind: object, is_optional: bool) -> Any:  # 
         return None
     types, said = _KINDS[kind]
     found: Any = plain(given)
-    if not isinstance(found, types) or (isinstance(found, bool) and kind is not bool):
+    # A text would be taken for a list of its letters. For a namespace, a later check shows the labels that it may mean.
+    is_letters = isinstance(found, str) and Iterable in types and name != "namespace"
+    if is_letters or (isinstance(found, bool) and kind is not bool) or not isinstance(found, types):
         raise InvalidArgumentError.of(name, f"must be {said}, not {_shown(given)}")
     if isinstance(found, int) and abs(found) > _INT64_MAX:
         raise InvalidArgumentError.of(name, "must fit into 64 bits")

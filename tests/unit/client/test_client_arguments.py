@@ -147,6 +147,24 @@ async def test_the_asyncio_client_names_the_argument_too() -> None:
             await client.memories.search("a", limit="5")  # type: ignore[arg-type] # wrong on purpose
 
 
+@pytest.mark.parametrize(
+    ("noun", "method", "field"),
+    [
+        ("documents", "put_many", "documents"),
+        ("memories", "add_many", "items"),
+        ("facts", "put_many", "items"),
+        ("semantic", "add_many", "items"),
+        ("timeline", "add_many", "items"),
+    ],
+)
+def test_a_text_instead_of_a_list_is_not_stored_letter_by_letter(noun: str, method: str, field: str) -> None:
+    with (
+        Client("127.0.0.1:1") as client,
+        pytest.raises(mnemon.InvalidArgumentError, match=f"^{field}: .*such as a list"),
+    ):
+        list(getattr(getattr(client, noun), method)("hello"))
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     metadata = {"n": np.int64(5), "x": np.float32(0.5), "b": np.True_}
     with scripted_server(found, counted) as (address, server), Client(address) as client:
