@@ -1,11 +1,13 @@
 """Data of an earlier release can be read: its data folder and its archive hold the same records."""
 
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import apsw
 from mnemon import AsyncClient
+from mnemon_server.engines.sqlite.pages.database import MODE_READ
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -48,16 +50,22 @@ async def test_the_first_data_folder_holds_the_stored_records(tmp_path: Path) ->
 
 async def test_the_events_of_the_first_data_folder_get_the_words_of_today(tmp_path: Path) -> None:
     folder = unpack(1, tmp_path)
+    text_file = folder / "tenants/default/timeline-index/text.db"
     async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
 
         async def is_found() -> bool:
             return len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
 
+        def has_words_of_today() -> bool:
+            # The file is deleted and made again.
+            with suppress(apsw.CantOpenError), closing(open_database(text_file, flags=MODE_READ)) as connection:
+                has_words = CURRENT.exist(connection) and CURRENT.part_counts(connection)
+                return bool(has_words and not FORMER.exist(connection))
+            return False
+
         # Until a thread has opened the file, all events count as pending.
         await eventually(is_found)
-        with closing(open_database(folder / "tenants/default/timeline-index/text.db")) as connection:
-            await until(lambda: not FORMER.exist(connection))
-            assert CURRENT.part_counts(connection)
+        await until(has_words_of_today)
         assert await is_found()
 
 

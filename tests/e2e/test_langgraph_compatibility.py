@@ -224,11 +224,12 @@ async def test_an_unknown_operation_is_a_value_error_in_langgraphs_words(store: 
     [
         (
             {"dims": 3, "embed": embedded, "fields": ["title"]},
-            "'dims' and 'embed' are not used: the Mnemon server embeds",
+            "'dims', 'embed' are not used: the Mnemon server embeds",
         ),
         ({"embed": "openai:any", "fields": ["$"]}, "'embed' is not used"),
+        ({"ann_index_config": {"kind": "hnsw"}, "distance_type": "cosine"}, "'ann_index_config', 'distance_type' are"),
     ],
-    ids=["function", "name"],
+    ids=["function", "name", "postgres"],
 )
 async def test_an_embedder_is_accepted_with_a_warning_of_what_is_used_instead(
     address: str, index: Any, said: str
@@ -251,6 +252,15 @@ async def test_an_index_without_an_embedder_gives_no_warning_and_an_unknown_key_
         MnemonStore(client, index={"fields": ["title"]})
         with pytest.raises(ValueError, match="field"):
             MnemonStore(client, index={"field": ["title"]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ttl", [{"default_tll": 5}, 5])
+async def test_a_ttl_configuration_that_is_not_one_is_refused_when_the_store_is_made(address: str, ttl: Any) -> None:
+    with Client(address) as client, pytest.raises(ValueError, match="'default_ttl'"):
+        MnemonStore(client, ttl=ttl)
+    async with AsyncClient(address) as asyncio_client:
+        with pytest.raises(ValueError, match="'default_ttl'"):
+            AsyncMnemonStore(asyncio_client, ttl=ttl)
 
 
 async def test_the_whole_value_may_be_named_as_the_searched_field(store: Store) -> None:

@@ -120,7 +120,7 @@ def test_invalid_arguments_are_refused_and_the_field_is_named(client: Client) ->
         next(client.watch(datetime.now(UTC) + timedelta(days=1)))
     with pytest.raises(InvalidArgumentError, match=r"types: must be among 'knowledge:indexed', .*, not 'memory'"):
         client.watch(types=["memory"])
-    with pytest.raises(InvalidArgumentError, match="ids: must be a list"):
+    with pytest.raises(InvalidArgumentError, match="ids: must be several values, such as a list"):
         client.watch(ids="abc")
     with pytest.raises(InvalidArgumentError, match="heartbeat_interval"):
         next(client.watch(heartbeat=1))

@@ -9,7 +9,7 @@ from langgraph.store.base import IndexConfig, Op, Result, SearchOp, TTLConfig
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from mnemon._async.client import AsyncClient
-from mnemon.langgraph._batches import Batch, Gets, IndexFields, Listing, index_of, raise_first_error
+from mnemon.langgraph._batches import Batch, Gets, IndexFields, Listing, index_of, raise_first_error, ttl_of
 from mnemon.langgraph._searching import Call, search_steps
 
 CALLS_MAX = 32
@@ -43,7 +43,7 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
         super().__init__()
         self._in_flight = asyncio.Semaphore(CALLS_MAX)
         self.client = client
-        self.ttl_config = ttl
+        self.ttl_config = ttl_of(ttl)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations, reads before writes, and returns results in order. The last write of an item wins."""

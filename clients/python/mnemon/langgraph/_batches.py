@@ -1,11 +1,11 @@
 """A batch of LangGraph's store operations as calls of `client.facts`: the calls, and the position of each answer."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from langgraph.store.base import (
     GetOp,
@@ -17,6 +17,7 @@ from langgraph.store.base import (
     PutOp,
     Result,
     SearchOp,
+    TTLConfig,
 )
 
 from mnemon._errors import InvalidArgumentError
@@ -35,7 +36,8 @@ class IndexFields(TypedDict, total=False):
 
 _WHOLE = "$"
 """LangGraph's name for the whole value."""
-_EMBEDDING = frozenset({"dims", "embed"})
+_UNUSED = frozenset({"dims", "embed", "ann_index_config", "distance_type"})
+"""Keys of an embedder's index, the last two in LangGraph's store for PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +106,29 @@ class Batch:
 def index_of(index: IndexFields | IndexConfig | None) -> FactIndex:
     """What a store's index configuration says.
 
-    An embedder is not used, which a UserWarning says. Raises ValueError for an unknown key.
+    A UserWarning names the keys of an embedder, which is not used. Raises ValueError for an unknown key.
     """
     if not index:
         return None
-    if unknown := sorted(index.keys() - _EMBEDDING - {"fields"}):
+    if unknown := sorted(index.keys() - _UNUSED - {"fields"}):
         raise ValueError(f"index has 'fields', 'dims' and 'embed', and not {', '.join(map(repr, unknown))}")
-    if ignored := sorted(index.keys() & _EMBEDDING):
+    if ignored := sorted(index.keys() & _UNUSED):
         warnings.warn(
-            f"index: {' and '.join(map(repr, ignored))} {'are' if len(ignored) > 1 else 'is'} not used: the Mnemon"
+            f"index: {', '.join(map(repr, ignored))} {'are' if len(ignored) > 1 else 'is'} not used: the Mnemon"
             " server embeds the items, with the model that it was started with",
             stacklevel=3,
         )
     return _paths(index.get("fields"))
+
+
+def ttl_of(ttl: Mapping[str, object] | None) -> TTLConfig | None:
+    """A store's ttl configuration, checked. Raises ValueError for an unknown key or another type."""
+    if ttl is None:
+        return None
+    known = TTLConfig.__annotations__.keys()
+    if not isinstance(ttl, dict) or ttl.keys() - known:
+        raise ValueError(f"ttl must have keys among {', '.join(map(repr, sorted(known)))}, not {ttl!r}")
+    return cast(TTLConfig, ttl)
 
 
 def _paths(given: Iterable[str] | None) -> FactIndex:

@@ -7,7 +7,7 @@ from itertools import islice
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, SearchItem, SearchOp, TTLConfig
 
 from mnemon._sync.client import Client
-from mnemon.langgraph._batches import Batch, IndexFields, Listing, index_of, raise_first_error
+from mnemon.langgraph._batches import Batch, IndexFields, Listing, index_of, raise_first_error, ttl_of
 from mnemon.langgraph._searching import search_steps
 
 
@@ -40,7 +40,7 @@ class MnemonStore(BaseStore):
             raise TypeError(f"a MnemonStore takes a mnemon.Client, not {type(client).__name__}; see AsyncMnemonStore")
         super().__init__()
         self.client = client
-        self.ttl_config = ttl
+        self.ttl_config = ttl_of(ttl)
         self._index = index_of(index)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
