@@ -229,6 +229,10 @@ bench-recall: $(DEV)/.stamp ## Recall on conversations, and what context and rer
 	$(BIN)/python -m tests.bench.recall $(DATA) $(ARGS)
 	$(BIN)/python -m tests.bench.recall_study $(DATA)
 
+.PHONY: bench-finding
+bench-finding: $(DEV)/.stamp ## What every search finds on every set, beside plain vectors, BM25 and Chroma: make bench-finding DATA=folder ARGS="--sets chats"
+	$(BIN)/python -m tests.bench.finding $(DATA) $(ARGS)
+
 .PHONY: bench-languages
 bench-languages: $(DEV)/.stamp ## Which paragraph answers a question, in several languages: make bench-languages DATA=folder ARGS="--model multilingual"
 	$(BIN)/python -m tests.bench.languages $(DATA) $(ARGS)

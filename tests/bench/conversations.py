@@ -1,4 +1,4 @@
-"""Conversations with questions and the turns that answer them: the data for measuring recall."""
+"""Conversations with questions and the turns that answer them: the data for measuring what searches find."""
 
 import json
 import re
@@ -38,7 +38,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A long conversation between two people."""
+    """A long conversation between two people, or between a person and an assistant."""
 
     id: str
     turns: tuple[Turn, ...]
@@ -50,6 +50,22 @@ def load_conversations(folder: Path) -> list[Conversation]:
     inner = folder / "conversations"
     files = sorted((inner if inner.is_dir() else folder).glob("*.json"))
     return [_conversation(json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def load_chats(folder: Path) -> list[Conversation]:
+    """The chats with an assistant of a folder, by file name; the speaker of a message is its role."""
+    files = (file for file in sorted(folder.glob("*.jsonl")) if not file.name.endswith(".questions.jsonl"))
+    return [_chat(file.stem, _rows(file), _rows(file.with_suffix(".questions.jsonl"))) for file in files]
+
+
+def _chat(name: str, messages: list[dict[str, Any]], questions: list[dict[str, Any]]) -> Conversation:
+    turns = tuple(Turn(each["id"], 0, each["time"], each["role"], each["text"], "") for each in messages)
+    asked = (Question(each["question"], each["kind"], frozenset(each["evidence"])) for each in questions)
+    return Conversation(name, turns, tuple(question for question in asked if question.evidence))
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def _conversation(stored: dict[str, Any]) -> Conversation:

@@ -39,7 +39,9 @@ def measure(ranking: Sequence[str], relevant: Set[str]) -> tuple[float, ...]:
     return (*(recall(ranking, relevant, depth) for depth in (5, 10, 20)), ndcg(ranking, relevant, 10))
 
 
-def estimate(by_conversation: Sequence[Sequence[tuple[float, ...]]], *, seed: int = 0) -> dict[str, Estimate]:
+def estimate(
+    by_conversation: Sequence[Sequence[tuple[float, ...]]], *, names: Sequence[str] = METRICS, seed: int = 0
+) -> dict[str, Estimate]:
     """Means over all questions. The intervals resample conversations, because questions of one are dependent."""
     groups = [np.array(values) for values in by_conversation if len(values)]
     sums = np.array([group.sum(axis=0) for group in groups])
@@ -48,4 +50,4 @@ def estimate(by_conversation: Sequence[Sequence[tuple[float, ...]]], *, seed: in
     means: NDArray[np.float64] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1, keepdims=True)
     low, high = np.percentile(means, [2.5, 97.5], axis=0)
     mean = sums.sum(axis=0) / counts.sum()
-    return {name: Estimate(*map(float, bounds)) for name, *bounds in zip(METRICS, mean, low, high, strict=True)}
+    return {name: Estimate(*map(float, bounds)) for name, *bounds in zip(names, mean, low, high, strict=True)}

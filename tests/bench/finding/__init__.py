@@ -1,0 +1,1 @@
+"""What searches find, on every set, beside plain ones: the sets, the searches, and the table."""
