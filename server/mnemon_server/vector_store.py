@@ -153,16 +153,14 @@ class ConfiguredVectorStore:
             settings.data_dir,
             model_identity=embedder.model.identity,
             dimension=embedder.model.dimension,
-            settings=vault_settings(settings, embedder.coverage, graphs_of=() if self._uses_chroma else (DOCUMENTS,)),
+            settings=vault_settings(settings, None, graphs_of=() if self._uses_chroma else (DOCUMENTS,)),
         )
         stack.callback(vault.close)
         records = vault.collection(DOCUMENTS)
         interval_s = settings.chroma_erasure_interval_s
         index = self._index(embedder.model) if self._uses_chroma else None
         applier = IndexApplier(records, index, erasure_interval_s=interval_s) if index else None
-        store = RecordVectorStore(
-            records, embedder, applier=applier, search=search_settings(settings, embedder.coverage)
-        )
+        store = RecordVectorStore(records, embedder, applier=applier, search=search_settings(settings, None))
         stack.callback(store.close)
         return store
 

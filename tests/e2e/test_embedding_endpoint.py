@@ -8,7 +8,7 @@ import mnemon
 import pytest
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 
-from tests.support.embedding_endpoint import embedding, settings_for
+from tests.support.embedding_endpoint import embedding, hashed_above, settings_for
 from tests.support.ports import HeldPort
 from tests.support.server import Connection, run_command, server_process, whole_server
 from tests.support.tiny_models import NUMBERS
@@ -51,6 +51,32 @@ async def test_all_services_embed_and_search_through_the_endpoint(tmp_path: Path
             assert (await client.server_info()).embedding_model.name == "tiny"
     sent = [text for request in served.received[1:] for text in request.arguments["input"]]
     assert {text.partition(" ")[0] for text in sent} == {"query:", "passage:"}
+
+
+async def test_of_a_model_with_high_cosines_only_what_is_above_its_zero_is_related(tmp_path: Path) -> None:
+    """Every cosine is about 0.75 or more. A hybrid search shows nothing without a word or more than that in common."""
+    related, unrelated = "Ada drinks green tea", "Elephants migrate northwards"
+    with tool_server(embedding(embed=hashed_above(0.75))) as served:
+        settings = settings_for(served.port, timeline_embeddings=True)
+        async with whole_server(tmp_path, **settings) as server, connect(server) as client:
+            for number, text in enumerate((related, unrelated)):
+                await client.documents.put(str(number), text)
+                await client.memories.add(text, user="u")
+                await client.facts.put(["notes"], str(number), {"text": text})
+                await client.timeline.add("custom", text, user="u")
+            near = (await client.documents.search("tea", mode="vector")).results
+            assert [result.vector_score is not None and result.vector_score > 0.7 for result in near] == [True, True]
+            (document,) = (await client.documents.search("tea")).results
+            (memory,) = (await client.memories.search("tea", user="u", explain=True)).results
+            (fact,) = (await client.facts.search("tea", subtree=True)).results
+            (event,) = (await client.timeline.search("tea", user="u")).results
+    assert (document.document.content, memory.content) == (related, related)
+    assert (fact.value, event.event.content) == ({"text": related}, related)
+    assert memory.explanation is not None
+    assert memory.similarity is not None
+    parts = {part.name: part for part in memory.explanation.parts}
+    assert parts["vector"].score < 0.75 < memory.similarity, "it counts from the zero, and is shown as it is"
+    assert sum(part.contribution for part in parts.values()) == pytest.approx(memory.score)
 
 
 async def test_while_the_endpoint_is_away_reads_go_on_and_nothing_is_lost(tmp_path: Path) -> None:

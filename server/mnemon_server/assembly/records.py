@@ -61,7 +61,7 @@ def open_records(
         dimension=model.dimension,
         settings=vault_settings(
             settings,
-            batcher.coverage,
+            batcher,
             graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma,
             models=models,
             master=master,

@@ -1,6 +1,6 @@
 """Converts the table of settings to the values that services and engines take, one group at a time."""
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, VaultModels
 from mnemon_server.engines.sqlite_vault import VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
-from mnemon_server.ranking.fusion import Fusion, FusionMethod
+from mnemon_server.ranking.fusion import Fusion, FusionMethod, TextModel
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
 from mnemon_server.services.search.reranking import default_ranker
@@ -28,9 +28,6 @@ from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.timeline.retention import TimelineRetentionSettings
 from mnemon_server.services.timeline.store import EpisodicSettings
-
-Coverage = Callable[[str], float]
-"""How well the vocabulary of the embedding model covers a text."""
 
 
 def accounts_of(settings: Settings) -> Accounts:
@@ -50,9 +47,9 @@ def accounts_of(settings: Settings) -> Accounts:
     )
 
 
-def fusion_of(settings: Settings, coverage: Coverage) -> Fusion:
+def fusion_of(settings: Settings, model: TextModel | None) -> Fusion:
     """The fusion of meaning and keywords in hybrid searches of all collections and of events."""
-    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k, coverage)
+    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k, model)
 
 
 def model_options(settings: Settings) -> ModelOptions:
@@ -62,11 +59,11 @@ def model_options(settings: Settings) -> ModelOptions:
     )
 
 
-def search_settings(settings: Settings, coverage: Coverage) -> SearchSettings:
+def search_settings(settings: Settings, model: TextModel | None) -> SearchSettings:
     """How the passages of all collections are searched."""
     return SearchSettings(
         exact_scan_max=settings.exact_scan_passages_max,
-        fusion=fusion_of(settings, coverage),
+        fusion=fusion_of(settings, model),
         ranker=default_ranker() if settings.search_reranking else None,
     )
 
@@ -100,7 +97,7 @@ def timeline_settings(settings: Settings) -> TimelineSettings:
 
 def vault_settings(
     settings: Settings,
-    coverage: Coverage,
+    model: TextModel | None,
     *,
     graphs_of: Container[Collection],
     models: VaultModels = NO_SECOND_MODEL,
@@ -112,7 +109,7 @@ def vault_settings(
             settings.vector_cache_mib << 20, GraphSettings(graph_min=settings.graph_vectors_min), graphs_of
         ),
         timeline=timeline_settings(settings),
-        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, coverage)),
+        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, model)),
         erasure_delay_s=settings.erasure_delay_s,
         models=models,
         master=master,

@@ -58,7 +58,7 @@ def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: Embed
         records,
         batcher,
         VectorBackend(settings.knowledge_store_backend, collection, applier),
-        search=search_settings(settings, batcher.coverage),
+        search=search_settings(settings, batcher),
     )
 
 
@@ -73,7 +73,7 @@ def open_memories(settings: Settings, tenant: str, vault: Vault, batcher: Embedd
         records,
         batcher,
         VectorBackend(settings.memory_backend, collection, applier),
-        search=search_settings(settings, batcher.coverage),
+        search=search_settings(settings, batcher),
         decay=decay_of(settings),
     )
 
@@ -87,13 +87,13 @@ def open_semantic(
         batcher,
         resolver=ConflictResolver(rules, advisor),
         settings=semantic_settings(settings),
-        search=search_settings(settings, batcher.coverage),
+        search=search_settings(settings, batcher),
     )
 
 
 def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -> FactStore:
     """Opens the fact store."""
-    return FactStore(vault, batcher, search=search_settings(settings, batcher.coverage))
+    return FactStore(vault, batcher, search=search_settings(settings, batcher))
 
 
 def open_archive(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, rules: RuleStore) -> ArchiveStore:

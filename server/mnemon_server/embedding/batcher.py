@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from time import perf_counter
 from types import TracebackType
 from typing import Protocol, Self
@@ -20,6 +20,7 @@ from mnemon_server.domain.observation.figures import BATCH_SECONDS, BATCH_TEXTS
 from mnemon_server.domain.observation.tracing import traced
 from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector, Vectors
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
+from mnemon_server.embedding.unrelated import unrelated_cosine
 from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
 BATCH_TOKENS_MAX = 256
@@ -107,6 +108,7 @@ class EmbeddingBatcher:
         self._meter = meter
         self._embedder = embedder
         self._coverage = lru_cache(COVERAGES_KEPT)(embedder.coverage)
+        self._unrelated_cosine = cache(partial(unrelated_cosine, embedder))
         self._waiting_texts_max = waiting_texts_max
         # Guards all attributes below.
         self._changed = threading.Condition()
@@ -211,6 +213,19 @@ class EmbeddingBatcher:
             EmbeddingError: the tokenizer failed, or the model is closed.
         """
         return self._coverage(text)
+
+    def unrelated_cosine(self) -> float:
+        """The cosine that the model gives to unrelated texts, at least 0 and below 1. The first call measures it.
+
+        Blocks; any thread may call it.
+
+        Raises:
+            EmbeddingError: the model failed, or is closed.
+        """
+        try:
+            return self._unrelated_cosine()
+        except Exception as error:
+            raise _error_from(error) from error
 
     async def split(self, texts: Sequence[str]) -> list[list[Span]]:
         """The passages of each text, as `Embedder.split` makes them.

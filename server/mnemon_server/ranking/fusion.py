@@ -1,7 +1,10 @@
 """Combines the two parts of a hybrid search into one score.
 
-The parts are the cosine similarity (negative values count as 0) and BM25 relative to the score of the query's own text.
-Both are absolute. The default score is their weighted mean and absolute too: the query's own text scores 1, an
+The parts are the cosine, counted from the model's zero, and BM25 relative to the score of the query's own text. The
+zero is the cosine that the model gives to unrelated texts: near 0 for most models, above 0.7 for others, whose vectors
+would hardly tell anything otherwise. A cosine at or below it counts as 0, and one of 1 as 1.
+
+Both parts are absolute. The default score is their weighted mean and absolute too: the query's own text scores 1, an
 unrelated text near 0, and scores of different queries are comparable. On long conversations, equal weights find as much
 as a sum of scores that are scaled per query, and more than reciprocal rank fusion. Exponents on either part and other
 weights bring no gain that holds across conversations.
@@ -11,10 +14,9 @@ meaning, and would spoil what the words find. So the less of a query its vocabul
 but it always decides among texts that the words do not tell apart.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +56,16 @@ _SCALED_MIN = 0.01
 """The least scaled score of a positive value: the worst match of a list is still a match."""
 
 
+class TextModel(Protocol):
+    """What a fusion asks about the model that embeds the queries."""
+
+    def coverage(self, text: str) -> float:
+        """How well its vocabulary covers a text, 0 to 1."""
+
+    def unrelated_cosine(self) -> float:
+        """The cosine that it gives to unrelated texts, at least 0 and below 1."""
+
+
 class Fused(NamedTuple):
     """Scores, and the two parts whose weighted mean they are: arrays of equal length, values 0 to 1."""
 
@@ -71,13 +83,18 @@ class Fusion:
     """Weight of the vector part, 0 to 1; the keyword part has the rest. None: the method's default."""
     rrf_k: int = RRF_K
     """At least 1. The larger it is, the less the first ranks stand out."""
-    coverage: Callable[[str], float] | None = None
-    """How well the vocabulary of the model that embeds the query covers it, 0 to 1. None: fully."""
+    model: TextModel | None = None
+    """The model that embeds the query. None, as for vectors from elsewhere: it reads every text, and its zero is 0."""
 
     @property
     def is_absolute(self) -> bool:
         """Whether a candidate's score is independent of the other candidates."""
         return self.method is FusionMethod.ABSOLUTE
+
+    @property
+    def slope(self) -> float:
+        """How much faster than a cosine the vector part grows, at least 1."""
+        return 1.0 / (1.0 - self._zero())
 
     def weight(self, query: str) -> float:
         """The weight of the vector part; 1 if the query has no keyword. It is less for text that the model cannot
@@ -86,35 +103,44 @@ class Fusion:
         if not query_terms(query):
             return 1.0
         weight = _VECTOR_WEIGHTS[self.method] if self.vector_weight is None else self.vector_weight
-        if self.coverage is None:
+        if self.model is None:
             return weight
-        share = (self.coverage(query) - _UNREAD_COVERAGE) / (_READ_COVERAGE - _UNREAD_COVERAGE)
+        share = (self.model.coverage(query) - _UNREAD_COVERAGE) / (_READ_COVERAGE - _UNREAD_COVERAGE)
         return weight * min(max(share, _LEAST_SHARE), 1.0)
 
-    def fuse(self, query: str, vector: Floats, keyword: Floats) -> Fused:
-        """The scores of the candidates. Both parts have equal length, and are 0 for candidates with nothing in
-        common.
+    def fuse(self, query: str, cosines: Floats, keyword: Floats) -> Fused:
+        """The scores of the candidates. Cosines and keyword scores have equal length; a candidate without a word of the
+        query has the keyword score 0.
         """
-        weight = self.weight(query)
-        vector_parts, keyword_parts = self._scaled(vector, vector), self._scaled(keyword, keyword)
+        weight, similar = self.weight(query), self._above_zero(cosines)
+        vector_parts, keyword_parts = self._scaled(similar, similar), self._scaled(keyword, keyword)
         return Fused(weight * vector_parts + (1.0 - weight) * keyword_parts, vector_parts, keyword_parts)
 
-    def bounds(self, query: str, vector: Floats, keyword: Floats, vector_max: float, keyword_scores: Floats) -> Floats:
-        """The highest possible scores of further candidates with these keyword scores, and parts of at most
-        `vector_max` from their vectors.
+    def bounds(self, query: str, cosines: Floats, keyword: Floats, cosine_max: float, keyword_scores: Floats) -> Floats:
+        """The highest possible scores of further candidates with these keyword scores, and cosines of at most
+        `cosine_max`.
         """
         weight = self.weight(query)
-        by_meaning = self._scaled(np.array([vector_max]), vector)
+        by_meaning = self._scaled(self._above_zero(np.array([cosine_max])), self._above_zero(cosines))
         return weight * by_meaning + (1.0 - weight) * self._scaled(keyword_scores, keyword)
 
-    def keyword_score_needed(self, query: str, score: float, vector_max: float) -> float:
-        """The keyword score that a candidate needs for this score, if its cosine is at most `vector_max`; 0 if that
+    def keyword_score_needed(self, query: str, score: float, cosine_max: float) -> float:
+        """The keyword score that a candidate needs for this score, if its cosine is at most `cosine_max`; 0 if that
         depends on the other candidates.
         """
         weight = self.weight(query)
         if not self.is_absolute or weight >= 1.0:
             return 0.0
-        return max((score - weight * vector_max) / (1.0 - weight), 0.0)
+        vector_part = float(self._above_zero(np.array([cosine_max]))[0])
+        return max((score - weight * vector_part) / (1.0 - weight), 0.0)
+
+    def _zero(self) -> float:
+        return 0.0 if self.model is None else self.model.unrelated_cosine()
+
+    def _above_zero(self, cosines: Floats) -> Floats:
+        """The cosines on a scale from the model's zero to 1."""
+        zero = self._zero()
+        return np.clip((cosines - zero) * self.slope if zero else cosines, 0.0, 1.0)
 
     def _scaled(self, values: Floats, among: Floats) -> Floats:
         """Transforms the values of a part as the method requires. Keeps their order."""

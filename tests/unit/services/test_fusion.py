@@ -6,6 +6,8 @@ from mnemon_server.engines.promises.values import Scores
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.services.search.fusion import FusedScores, LeftOut, fuse
 
+from tests.support.fixed_model import FixedModel
+
 
 def scores(values: dict[int, float]) -> Scores:
     return Scores(np.array(list(values), np.int64), np.array(list(values.values()), np.float64))
@@ -33,7 +35,7 @@ def test_a_score_does_not_depend_on_the_other_results() -> None:
 
 @pytest.mark.parametrize(("coverage", "weight"), [(0.0, 0.02), (0.1, 0.02), (0.5, 0.25), (0.9, 0.5), (1.0, 0.5)])
 def test_meaning_counts_as_far_as_the_model_reads_the_query(coverage: float, weight: float) -> None:
-    fusion = Fusion(coverage=lambda _: coverage)
+    fusion = Fusion(model=FixedModel(covered=coverage))
     assert fusion.weight("two words") == pytest.approx(weight)
     assert fusion.weight("?!") == 1.0, "a query without words has only its vector"
     own_text = fuse("two words", scores({1: 1.0}), scores({1: 1.0}), fusion=fusion)
@@ -49,7 +51,7 @@ def test_a_passage_found_by_both_halves_beats_one_found_by_one() -> None:
 @pytest.mark.parametrize("vector", [{3: 0.25, 9: 0.5}, {9: 0.5, 3: 0.25}])
 def test_every_passage_of_either_half_is_in_the_result_with_its_parts(vector: dict[int, float]) -> None:
     answer = fused(vector, {9: 0.125, 12: 1.0, 1: 0.75})
-    parts = zip(answer.vector_scores.tolist(), answer.keyword_scores.tolist(), strict=True)
+    parts = zip(answer.vector_parts.tolist(), answer.keyword_scores.tolist(), strict=True)
     assert dict(zip(answer.passage_ids.tolist(), parts, strict=True)) == {
         1: (0.0, 0.75),
         3: (0.25, 0.0),
@@ -60,8 +62,23 @@ def test_every_passage_of_either_half_is_in_the_result_with_its_parts(vector: di
 
 def test_an_opposite_meaning_counts_as_zero() -> None:
     answer = fused({1: -0.8}, {1: 0.5})
-    assert answer.vector_scores.tolist() == [0.0]
+    assert answer.vector_parts.tolist() == [0.0]
     assert answer.scores.tolist() == [0.25]
+    assert answer.cosines.tolist() == [-0.8]
+
+
+@pytest.mark.parametrize("method", FusionMethod)
+def test_cosines_count_from_the_models_zero(method: FusionMethod) -> None:
+    fusion = Fusion(method, model=FixedModel(zero=0.75))
+    answer = fuse("two words", scores({1: 1.0, 2: 0.875, 3: 0.75, 4: 0.7}), scores({4: 0.5}), fusion=fusion)
+    assert answer.cosines.tolist() == [1.0, 0.875, 0.75, 0.7], "they are shown as they are"
+    assert answer.vector_parts[0] == 1.0
+    assert 0.0 < answer.vector_parts[1] < 1.0
+    assert answer.vector_parts[2:].tolist() == [0.0, 0.0]
+    assert answer.scores[2] == 0.0, "it has nothing in common with the query"
+    assert answer.scores[3] > 0.0, "it has a word in common"
+    if fusion.is_absolute:
+        assert answer.scores.tolist() == [0.5, 0.25, 0.0, 0.25]
 
 
 def test_scores_stay_between_0_and_1_despite_rounding() -> None:
@@ -118,24 +135,26 @@ def test_the_best_in_both_halves_scores_1_and_one_with_nothing_in_common_0(metho
 
 
 @pytest.mark.parametrize("method", FusionMethod)
-def test_omitted_passages_score_no_higher_than_the_stated_bound(method: FusionMethod) -> None:
+@pytest.mark.parametrize("zero", [0.0, 0.45])
+def test_omitted_passages_score_no_higher_than_the_stated_bound(method: FusionMethod, zero: float) -> None:
     rng = np.random.default_rng(3)
     below = 0
     for _ in range(50):
         vector, keyword = (scores(dict(enumerate(rng.random(12).round(1).tolist()))) for _ in range(2))
-        fusion = Fusion(method, rrf_k=int(rng.integers(1, 60)))
+        fusion = Fusion(method, rrf_k=int(rng.integers(1, 60)), model=FixedModel(zero))
         left_out = LeftOut(round(rng.random(), 1), -np.sort(-rng.random(3).round(1)))
         told = fuse("two words", vector, keyword, fusion=fusion, left_out=left_out)
         for keyword_max, bound in zip(left_out.keyword_scores, told.left_out, strict=True):
-            no_nearer = (told.vector_scores <= left_out.vector_max) & (told.keyword_scores <= keyword_max)
+            no_nearer = (told.cosines <= left_out.cosine_max) & (told.keyword_scores <= keyword_max)
             assert np.all(told.scores[no_nearer] <= bound + 1e-9)
             below += bound < told.scores.max()
     assert below > 30
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
-def test_the_needed_keyword_score_is_the_least_that_reaches_a_score(weight: float) -> None:
-    fusion = Fusion(vector_weight=weight)
+@pytest.mark.parametrize("zero", [0.0, 0.6])
+def test_the_needed_keyword_score_is_the_least_that_reaches_a_score(weight: float, zero: float) -> None:
+    fusion = Fusion(vector_weight=weight, model=FixedModel(zero))
     for score, cosine in ((0.6, 0.5), (0.9, 0.9), (0.2, 0.9), (1.0, 0.0)):
         needed = fusion.keyword_score_needed("two words", score, cosine)
         reached = fusion.fuse("two words", np.array([cosine]), np.array([needed])).scores[0]

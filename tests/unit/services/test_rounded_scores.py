@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,13 @@ from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, S
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search import passage_search
 from mnemon_server.services.search.passage_queries import PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import SearchSettings
 
+from tests.support.fixed_model import FixedModel
 from tests.support.local_vectors import clustered_vectors
 
 COUNT, DIMENSION = 1_200, 64
@@ -43,11 +46,12 @@ def vaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vaults]:
 @pytest.mark.parametrize("mode", [SearchMode.VECTOR, SearchMode.HYBRID])
 @pytest.mark.parametrize("limit", [5, 100, 600])
 @pytest.mark.parametrize("exact_scan_max", [10, COUNT])
+@pytest.mark.parametrize("zero", [None, 0.3])
 def test_every_form_shows_the_same_results_with_the_same_scores(
-    vaults: Vaults, form: str, mode: SearchMode, limit: int, exact_scan_max: int
+    vaults: Vaults, form: str, mode: SearchMode, limit: int, exact_scan_max: int, zero: float | None
 ) -> None:
     query = PassageQuery(text="apple stone", vector=QUERY, where=RecordFilter(), mode=mode, limit=limit)
-    shown = [_shown(vaults[name], query, exact_scan_max) for name in ("full", form)]
+    shown = [_shown(vaults[name], query, exact_scan_max, zero) for name in ("full", form)]
     assert len(shown[0]) == limit
     assert list(shown[1]) == list(shown[0])
     assert list(shown[1].values()) == pytest.approx(list(shown[0].values()), abs=1e-6)
@@ -129,14 +133,14 @@ def _filled(folder: Path, form: str) -> SQLiteVault:
     return vault
 
 
-def _shown(vault: SQLiteVault, query: PassageQuery, exact_scan_max: int) -> dict[str, float]:
-    settings = SearchSettings(exact_scan_max=exact_scan_max)
-    search = PassageSearch(vault.collection(DOCUMENTS), _refuse, settings=settings)
+def _shown(vault: SQLiteVault, query: PassageQuery, exact_scan_max: int, zero: float | None = None) -> dict[str, float]:
+    """The scores of the documents shown. With a zero, the query's vector is of its text, by a model with that zero."""
+    fusion, vector = Fusion(), query.vector
+    if zero is not None:
+        fusion, query = Fusion(model=FixedModel(zero)), replace(query, vector=None)
+    settings = SearchSettings(exact_scan_max=exact_scan_max, fusion=fusion)
+    search = PassageSearch(vault.collection(DOCUMENTS), lambda _: vector, settings=settings)
     try:
         return {hit.document.doc_id: hit.score for hit in search.find(query).hits}
     finally:
         search.close()
-
-
-def _refuse(text: str) -> object:
-    raise AssertionError(f"the query has a vector: {text}")

@@ -129,6 +129,7 @@ class ScorePart(JsonValue):
 
     name: str
     score: float
+    """0 to 1; in a hybrid search, that of "vector" counts from the cosine that the model gives to unrelated texts."""
     weight: float
     contribution: float
     """`score` times `weight`."""

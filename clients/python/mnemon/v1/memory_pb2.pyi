@@ -709,7 +709,9 @@ class ScorePart(_message.Message):
     name: _builtins.str
     """"vector", "keyword" or, if the score was changed by reranking (CAPABILITY_RERANKING), "ranker"."""
     score: _builtins.float
-    """The part's own score, 0 to 1. On a server that scales scores or fuses ranks: the transformed score."""
+    """The part's own score, 0 to 1. That of "vector" is the cosine similarity, in a hybrid search counted from the cosine
+    that the model gives to unrelated texts. On a server that scales scores or fuses ranks: the transformed score.
+    """
     weight: _builtins.float
     """Its weight; -1 if the ranker reduced the score."""
     contribution: _builtins.float

@@ -13,23 +13,23 @@ from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 class LeftOut:
     """Upper bounds for the scores of the passages that were not compared, 0 to 1."""
 
-    vector_max: float
+    cosine_max: float
     keyword_scores: NDArray[np.float64]
     """Of those with the best words, best first; the last one is the highest of all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedScores:
-    """Scores of passages, 0 to 1: arrays of the same length, in no particular order. 0 if a half did not find it."""
+    """Scores of passages, 0 to 1, and their cosines: arrays of the same length, in no particular order. 0 if a half did
+    not find it.
+    """
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
-    vector_scores: NDArray[np.float64]
-    keyword_scores: NDArray[np.float64]
     cosines: NDArray[np.float64]
-    """The vector scores before negative ones became 0."""
+    keyword_scores: NDArray[np.float64]
     vector_parts: NDArray[np.float64]
-    """What the vector scores contribute to the scores; `keyword_parts` is the same for the keyword scores."""
+    """What the cosines contribute to the scores; `keyword_parts` is the same for the keyword scores."""
     keyword_parts: NDArray[np.float64]
     left_out: NDArray[np.float64]
     """The highest score that each passage of LeftOut may have."""
@@ -49,18 +49,16 @@ def fuse(
     cosines, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
     cosines[: len(vector.scores)] = vector.scores
     keyword_scores[places] = keyword.scores
-    vector_scores: NDArray[np.float64] = np.clip(cosines, 0.0, 1.0)
     np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
-    fused = fusion.fuse(query, vector_scores, keyword_scores)
+    fused = fusion.fuse(query, cosines, keyword_scores)
     bounds = np.ones(1)
     if left_out is not None:
-        bounds = fusion.bounds(query, vector_scores, keyword_scores, left_out.vector_max, left_out.keyword_scores)
+        bounds = fusion.bounds(query, cosines, keyword_scores, left_out.cosine_max, left_out.keyword_scores)
     return FusedScores(
         passage_ids=passage_ids,
         scores=fused.scores,
-        vector_scores=vector_scores,
-        keyword_scores=keyword_scores,
         cosines=cosines,
+        keyword_scores=keyword_scores,
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,
         left_out=bounds,

@@ -25,7 +25,7 @@ from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
-from mnemon_server.services.search.rankings import NOTHING, ROUNDING, Ranking, by_both, by_meaning, by_word
+from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word
 from mnemon_server.services.search.reranking import DEPTH, Ranker
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.search.turns import JUDGED, Turns
@@ -108,7 +108,7 @@ class PassageSearch:
         self._embed_query = embed_query
         self._applier = applier
         self._settings = settings
-        self._fusion_of_own_vectors = replace(settings.fusion, coverage=None)
+        self._fusion_of_own_vectors = replace(settings.fusion, model=None)
         self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
 
     def over(self, records: RecordEngine) -> "PassageSearch":
@@ -195,7 +195,7 @@ class PassageSearch:
         return 1.0 if query.mode is SearchMode.VECTOR else 0.0
 
     def _fusion(self, query: PassageQuery) -> Fusion:
-        """The fusion for a query. A vector that the caller made counts in full, whatever model made it."""
+        """The fusion for a query. A vector that the caller made counts in full and from 0, whatever model made it."""
         return self._settings.fusion if query.vector is None else self._fusion_of_own_vectors
 
     def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
@@ -277,7 +277,7 @@ class PassageSearch:
         needed = _needed(query, by_near.scores[by_near.top(depth)], depth)
         for _ in range(2):
             # Rounding may have raised the scores that are shown, and lowered those of others.
-            least = fusion.keyword_score_needed(query.text, needed - 2 * ROUNDING, left_out_max)
+            least = fusion.keyword_score_needed(query.text, needed - 2 * by_near.rounding, left_out_max)
             words = plan.keywords.best(words_max, least)
             left_out = LeftOut(left_out_max, words.scores[-1:] if len(words.scores) == words_max else np.array([least]))
             if len(words.scores) < words_min:
@@ -294,7 +294,7 @@ class PassageSearch:
             # Again if some of the nearest are of the same document, or do not pass the filter.
             needed = _needed(query, choice.shown_scores(), query.limit)
             is_last = len(words.scores) >= words_max or not least
-            if is_last or choice.ranking.left_out[0] <= max(needed - ROUNDING, query.min_score):
+            if is_last or choice.ranking.left_out[0] <= max(needed - ranking.rounding, query.min_score):
                 break
 
         def widened(limit: int) -> _Choice:

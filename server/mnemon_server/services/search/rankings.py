@@ -13,7 +13,7 @@ from mnemon_server.services.search.fusion import LeftOut, fuse
 NOTHING = Scores(np.empty(0, np.int64), np.empty(0, np.float64))
 
 ROUNDING = 0.002
-"""How far rounding may lower or raise a score."""
+"""How far rounding may lower or raise a cosine."""
 
 SPARE_ROUNDED = 32
 """How many more rounded scores than those wanted are replaced by exact ones, since rounding may have changed their
@@ -39,6 +39,8 @@ class Ranking:
     """What the cosines contribute to the scores, 0 to 1; None if they are not part of the scores."""
     keyword_parts: NDArray[np.float64] | None = None
     """The same for the keyword scores."""
+    rounding: float = ROUNDING
+    """How far rounding may lower or raise a score."""
     refined: "Callable[[PassageIds], Ranking] | None" = None
     """Ranks again with exact cosines of these passages; None if all cosines are exact."""
 
@@ -52,7 +54,7 @@ class Ranking:
         """Rows that may have one of the `count` best scores once these are exact, best first."""
         rows = best_rows(self.scores, self.passage_ids, count + SPARE_ROUNDED, self.cosines)
         best = self.scores[rows]
-        found: NDArray[np.intp] = rows[best >= best[:count].min(initial=np.inf) - 2 * ROUNDING]
+        found: NDArray[np.intp] = rows[best >= best[:count].min(initial=np.inf) - 2 * self.rounding]
         return found
 
 
@@ -105,6 +107,7 @@ def by_both(
         scanned=len(near.passage_ids),
         degraded=degraded,
         left_out=fused.left_out,
+        rounding=ROUNDING * fusion.slope,
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,
     )

@@ -8,7 +8,7 @@ from operator import attrgetter
 import apsw
 import numpy as np
 
-from mnemon_server.domain.errors import MnemonError, StorageFailedError
+from mnemon_server.domain.errors import EmbeddingError, MnemonError, StorageFailedError
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.timeline import Sequences, TextScores
 from mnemon_server.engines.promises.values import Vector
@@ -160,6 +160,8 @@ class TextIndex:
             try:
                 with file.readers.lend() as connection:
                     return self._without_removed(*self._search(connection, asked))
+            except EmbeddingError:
+                raise
             except StorageFailedError:
                 log.debug("the text index of the timeline was closed meanwhile")
             except Exception as error:
@@ -189,7 +191,11 @@ class TextIndex:
         sequences, keyword, similarity = _joined(*by_word, *by_meaning)
         relevance = self._relevance(asked.query, keyword, similarity, asked.mode)
         missing = behind[np.isin(behind, list(texts), invert=True)]
-        return TextScores(sequences, relevance, similarity, keyword, asked.mode, pending=0), missing
+        found = relevance > 0
+        scores = TextScores(
+            sequences[found], relevance[found], similarity[found], keyword[found], asked.mode, pending=0
+        )
+        return scores, missing
 
     def _newest_similarities(self, query: Vector, behind: Sequences) -> tuple[dict[int, str], tuple[Sequences, Floats]]:
         """The texts of the last of these events, and the similarities of those that have one."""
@@ -222,7 +228,7 @@ class TextIndex:
             case SearchMode.VECTOR:
                 return similarity
             case SearchMode.HYBRID:
-                return self._ranking.fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
+                return self._ranking.fusion.fuse(query, np.nan_to_num(similarity), keyword).scores
 
     def _without_removed(self, scores: TextScores, behind: Sequences) -> TextScores:
         """Removes events that no longer exist but are still in the file. `behind` are requested events that it may
