@@ -55,6 +55,29 @@ def scores(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: obj
     return {result.doc_id: result.score for result in found(texts, query, ranker, **terms)}
 
 
+def _toward_query(cosine: float) -> Vector:
+    return np.array([cosine, np.sqrt(1 - cosine**2)], np.float32)
+
+
+def _found_near(
+    vectors: dict[str, list[Vector]],
+    metadata: dict[str, MetadataValue],
+    contents: dict[str, str] | None = None,
+    min_score: float = 0.0,
+) -> list[str]:
+    """The ids of documents with passages of these vectors, best first."""
+    records = InMemoryVault().collection(DOCUMENTS)
+    for doc_id, of_passages in vectors.items():
+        text = (contents or {}).get(doc_id, "the dog")
+        passages = [PassageInput(0, len(text), vector) for vector in of_passages]
+        records.put_document(DocumentWrite(document=Document(doc_id, text, metadata), passages=passages)).result(WAIT_S)
+    settings = SearchSettings(exact_scan_max=1000, ranker=default_ranker(), threads=1)
+    search = DocumentSearch(records, lambda _: _toward_query(1.0), VectorBackend("in_memory"), settings=settings)
+    answer = search.find(SearchQuery(text=QUERY, top_k=10, mode=SearchMode.HYBRID, min_score=min_score))
+    search.close()
+    return [result.doc_id for result in answer.results]
+
+
 def test_an_answer_by_the_named_person_beats_a_question_about_them() -> None:
     assert [result.content for result in found([ASKED, TOLD], QUERY, None)] == [ASKED, TOLD]
     assert [result.content for result in found([ASKED, TOLD], QUERY, default_ranker())] == [TOLD, ASKED]
@@ -106,6 +129,31 @@ def test_the_author_may_be_in_the_metadata() -> None:
     plain, ranked = (scores(texts, QUERY, ranker, speaker="Anna") for ranker in (None, default_ranker()))
     assert ranked["d0"] < plain["d0"]
     assert ranked["d1"] == plain["d1"]
+
+
+def test_a_message_to_an_assistant_may_end_with_a_question() -> None:
+    """Half of those that are looked for do."""
+    texts = ["I adopt the dog Anna on Sunday, when can I?", "Good that you adopt a dog"]
+    assert list(scores(texts, QUERY, default_ranker(), speaker="user")) == ["d0", "d1"]
+
+
+@pytest.mark.parametrize("author", ["user", "Assistant", "Human", "AI agent"])
+def test_the_beginning_of_a_message_to_an_assistant_counts_as_much_as_its_best_passage(author: str) -> None:
+    """A long answer has many passages, each with a chance to be near any query."""
+    near, far, medium = (_toward_query(cosine) for cosine in (0.8, 0.1, 0.6))
+    texts = {"long": [far, far, near], "short": [medium]}
+    assert _found_near(texts, {}) == ["long", "short"]
+    assert _found_near(texts, {"role": author}) == ["short", "long"]
+    assert _found_near(texts, {"role": "Ben"}) == ["long", "short"]
+
+
+def test_meaning_counts_more_among_messages_to_an_assistant() -> None:
+    texts = {"worded": [_toward_query(0.4)], "meant": [_toward_query(0.8)]}
+    contents = {"worded": "Anna has a dog", "meant": "they have got a puppy"}
+    assert _found_near(texts, {}, contents) == ["worded", "meant"]
+    assert _found_near(texts, {"role": "assistant"}, contents) == ["meant", "worded"]
+    assert _found_near(texts, {}, contents, min_score=0.41) == ["worded"]
+    assert _found_near(texts, {"role": "assistant"}, contents, min_score=0.5) == ["meant"]
 
 
 def test_the_author_counts_only_if_the_query_names_someone() -> None:

@@ -26,7 +26,7 @@ from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
 from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word
-from mnemon_server.services.search.reranking import DEPTH, Ranker
+from mnemon_server.services.search.reranking import DEPTH, MESSAGE_LIFT_MAX, Ranker, message_scores, reordered
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.search.turns import JUDGED, Turns
 
@@ -121,29 +121,30 @@ class PassageSearch:
         """The documents nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
         ranker = self._settings.ranker
         if ranker is None or query.mode is not SearchMode.HYBRID:
-            choice = self._find(query)
+            choice, _ = self._find(query)
             ranking, places = choice.ranking, choice.scored()
         else:
-            choice = self._find(replace(query, min_score=ranker.score_before(query.min_score)))
-            ranking, places = self._reranked(ranker, query, choice)
+            before = min(ranker.score_before(query.min_score), query.min_score / MESSAGE_LIFT_MAX)
+            choice, vector = self._find(replace(query, min_score=before))
+            assert vector is not None  # noqa: S101 - the search is by meaning, too
+            ranking, places = self._reranked(ranker, query, vector, choice)
         hits = self._hits(query, ranking, places[query.skip :], fits)
         return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query))
 
-    def _find(self, query: PassageQuery) -> _Choice:
-        if query.mode is SearchMode.KEYWORD:
-            return self._decide(query, self._plan(query), None)
-        if query.mode is SearchMode.VECTOR:
-            return self._decide(query, self._plan(query), self._vector(query))
-        takes_proposals = self._takes_proposals(query)
-        if query.vector is not None and not takes_proposals:
-            return self._decide(query, self._plan(query), query.vector)
+    def _find(self, query: PassageQuery) -> tuple[_Choice, Vector | None]:
+        """The best documents, and the vector that was compared; None in keyword mode."""
+        takes_proposals = query.mode is SearchMode.HYBRID and self._takes_proposals(query)
+        is_simple = query.mode is not SearchMode.HYBRID or query.vector is not None
+        if is_simple and not takes_proposals:
+            vector = None if query.mode is SearchMode.KEYWORD else self._vector(query)
+            return self._decide(query, self._plan(query), vector), vector
         # The words are looked up on another thread while the model embeds the text on this one, and while the nearest
         # vectors are looked up. The model should start first: it releases the interpreter lock for nearly all its time,
         # and the look-up of words does not.
         planning = self._plan_threads.submit(self._plan, query)
         vector = self._vector(query)
         near = self._nearest(query, vector, 1) if takes_proposals else None
-        return self._decide(query, replace(planning.result(), near=near), vector)
+        return self._decide(query, replace(planning.result(), near=near), vector), vector
 
     def _vector(self, query: PassageQuery) -> Vector:
         return self._embed_query(query.text) if query.vector is None else query.vector
@@ -433,7 +434,9 @@ class PassageSearch:
             places.setdefault(place.doc_id, (row_of[place.passage_id], place))
         return places
 
-    def _reranked(self, ranker: Ranker, query: PassageQuery, choice: _Choice) -> tuple[Ranking, list[ScoredPlace]]:
+    def _reranked(
+        self, ranker: Ranker, query: PassageQuery, vector: Vector, choice: _Choice
+    ) -> tuple[Ranking, list[ScoredPlace]]:
         """The best places after reranking, in their new order, and the ranking that has their rows."""
         judged = choice if len(choice.places) >= JUDGED else choice.widened(JUDGED)
         ids = [place.passage_id for _, place in judged.places.values()][:JUDGED]
@@ -446,9 +449,30 @@ class PassageSearch:
                 choice, places = deep, deep.scored()
                 first, rest = places[:DEPTH], places[DEPTH:]
                 scores = np.array([scored.score for scored in first], np.float64)
-                order = ranker.rerank(query.text, turns.turns([scored.place.passage_id for scored in first]), scores)
+                if turns.are_with_assistant(ids):
+                    order = reordered(scores, self._message_scores(query, vector, choice.ranking, first))
+                else:
+                    passage_ids = [scored.place.passage_id for scored in first]
+                    order = ranker.rerank(query.text, turns.turns(passage_ids), scores)
                 places = [*(first[row]._replace(score=score) for row, score in order), *rest]
         return choice.ranking, [scored for scored in places if scored.score >= query.min_score][: query.limit]
+
+    def _message_scores(
+        self, query: PassageQuery, vector: Vector, ranking: Ranking, places: Sequence[ScoredPlace]
+    ) -> NDArray[np.float64]:
+        """The scores of messages to and from an assistant, given the best passage of each."""
+        fusion, rows = self._fusion(query), [scored.row for scored in places]
+        if not fusion.is_absolute or ranking.vector_parts is None or ranking.keyword_parts is None:
+            return ranking.scores[rows]
+        openings = [scored.place.passage_id - scored.place.index for scored in places]
+        near = self._records.scan_vectors(vector, np.array(sorted(openings), np.int64), exact=len(openings))
+        cosine_of = dict(zip(near.passage_ids.tolist(), near.scores.tolist(), strict=True))
+        # An opening may have been deleted since its message was found.
+        cosines = np.array([cosine_of.get(each, 0.0) for each in openings], np.float64)
+        opening_parts = fusion.fuse(query.text, cosines, np.zeros(len(openings))).vector_parts
+        return message_scores(
+            fusion.weight(query.text), ranking.vector_parts[rows], opening_parts, ranking.keyword_parts[rows]
+        )
 
     def _hits(
         self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace], fits: Fits | None

@@ -16,6 +16,11 @@ from mnemon_server.services.search.rankings import Ranking
 AUTHOR_KEYS = ("speaker", "author", "from", "role")
 """The metadata keys that name the author of a text; the first one that is present counts."""
 
+ASSISTANTS = frozenset(
+    ("user", "human", "assistant", "ai", "bot", "chatbot", "agent", "model", "system", "tool", "llm", "gpt", "chatgpt")
+)
+"""Words in the names of authors of which one is an assistant. Assistants with a person's name are told by the user."""
+
 JUDGED = 10
 """How many of the best results tell whether a search finds turns of conversations."""
 TURNS_SHARE = 0.75
@@ -85,7 +90,13 @@ class Turns:
         """Whether these are turns of conversations, as far as they and the texts before them tell."""
         if not self.have_authors(passage_ids):
             return False
-        return self._mostly_have_authors([before for before, _ in self._before(passage_ids, 1).values()])
+        return self._mostly_have_authors(self._ids_before(passage_ids))
+
+    def are_with_assistant(self, passage_ids: Sequence[int]) -> bool:
+        """Whether these turns, or those just before them, are messages of a user or an assistant."""
+        self._load(passage_ids)
+        authors = {self._read[each].author for each in (*passage_ids, *self._ids_before(passage_ids))}
+        return any(not ASSISTANTS.isdisjoint(author.split()) for author in authors)
 
     def turns(self, passage_ids: Sequence[int]) -> list[Turn]:
         """These passages, each with the score of the question that it answers."""
@@ -100,6 +111,9 @@ class Turns:
             # Few turns follow another one of their own author, so most need no further step.
             pending = [each for each in before if earlier[each][-1].author == self._read[each].author]
         return [answering(self._read[each], earlier[each]) for each in passage_ids]
+
+    def _ids_before(self, passage_ids: Sequence[int]) -> list[int]:
+        return [before for before, _ in self._before(passage_ids, 1).values()]
 
     def _before(self, passage_ids: Sequence[int], steps: int) -> dict[int, tuple[int, float]]:
         """For each passage, the one so many before it among the searched ones, as far as known, and its score."""
