@@ -98,13 +98,14 @@ async def test_vectors_that_are_removed_stay_in_a_graph_for_a_while(tmp_path: Pa
             for memory_id in memory_ids:
                 await server.connection.memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory_id))
 
-        async def has_dead() -> bool:
-            """True once the graph exists; before that, removed vectors leave nothing dead."""
-            await removed(ids.pop())
-            return (await server.page())[DEAD] > 0
+        async def are_in_graph() -> bool:
+            """Before that, removed vectors leave nothing dead."""
+            index = (await server.connection.memories.GetStatus(pb.GetStatusRequest())).index
+            return bool(index.graph_count == IN_GRAPH)
 
-        await shown(server, {LIVE: IN_GRAPH, DEAD: 0})
-        await eventually(has_dead)
+        await eventually(are_in_graph)
+        await removed(ids.pop())
+        await shown(server, {LIVE: len(ids), DEAD: 1})
         # The graph is rebuilt when a quarter of it is dead.
         await removed(*(ids.pop() for _ in range(IN_GRAPH // 4)))
         await shown(server, {LIVE: len(ids), DEAD: 0})

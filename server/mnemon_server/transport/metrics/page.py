@@ -140,7 +140,7 @@ def _indexes(gauges: Iterable[VaultGauges]) -> Iterator[Metric]:
     pending: Counter[str] = Counter()
     for each in gauges:
         for collection, usage in each.vectors.items():
-            counts[collection, "live"] += usage.flat_count + usage.graph_count
+            counts[collection, "live"] += usage.flat_count + usage.graph_count - usage.dead_count
             counts[collection, "dead"] += usage.dead_count
             counts[collection, "building"] += usage.building_count
             size[collection] += usage.bytes
