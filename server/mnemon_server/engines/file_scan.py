@@ -1,6 +1,7 @@
 """Looks for marks in all files of a vault, decrypted."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -27,11 +28,12 @@ log = logging.getLogger(__name__)
 def scan_files(keys: VaultKeyFile, marks: Marks) -> FileScan:
     """Looks for marks in every file of the vault with these keys, decrypted.
 
-    A file that disappears meanwhile counts as empty. Blocks.
+    A file that disappears meanwhile counts as empty, as does a folder. Blocks.
     """
     folder, files, size = keys.folder, 0, 0
     found: dict[str, frozenset[int]] = {}
-    for path in sorted(folder.rglob("*")):
+    # `Path.rglob` fails if a folder disappears before it has been read.
+    for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names):
         numbers = set[int]()
         try:
             last = b""

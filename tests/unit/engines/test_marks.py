@@ -1,6 +1,9 @@
 """Marks find exactly the runs that they were made of, wherever these are, and hold none of their bytes."""
 
+import os
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mnemon_server.engines.file_scan import scan_files
@@ -64,3 +67,18 @@ def test_files_are_read_in_parts_that_overlap(tmp_path, monkeypatch: pytest.Monk
         (tmp_path / "file").write_bytes(rng.randbytes(offset) + run + rng.randbytes(50))
         scan = scan_files(VaultKeyFile(tmp_path), marks)
         assert (scan.found, scan.files, scan.bytes) == ({"file": frozenset({0})}, 1, offset + 114)
+
+
+def test_a_folder_that_disappears_meanwhile_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kept").write_bytes(b"a text of Ada")
+    gone, scandir = tmp_path / "copies", os.scandir
+    gone.mkdir()
+
+    def scan_later(place: Path) -> Any:
+        if Path(place) == gone:
+            gone.rmdir()
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", scan_later)
+    assert scan_files(VaultKeyFile(tmp_path), Marks.of([b"a text of Ada"])).found == {"kept": frozenset({0})}
+    assert not gone.exists()
