@@ -25,7 +25,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from tests.contract.timeline_suite import SETTINGS, append, get, happening
 from tests.contract.vault_suite import DIMENSION, key, unit_vector, write
 from tests.contract.vault_transactions import statement
-from tests.support.databases import content_of, open_database
+from tests.support.databases import content_of, files_below, open_database
 from tests.support.forks import run_python
 from tests.support.server import wait_until
 
@@ -54,14 +54,14 @@ def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
 def files_with(folder: Path, text: str) -> list[str]:
     """The files that hold a text, or the unit vector that it was indexed with."""
 
-    def holds(path: Path) -> bool:
+    def read(path: Path) -> bytes:
         try:
-            return text.encode() in content_of(path)
-        except (FileNotFoundError, apsw.Error):
-            # A journal of SQLite, which was deleted meanwhile.
-            return False
+            return content_of(path)
+        except apsw.Error:
+            # It was deleted meanwhile.
+            return b""
 
-    return sorted(path.name for path in folder.rglob("*") if path.is_file() and holds(path))
+    return sorted(path.name for path, content in files_below(folder, read) if text.encode() in content)
 
 
 def pending(vault: SQLiteVault) -> int:

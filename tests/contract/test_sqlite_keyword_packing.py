@@ -255,7 +255,11 @@ def run_round(vault: SQLiteVault, is_stopped: Callable[[], bool]) -> None:
 def test_kill_9_while_words_are_packed_loses_no_word(tmp_path: Path) -> None:
     """Nor does it bring back the words of a deletion that was acknowledged."""
     folder, rng, texts, interrupted = tmp_path / "d", random.Random(11), dict[str, str](), set[tuple[int, bool]]()
-    for number in range(KILLS):
+    both = {(0, True), (1, True)}
+    # On a busy machine, what a kill would interrupt may have ended before.
+    for number in range(10 * KILLS):
+        if number >= KILLS and both <= interrupted:
+            break
         ours, theirs = FORKS.Pipe()
         process = FORKS.Process(target=_write_until_killed, args=(folder, number, texts, theirs), daemon=True)
         process.start()
@@ -280,7 +284,7 @@ def test_kill_9_while_words_are_packed_loses_no_word(tmp_path: Path) -> None:
             wait_until(lambda: blocks(folder, served=0) + merged_blocks(folder) == 0)
             check_searches(records, texts)
         assert problems(folder) == []
-    assert {(0, True), (1, True)} <= interrupted
+    assert both <= interrupted
 
 
 def _write_until_killed(folder: Path, seed: int, texts: dict[str, str], acknowledged: Connection) -> None:

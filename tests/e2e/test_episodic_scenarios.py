@@ -235,8 +235,8 @@ async def test_snapshot_and_compaction(tmp_path: Path) -> None:
 
         await eventually(are_sealed, 60.0)
         segments = len(list(folder.glob("*.segment")))
-        chosen = [event.event_id for event in (await recent(episodic))[::3]]
-        pruned = await episodic.PruneEvents(pb.PruneEventsRequest(event_ids=chosen[:1000]))
+        chosen = [event.event_id for event in (await recent(episodic))[::3]][:1000]
+        pruned = await episodic.PruneEvents(pb.PruneEventsRequest(event_ids=chosen))
         assert pruned.pruned_count == len(chosen)
         before = writing[0]
         steps = await compact(episodic)

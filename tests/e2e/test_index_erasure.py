@@ -15,6 +15,7 @@ from mnemon_server.domain.documents import Document, IndexRequest, SearchQuery, 
 from mnemon_server.services.documents.store import DocumentStore
 
 from tests.support.chroma_server import ChromaServer
+from tests.support.databases import files_below
 
 _KILLED = """
 import asyncio, os, shutil, signal, sys
@@ -74,7 +75,7 @@ async def erased(opened: DocumentStore) -> None:
 
 
 def words_in(folder: Path) -> set[str]:
-    content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    content = b"".join(content for _, content in files_below(folder))
     words = ("amberword", "birchword", "cedarword")
     return {word for word in words if word.encode() in content or word.encode("utf-16-le") in content}
 

@@ -17,6 +17,7 @@ from mnemon_server.domain.records import AckLevel, Scope
 from mnemon_server.services.documents.store import DocumentStore
 
 from tests.support.chroma_server import ChromaServer
+from tests.support.databases import files_below
 
 _CHANGE = """
 import sys, chromadb
@@ -69,7 +70,7 @@ def with_chroma(folder: Path, *arguments: str) -> str:
 
 
 def files_that_hold(folder: Path, content: bytes) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and content in path.read_bytes()]
+    return [path for path, held in files_below(folder) if content in held]
 
 
 async def test_a_searchable_write_is_in_the_vector_database_once_acknowledged(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mnemon import AsyncClient
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.master_keys import MasterKeyMissingError, WrongMasterKeyError
 
+from tests.support.databases import files_below
 from tests.support.full_vault import answers, differences, fill
 from tests.support.killed_at import run_killed
 from tests.support.server import run_command, until, whole_server
@@ -29,13 +30,9 @@ def key_file(path: Path, *keys: str) -> Path:
 
 
 def readable(folder: Path) -> dict[str, list[str]]:
-    """The texts that are in the bytes of files, by file. A file that a server removes meanwhile has none."""
+    """The texts that are in the bytes of files, by file."""
     found = {}
-    for path in (path for path in folder.rglob("*") if path.is_file()):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            continue
+    for path, content in files_below(folder):
         if texts := [text.decode() for text in TEXTS if text in content]:
             found[str(path.relative_to(folder))] = texts
     return found

@@ -15,6 +15,7 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
 from tests.support.memory_messages import create, metadata, remember
+from tests.support.ports import HeldPort
 from tests.support.server import Connection, bare_server, detail, eventually, failure_of, reason, whole_server
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -208,8 +209,9 @@ async def test_healthy_service(memories: Any) -> None:
     assert (status.memory_count, status.deleted_count) == (2, 1)
 
 
-async def test_unhealthy_service(tmp_path: Path, unused_tcp_port: int) -> None:
-    unreachable = {"memory_backend": "chromadb", "chroma_host": "127.0.0.1", "chroma_port": unused_tcp_port}
+async def test_unhealthy_service(tmp_path: Path) -> None:
+    port = HeldPort()
+    unreachable = {"memory_backend": "chromadb", "chroma_host": "127.0.0.1", "chroma_port": port.number}
     async with whole_server(tmp_path, **unreachable) as connected:
         await remember(connected.memories, "acknowledged all the same")
         last = pb.GetStatusResponse()
@@ -222,7 +224,7 @@ async def test_unhealthy_service(tmp_path: Path, unused_tcp_port: int) -> None:
         assert last.message
         async with AsyncClient(str(connected.server.address)) as client:
             assert (await client.memories.status()).status == "unhealthy"
-        assert (last.backend, last.host) == ("chromadb", f"127.0.0.1:{unused_tcp_port}")
+        assert (last.backend, last.host) == ("chromadb", port.address)
         assert last.memory_count == 1
 
 

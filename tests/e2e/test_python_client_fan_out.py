@@ -21,6 +21,8 @@ THREADS = 64
 CLIENTS = 12
 NAMESPACE = ("fan", "out")
 CALLS_OF_A_SMALL_SERVER = 40
+PATIENCE_S = 240
+"""How long all calls together may take: on a busy machine longer than a client waits for one."""
 """Fewer than there are threads, so that it refuses some of their calls."""
 
 
@@ -47,7 +49,7 @@ def mixed_calls(client: Any) -> list[Any]:
 
 
 async def test_thousands_of_calls_in_one_turn_of_the_loop_all_succeed(address: str) -> None:
-    async with AsyncClient(address) as client:
+    async with AsyncClient(address, timeout=PATIENCE_S) as client:
         await asyncio.gather(*(call() for call in mixed_calls(client)))
 
         stored = {fact.key async for fact in client.facts.list(NAMESPACE)}
@@ -58,7 +60,7 @@ async def test_thousands_of_calls_in_one_turn_of_the_loop_all_succeed(address: s
 
 async def test_calls_of_many_clients_in_one_process_all_succeed(address: str) -> None:
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(AsyncClient(address)) for _ in range(CLIENTS)]
+        clients = [await stack.enter_async_context(AsyncClient(address, timeout=PATIENCE_S)) for _ in range(CLIENTS)]
 
         counts = await asyncio.gather(*(clients[number % CLIENTS].documents.count() for number in range(OPERATIONS)))
 
@@ -69,7 +71,7 @@ async def test_calls_of_many_clients_in_one_process_all_succeed(address: str) ->
     "address", [("--unary-calls-max", str(CALLS_OF_A_SMALL_SERVER))], indirect=True, ids=["small server"]
 )
 def test_thousands_of_calls_of_many_threads_all_succeed(address: str) -> None:
-    with Client(address) as client:
+    with Client(address, timeout=PATIENCE_S) as client:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda call: call(), mixed_calls(client)))
 
@@ -78,7 +80,7 @@ def test_thousands_of_calls_of_many_threads_all_succeed(address: str) -> None:
 
 async def test_a_langgraph_batch_of_hundreds_of_operations_succeeds(address: str) -> None:
     count = 300
-    async with AsyncClient(address) as client:
+    async with AsyncClient(address, timeout=PATIENCE_S) as client:
         store = AsyncMnemonStore(client)
         puts: list[Op] = [PutOp(NAMESPACE, f"{number}", {"n": number}, index=False) for number in range(count)]
         await store.abatch(puts)

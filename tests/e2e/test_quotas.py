@@ -170,6 +170,8 @@ async def test_a_tenant_that_is_full_reads_searches_and_deletes_until_it_has_roo
     quotas = ("records=2",) if quota == "records" else ("disk_mib=0.001",)
     async with two_tenants(tmp_path, quotas_per_tenant=quotas) as (connection, acme, _):
         accounts = connection.server.accounts
+        # What is stored is measured every second: there is room until the bulk stream is open.
+        accounts.set_quotas({"acme": room})
         memories = memory_pb2_grpc.MemoryServiceStub(connection.channel)  # type: ignore[no-untyped-call]
 
         def create(secret: str, text: str) -> Any:
@@ -180,6 +182,8 @@ async def test_a_tenant_that_is_full_reads_searches_and_deletes_until_it_has_roo
         if quota == "records":
             made.append(await create(acme, "the second"))
         bulk = memories.BulkCreateMemories(metadata=bearer(acme))
+        await eventually(lambda: _has_streams(connection, "acme", 1))
+        accounts.set_quotas({})
 
         async def is_full() -> bool:
             usage = accounts.usage_of("acme")

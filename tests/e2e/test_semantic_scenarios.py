@@ -267,6 +267,7 @@ async def test_snapshot_and_restore(tmp_path: Path, count: int, graph_min: int) 
     index = tmp_path / "tenants" / "default" / "semantic-index"
     async with whole_server(tmp_path, graph_vectors_min=1_000) as server:
         await load(server.semantic, count, 50)
+        await eventually(lambda: _has_graph(server.semantic, count), timeout_s=600)
         if count > 10_000:
             # After so many changes, a rotation is due.
             await eventually(lambda: _has_snapshot(server.semantic), timeout_s=60)

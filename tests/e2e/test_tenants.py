@@ -20,6 +20,7 @@ from mnemon_server.engines.tenant_file import TenantFile
 
 from tests.support.access import bearer, guarded_server, make_key
 from tests.support.command import run
+from tests.support.databases import files_below
 from tests.support.forks import start
 from tests.support.issuers import SigningKey, trusting_server
 from tests.support.server import Connection, eventually, reason, run_command, stream_end, until, whole_server
@@ -150,7 +151,7 @@ def token_client(connection: Connection, token: str) -> mnemon.AsyncClient:
 
 
 def _bytes(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    return b"".join(content for _, content in files_below(folder))
 
 
 @pytest.mark.parametrize("moment", ["marked", "moved"])

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from tests.support.handlers import EXCEPTION_TEXT, Misbehaving, method
 from tests.support.http2 import raw_connection
-from tests.support.server import bare_server, detail, failure_of, reason, stream_end, whole_server
+from tests.support.server import bare_server, detail, failure_of, reason, stream_end, until, whole_server
 
 ROOT = Path(__file__).parents[2]
 CALLS = 100
@@ -58,9 +58,7 @@ async def test_what_a_refused_call_held_is_free_before_the_next_collection() -> 
                 error = await failure_of(method(connection.channel, "fail_with_hands_full")(b""))
                 assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
                 # The client gets its status before the handler's task is over.
-                await method(connection.channel, "echo")(b"")
-                assert handlers.held
-                assert handlers.held() is None
+                await until(lambda: handlers.held and handlers.held() is None)
     finally:
         gc.enable()
 
@@ -182,7 +180,8 @@ async def test_a_request_id_is_returned_to_the_client_and_logged(capsys: pytest.
         assert len(made) == 32
     lines = _log_lines(capsys.readouterr().err)
     logged = [(line["request_id"], line["code"]) for line in lines if line["event"] == "rpc"]
-    assert logged == [("my-id.1", "OK"), ("my-id.2", "INTERNAL"), (made, "OK")]
+    # The line of a failed call is written once its status has been sent, which a busy machine may note late.
+    assert sorted(logged) == sorted([("my-id.1", "OK"), ("my-id.2", "INTERNAL"), (made, "OK")])
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])

@@ -1,5 +1,7 @@
 """Looks into the databases of a vault as the server does: decrypted."""
 
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -21,7 +23,16 @@ def content_of(path: Path) -> bytes:
 
 def contents_of(folder: Path) -> bytes:
     """The bytes of all files of a vault, one after another."""
-    return b"".join(content_of(path) for path in sorted(folder.rglob("*")) if path.is_file())
+    return b"".join(content for _, content in files_below(folder, content_of))
+
+
+def files_below(folder: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Iterator[tuple[Path, bytes]]:
+    """All files below a folder with their content, ascending, without those that a server removes meanwhile."""
+    for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names):
+        try:
+            yield path, read(path)
+        except FileNotFoundError:
+            continue
 
 
 def keys_of(path: Path) -> VaultKeyFile:

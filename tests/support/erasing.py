@@ -14,7 +14,7 @@ from mnemon.v1 import episodic_pb2, erase_pb2, facts_pb2, knowledge_store_pb2, m
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.quantized import round_vectors
 
-from tests.support.databases import content_of
+from tests.support.databases import content_of, files_below
 
 DIMENSION = 64
 
@@ -140,11 +140,7 @@ class Planted:
 def found_in(folder: Path, traces: dict[str, bytes]) -> dict[str, list[str]]:
     """The files that hold these bytes, also as UTF-16, by what they are of."""
     found: dict[str, list[str]] = {}
-    for path in sorted(folder.rglob("*")):
-        try:
-            data = content_of(path)
-        except (IsADirectoryError, FileNotFoundError):
-            continue
+    for path, data in files_below(folder, content_of):
         for kind, trace in traces.items():
             wide = trace.decode("utf-8", "ignore").encode("utf-16-le")
             if trace in data or (len(wide) == 2 * len(trace) and wide in data):

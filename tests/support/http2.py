@@ -62,12 +62,13 @@ class RawConnection:
             self._http.send_data(number, bytes(5), end_stream=True)
         await self._answered_ping()
 
-    async def begin_and_reset(self, path: str, count: int) -> None:
-        """Opens streams and resets each of them at once."""
+    async def open(self, path: str, count: int, *, reset: bool = False) -> None:
+        """Opens streams whose requests do not come, all at once; may reset each of them."""
         for _ in range(count):
             call = self._http.get_next_available_stream_id()
             self._http.send_headers(call, [(":path", path), *HEADERS])
-            self._http.reset_stream(call)
+            if reset:
+                self._http.reset_stream(call)
         await self._flush()
 
     async def refused(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from google.rpc import error_details_pb2
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -139,6 +140,7 @@ async def bare_server(
 async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **settings: Any) -> AsyncIterator[Connection]:
     """A complete server, on a backend without a child process and with an embedder without weights."""
     from mnemon_server.app import running_server
+    from mnemon_server.assembly import vault
 
     defaults = {"listen": "127.0.0.1:0", "data_dir": data_dir, "embedding_model": "hashing"}
     defaults |= {"knowledge_store_backend": "local"}
@@ -146,11 +148,14 @@ async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **sett
     defaults |= {"semantic_write_latency_target_ms": 60_000.0, "timeline_write_latency_target_ms": 60_000.0}
     defaults |= {"request_timeout_s": WAIT_S}
     chosen = Settings(**{**defaults, **settings})
-    async with (
-        running_server(chosen, report=lambda _: None, extra_handlers=handlers) as server,
-        aio.insecure_channel(str(server.address)) as channel,
-    ):
-        yield Connection(server, channel)
+    with pytest.MonkeyPatch.context() as patch:
+        # Nor refuse the first calls, because a timeline is not loaded in time.
+        patch.setattr(vault, "WARM_WAIT_S", WAIT_S)
+        async with (
+            running_server(chosen, report=lambda _: None, extra_handlers=handlers) as server,
+            aio.insecure_channel(str(server.address)) as channel,
+        ):
+            yield Connection(server, channel)
 
 
 class ServerProcess:

@@ -137,5 +137,7 @@ def test_health_waits_until_the_server_has_started_if_it_is_told_to() -> None:
         assert (waited.returncode, "starting" in waited.stdout) == (0, False)
         states[:] = [common_pb2.STATE_STARTING]
         assert run(address, "health").returncode == 0
-        too_late = run(address, "--wait", "0.3", "health")
-        assert (too_late.returncode, "still starting" in too_late.stderr) == (1, True)
+        # On a busy machine, the server may not have answered in so short a time.
+        too_late = [run(address, "--wait", seconds, "health") for seconds in ("0.3", "3")]
+        assert [done.returncode for done in too_late] == [1, 1]
+        assert any("still starting" in done.stderr for done in too_late)

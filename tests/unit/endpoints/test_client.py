@@ -79,12 +79,12 @@ def test_a_status_that_may_pass_is_tried_again(status: int) -> None:
 
 
 def test_a_time_to_retry_is_kept_and_one_beyond_the_timeout_ends_the_call() -> None:
-    soon = saying("busy", 429, retry_after=formatdate(time.time() + 2, usegmt=True))
     moments: list[float] = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         moments.append(time.monotonic())
-        (soon if len(moments) == 1 else saying("{}"))(handler)
+        soon = formatdate(time.time() + 2, usegmt=True)
+        (saying("busy", 429, retry_after=soon) if len(moments) == 1 else saying("{}"))(handler)
 
     with tool_server(answer) as served:
         endpoint = client(served.url)

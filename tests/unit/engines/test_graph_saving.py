@@ -7,10 +7,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.hnsw import LocalVectors
+from mnemon_server.engines.hnsw.graph import Graph
 
 from tests.support.forks import run_python
 from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, opened, recall
@@ -123,13 +125,26 @@ def test_many_concurrent_requests_are_answered_during_writes_and_searches(tmp_pa
     vectors.close()
 
 
-def test_a_request_does_not_wait_for_a_rebuild(tmp_path: Path) -> None:
+def test_a_request_does_not_wait_for_a_rebuild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = a_model(4_000)
     vectors = with_graph(tmp_path, model)
+    add, begun, answered = Graph.add, threading.Event(), threading.Event()
+
+    def add_later(*part: Any) -> None:
+        """The first part is added once there is a request, and the others once it was answered."""
+        if begun.is_set():
+            assert answered.wait(60)
+        else:
+            begun.set()
+            wait_until(lambda: vectors._maintenance._requests)
+        add(*part)
+
+    monkeypatch.setattr(Graph, "add", add_later)
     vectors.remove(model.remove(list(range(1, 1_500))))
-    wait_until(lambda: vectors.usage().building_count > 0)
+    assert begun.wait(60)
     assert vectors.save_snapshot() == TIME
-    assert vectors.usage().dead_count > 0, "the rebuild was over before the answer"
+    assert vectors.usage().dead_count > 0
+    answered.set()
     wait_until(lambda: vectors.usage().dead_count == 0, 60)
     vectors.close()
 

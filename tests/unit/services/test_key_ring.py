@@ -178,7 +178,8 @@ async def test_while_the_file_does_not_change_its_keys_are_not_asked_for(tmp_pat
 
     path = tmp_path / access_file.FILE_NAME
     async with KeyRing(Asked(AccessFile(tmp_path)), refresh_s=3_600) as ring:
-        # As long as the file was written just now, its time does not tell a further change.
+        # As long as the file was written just now, its time does not tell a further change. A minute later is just now.
+        os.utime(path, (written := time.time() + 60, written))
         for _ in range(2):
             asked.clear()
             await ring._turn()

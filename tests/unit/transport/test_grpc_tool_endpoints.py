@@ -11,8 +11,9 @@ from mnemon.v1 import tool_provider_pb2 as pb
 from mnemon_server.domain.errors import MnemonError, ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
 from mnemon_server.services.tools.endpoints import ToolEndpoint
-from mnemon_server.transport.tool_provider import RECONNECT_MS_MAX, GrpcEndpoint
+from mnemon_server.transport.tool_provider import GrpcEndpoint
 
+from tests.support.ports import HeldPort
 from tests.support.server import eventually
 from tests.support.tool_messages import struct
 from tests.support.tool_providers import Answer, echo, tool_provider
@@ -138,9 +139,8 @@ async def test_a_call_without_an_answer_in_time_is_abandoned() -> None:
 
 
 async def test_a_missing_service_is_reported_at_once_and_used_again_once_it_is_back() -> None:
-    async with tool_provider() as provider:
-        address = provider.address
-    async with endpoint(address) as opened:
+    port = HeldPort()
+    async with endpoint(port.address) as opened:
         with pytest.raises(ToolUnreachableError, match="cannot be reached"):
             await opened.call("weather", {}, (), "")
 
@@ -150,8 +150,8 @@ async def test_a_missing_service_is_reported_at_once_and_used_again_once_it_is_b
             except ToolUnreachableError:
                 return False
 
-        async with tool_provider(echo, address):
-            await eventually(answers, timeout_s=RECONNECT_MS_MAX / 1000 + 10)
+        async with tool_provider(echo, port.address):
+            await eventually(answers)
 
 
 async def test_a_plaintext_service_does_not_count_as_one_with_tls() -> None:
