@@ -103,6 +103,7 @@ def _detection(trials: Sequence[Trial], chosen: Thresholds) -> Table:
             [name, *_per_half(trials, lambda half, config=config: detection_answers(half, config))]
             for name, config in configs.items()
         ]
+        + [["a save acts", *_per_half(trials, _acted_on)]]
         + [["a judge that is always right", *_per_half(trials, _judged)]],
     )
 
@@ -111,12 +112,17 @@ def fresh_detection(trials: Sequence[Trial]) -> Table:
     """How pairs are detected on which nothing was chosen, in neither half."""
     configs = {"either: the defaults": EITHER, f"relation > {DEFAULTS.relation_threshold:g}": RELATED}
     answers = {name: detection_answers(trials, config) for name, config in configs.items()}
+    answers["a save acts"] = _acted_on(trials)
     return Table(
         "Detection of fresh pairs",
         f"{len(trials)} pairs that were written and labelled last, before anything was measured on them.",
         ["fires by", "precision", "recall"],
         [[name, _cell(found.precision), _cell(found.recall)] for name, found in answers.items()],
     )
+
+
+def _acted_on(trials: Sequence[Trial]) -> Answers:
+    return Answers.of((trial.is_acted_on, trial.pair.agree_or_clash) for trial in trials)
 
 
 def _judged(trials: Sequence[Trial]) -> Answers:

@@ -46,6 +46,12 @@ class Trial:
         return bool(signals_of(self.comparison, config))
 
     @property
+    def is_acted_on(self) -> bool:
+        """Whether a save that resolves conflicts supersedes or merges one of the two, by the default rule."""
+        defaults = DetectionConfig()
+        return decide(signals_of(self.comparison, defaults), defaults)
+
+    @property
     def is_found_by_perfect_judge(self) -> bool:
         """Whether a judge that is always right finds a conflict: it is asked only about what the index proposes."""
         similarity = self.comparison.similarity

@@ -187,8 +187,7 @@ class DetectionConfig:
     signals: frozenset[SignalType] = frozenset(SignalType)
     """The signals that are evaluated."""
     required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD, SignalType.RELATION})
-    """A save acts on a conflict only if one of these fired. They show that two statements are about the same subject.
-    """
+    """There is a conflict only if one of these fired. They show that two statements are about the same subject."""
 
     @property
     def deciding_signals(self) -> frozenset[SignalType]:

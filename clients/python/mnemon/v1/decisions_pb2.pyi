@@ -747,11 +747,10 @@ class DetectionConfig(_message.Message):
 
     @_builtins.property
     def required_signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
-        """One of these must fire before a save with CONFLICT_POLICY_RESOLVE acts; empty: inherited, or SEMANTIC, KEYWORD
-        and RELATION. If RELATION is among them, it must fire in any case, so that statements that can both be true are
-        kept; beside others, it suffices alone above 0.65.
-        Statements that merely were learnt at the same time, or differ in importance, are about different subjects, and
-        neither should supersede the other. If none of these is evaluated, any signal suffices.
+        """One of these must fire, otherwise there is no conflict; empty: inherited, or SEMANTIC, KEYWORD and RELATION.
+        Statements that merely were learnt at the same time, or differ in importance, are about different subjects. If none
+        of these is evaluated, any signal suffices. If RELATION is among them, a save with CONFLICT_POLICY_RESOLVE acts only
+        if it fired, so that statements that can both be true are kept; beside others, it suffices alone above 0.65.
         """
 
     def __init__(

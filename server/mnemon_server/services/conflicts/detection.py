@@ -28,8 +28,6 @@ LOADED_MAX = 100
 BY_VECTOR = frozenset({SignalType.SEMANTIC, SignalType.RELATION})
 """The signals that compare embeddings."""
 
-Signals = frozenset[SignalType]
-
 
 class Reader(Protocol):
     """The reads that a collection and a collection inside a transaction have in common."""
@@ -105,9 +103,8 @@ def find_conflicts(
     signal is the exception: it needs texts, and considers only the RELATIONS_MAX most similar statements.
     """
     terms = terms_of(candidate.keywords, candidate.content)
-    required = config.deciding_signals if deciding else config.signals
-    related = reader.related_documents(_query(candidate, terms, config, required))
-    rated = severities_of(candidate, len(terms), related, config, required)
+    related = reader.related_documents(_query(candidate, terms, config))
+    rated = severities_of(candidate, len(terms), related, config)
     examined = Examined(reader, candidate, config, deciding, judged)
     _settle_doubts(examined, related, rated)
     places = _most_severe(rated, limit)
@@ -115,13 +112,12 @@ def find_conflicts(
     return Found(tuple(opponents[:limit]), int(np.count_nonzero(rated.conflicting)))
 
 
-def _query(
-    candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig, required: Signals
-) -> RelatedQuery:
-    """A query for slightly more than the conflicts, so that rounding loses none; only required signals find any."""
+def _query(candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig) -> RelatedQuery:
+    """A query for slightly more than the conflicts, so that rounding loses none; only deciding signals find any."""
+    deciding = config.deciding_signals
     compared = not config.signals.isdisjoint(BY_VECTOR) and candidate.embedding is not None
     thresholds = {SignalType.SEMANTIC: config.semantic_threshold, SignalType.RELATION: RELATION_SIMILARITY_MIN}
-    bounds = [threshold for signal, threshold in thresholds.items() if signal in required]
+    bounds = [threshold for signal, threshold in thresholds.items() if signal in deciding]
     importance_apart = max(0.0, config.importance_delta - ROUNDING)
     return RelatedQuery(
         user=candidate.scope.user,
@@ -129,11 +125,11 @@ def _query(
         vector=np.array(candidate.embedding, np.float32) if compared else None,
         similarity_above=min(bounds) - ROUNDING if bounds else None,
         terms=terms if SignalType.KEYWORD in config.signals else frozenset(),
-        overlap_above=config.keyword_threshold - ROUNDING if SignalType.KEYWORD in required else None,
+        overlap_above=config.keyword_threshold - ROUNDING if SignalType.KEYWORD in deciding else None,
         time=candidate.create_time,
-        time_within=config.time_window if SignalType.TIME in required else None,
+        time_within=config.time_window if SignalType.TIME in deciding else None,
         number=candidate.importance,
-        number_apart=importance_apart if SignalType.IMPORTANCE in required else None,
+        number_apart=importance_apart if SignalType.IMPORTANCE in deciding else None,
     )
 
 

@@ -34,7 +34,6 @@ def severities_of(
     own_terms: int,
     related: RelatedDocuments,
     config: DetectionConfig,
-    deciding: frozenset[SignalType],
 ) -> Severities:
     """The same results as `signals_of` and `severity`, except for rounding errors in the similarities of the index.
 
@@ -45,7 +44,6 @@ def severities_of(
         own_terms: the number of its terms.
         related: the statements that it is compared with.
         config: the signals that count, and their thresholds.
-        deciding: at least one of these signals must fire.
     """
     conflicting, severities = np.zeros(len(related), np.bool_), np.zeros(len(related))
     columns = {
@@ -58,7 +56,7 @@ def severities_of(
     # In the order of SignalType, as `severity` adds them.
     for signal in SignalType:
         fired, scores = columns[signal]() if signal in config.signals else _NONE
-        if signal in deciding:
+        if signal in config.deciding_signals:
             conflicting |= fired
         severities += np.where(fired, np.clip(scores, 0.0, 1.0), 0.0)
     return Severities(conflicting, severities)

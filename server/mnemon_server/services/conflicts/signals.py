@@ -96,15 +96,18 @@ def severity(signals: Iterable[Signal]) -> float:
 def detect(
     candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig, *, judged: Relation | None = None
 ) -> Conflict | None:
-    """The conflict of two statements; None without a conflict, for different users, or for the same statement.
+    """The conflict of two statements; None for different users, for the same statement, or if no deciding signal fired.
 
-    What was judged takes the place of what the relation model says.
+    Statements that merely were learnt at the same time, or differ in importance, are no conflict by default. What was
+    judged takes the place of what the relation model says.
     """
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
     comparison = compare(candidate, existing, judged=judged)
     signals = signals_of(comparison, config, keywords=shared_keywords(candidate, existing))
-    return Conflict(existing.memory_id, signals, severity(signals), comparison.relation) if signals else None
+    if config.deciding_signals.isdisjoint(signal.type for signal in signals):
+        return None
+    return Conflict(existing.memory_id, signals, severity(signals), comparison.relation)
 
 
 def detect_all(

@@ -15,6 +15,7 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.errors import RuleNotFoundError
 from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.domain.resolution import Detected, MemoryRef
 from mnemon_server.domain.semantic import ConflictPolicy
 from mnemon_server.services.semantic.decisions import decision_from_json
 
@@ -256,15 +257,25 @@ async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts
     ]
 
 
-async def test_the_time_or_importance_signal_alone_does_not_supersede_a_statement(
-    conflicts: OpenedConflicts,
-) -> None:
-    await conflicts.save("The weather is fine", importance=0.9, policy=ConflictPolicy.DETECT)
-    saved = await conflicts.save("Byron likes fish", importance=0.1)
-    assert saved.decision is None
-    assert sorted(memory.content for memory in conflicts.visible()) == ["Byron likes fish", "The weather is fine"]
+async def test_time_or_importance_alone_is_no_conflict(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("I work at a bank.", importance=0.9)
+    saved = await conflicts.save("My cat is grey.", importance=0.1)
+    assert saved.memory is not None and saved.decision is None
+    assert sorted(memory.content for memory in conflicts.visible()) == ["I work at a bank.", "My cat is grey."]
     detected = await conflicts.save("Grace paints boats", importance=0.5, policy=ConflictPolicy.DETECT)
-    assert len(detected.conflicts) == 2
+    assert detected.conflicts == ()
+    assert await conflicts.store.detect(MemoryRef(memory_id=saved.memory.memory_id)) == Detected((), 0, "default")
+    # Who asks for time alone gets what was learnt at the same time.
+    timely = await conflicts.store.detect(MemoryRef(memory_id=saved.memory.memory_id), detection={"signals": ["time"]})
+    assert [[signal.type for signal in each.signals] for each in timely.conflicts] == [[SignalType.TIME]] * 2
+
+
+async def test_time_and_importance_add_to_a_conflict_by_meaning(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("I work at a bank.", vector=HERE, importance=0.9)
+    saved = await conflicts.save("I work at a school.", vector=HERE, importance=0.1, policy=ConflictPolicy.DETECT)
+    [conflict] = saved.conflicts
+    assert {SignalType.SEMANTIC, SignalType.TIME, SignalType.IMPORTANCE} <= {each.type for each in conflict.signals}
+    assert conflict.severity == pytest.approx(sum(signal.score for signal in conflict.signals))
 
 
 async def test_a_rule_may_let_time_alone_decide(conflicts: OpenedConflicts) -> None:
