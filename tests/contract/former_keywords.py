@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import apsw
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.packing import PackingRound
-from mnemon_server.engines.sqlite.tables import collection_keywords
+from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.ranking.analysis import FORMER_WORDS
 
 from tests.support.databases import open_database
@@ -19,12 +20,23 @@ from tests.support.server import wait_until
 T = TypeVar("T")
 
 
+def write_format_15(folder: Path) -> None:
+    """Gives the closed vault of this program the tables of that format: statements had no keyword index."""
+    connection = open_database(folder / "records.db")
+    with connection:
+        for statement in Tables(SEMANTIC).keywords.current.drop_statements():
+            connection.execute(statement)
+        connection.pragma("user_version", 15)
+    connection.close()
+
+
 def write_format_14(folder: Path) -> None:
     """Gives the closed vault of this program the tables of that format, with the same passages, packed if they are many
     enough.
     """
+    write_format_15(folder)
     connection = open_database(folder / "records.db")
-    for each in collection_keywords():
+    for each in _indexed_then():
         _replace_current(connection, each, each.former)
     with connection:
         connection.pragma("user_version", 14)
@@ -33,14 +45,19 @@ def write_format_14(folder: Path) -> None:
 
 def write_format_11(folder: Path) -> None:
     """The same for that format. What the words are does not matter: they are not read any more."""
+    write_format_15(folder)
     connection = open_database(folder / "records.db")
-    for each in collection_keywords():
+    for each in _indexed_then():
         _replace_current(connection, each, oldest(each))
     with connection:
         connection.execute("DROP TABLE keyword_reindexing")
         connection.execute("DROP TABLE tombstone")
         connection.pragma("user_version", 11)
     connection.close()
+
+
+def _indexed_then() -> list[CollectionKeywords]:
+    return [Tables(each).keywords for each in (DOCUMENTS, MEMORIES, FACTS)]
 
 
 def oldest(keywords: CollectionKeywords) -> KeywordIndex:

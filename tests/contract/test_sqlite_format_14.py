@@ -5,17 +5,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import DOCUMENTS, SEMANTIC
+from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite.keywords import collection
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.upkeep.packing import PackingThread
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.semantic.stored_form import to_document
 
 from tests.contract import test_sqlite_keyword_packing as packed
-from tests.contract.former_keywords import oldest, wait_until_reindexed, write_format_14
+from tests.contract.former_keywords import oldest, wait_until_reindexed, write_format_14, write_format_15
 from tests.contract.sqlite_vaults import shape
-from tests.contract.vault_suite import found_by_word, write
+from tests.contract.vault_suite import found_by_word, unit_vector, write
 from tests.support.databases import open_database
 
 small_tables = packed.small_tables
@@ -99,6 +103,29 @@ def test_a_reindexed_file_has_the_tables_of_a_new_one(folder: Path, tmp_path: Pa
     assert shape(folder) == shape(tmp_path / "new")
 
 
+@pytest.mark.parametrize("write_format", [write_format_14, write_format_15])
+def test_statements_that_had_no_keyword_index_are_found_by_word(
+    tmp_path: Path, write_format: Callable[[Path], None]
+) -> None:
+    vault = packed.open_vault(tmp_path / "d")
+    for doc_id, text in TEXTS.items():
+        vault.collection(SEMANTIC).put_document(_statement(doc_id, text)).result()
+    vault.collection(SEMANTIC).put_document(_statement("old", "город", superseded_by="city")).result()
+    vault.close()
+    write_format(tmp_path / "d")
+    vault = packed.open_vault(tmp_path / "d")
+    records = vault.collection(SEMANTIC)
+    assert found_by_word(records, "город").keys() == {"city"}
+    records.put_document(_statement("new", "новый город")).result()
+    records.delete_document("city").result()
+    assert found_by_word(records, "город").keys() == {"new"}
+    wait_until_reindexed(tmp_path / "d")
+    vault.close()
+    assert packed.problems(tmp_path / "d") == []
+    packed.open_vault(tmp_path / "new").close()
+    assert shape(tmp_path / "d") == shape(tmp_path / "new")
+
+
 @pytest.mark.parametrize("following", [None, 2])
 def test_an_older_program_need_not_have_finished_its_own_reindexing(
     folder: Path, tmp_path: Path, following: int | None
@@ -132,6 +159,11 @@ def test_what_is_deleted_during_the_reindexing_leaves_the_file(
         assert terms
         assert not any(term[0] > "\u0400" for term in terms)
     connection.close()
+
+
+def _statement(memory_id: str, content: str, *, superseded_by: str = "") -> DocumentWrite:
+    document = to_document(SemanticMemory(memory_id, content, create_time=EPOCH, superseded_by=superseded_by))
+    return DocumentWrite(document=document, passages=[PassageInput(0, len(content), unit_vector(1))])
 
 
 def _filled(folder: Path, rng: random.Random) -> dict[str, str]:

@@ -97,6 +97,6 @@ def test_a_file_of_format_3_gets_the_tables_of_a_new_one(tmp_path: Path, folder:
     assert (before["version"], new["version"]) == (3, SCHEMA_VERSION)
     assert old == new
     later = ("fact", "document_keyword", "document_next", "memory_keyword", "memory_next", "memory_unusual")
-    later += ("document_compound", "memory_compound", "keyword_reindexing", "tombstone")
+    later += ("document_compound", "memory_compound", "semantic_compound", "keyword_reindexing", "tombstone")
     added = {name for name in new.keys() - before.keys() if not name.startswith(later) and "vector_block" not in name}
     assert added == TABLES

@@ -117,6 +117,7 @@ def test_a_file_of_format_4_gets_the_tables_of_a_new_one(tmp_path: Path, folder:
         "memory_unusual",
         "document_compound",
         "memory_compound",
+        "semantic_compound",
         "fact_compound",
         "keyword_reindexing",
         "tombstone",

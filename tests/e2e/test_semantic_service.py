@@ -122,7 +122,7 @@ async def test_the_rule_named_by_a_save_must_exist(semantic: Any) -> None:
     assert await contents_known(semantic) == []
 
 
-async def test_a_search_by_vector_or_text_finds_similar_enough_statements(semantic: Any) -> None:
+async def test_a_search_finds_statements_by_vector_and_text(semantic: Any) -> None:
     await know(semantic, "near", embedding=axis(3.0))
     await know(semantic, "nearly", embedding=axis(0.8, 0.6))
     await know(semantic, "far", embedding=axis(0.0, 1.0))
@@ -149,6 +149,16 @@ async def test_a_search_by_vector_or_text_finds_similar_enough_statements(semant
     assert by_text.results[0].memory.content == "Ada lives in Berlin."
     assert by_text.results[0].score.vector == pytest.approx(1.0, abs=1e-6)
     assert not (await semantic.SearchSimilar(pb.SearchSimilarRequest(query="  "))).results
+    for mode in (common_pb2.SEARCH_MODE_UNSPECIFIED, common_pb2.SEARCH_MODE_HYBRID, common_pb2.SEARCH_MODE_KEYWORD):
+        asked = pb.SearchSimilarRequest(query="And in which city has Ada found a flat?", mode=mode, limit=1)
+        [best] = (answer := await semantic.SearchSimilar(asked)).results
+        assert best.memory.content == "Ada lives in Berlin."
+        assert best.score.relevance < 0.7
+        assert best.score.HasField("vector") == (mode != common_pb2.SEARCH_MODE_KEYWORD)
+        assert answer.diagnostics.mode == (mode or common_pb2.SEARCH_MODE_HYBRID)
+    asked = pb.SearchSimilarRequest(query="Ada", mode=common_pb2.SEARCH_MODE_KEYWORD, min_score=0.5)
+    assert violations(await failure_of(semantic.SearchSimilar(asked))) == {"min_score"}
+    assert violations(await failure_of(semantic.SearchSimilar(pb.SearchSimilarRequest(query="a", mode=9)))) == {"mode"}  # type: ignore[arg-type]
 
 
 async def test_a_statement_shows_its_vector_on_request(semantic: Any) -> None:

@@ -59,13 +59,14 @@ def test_a_learnt_statement_is_found_listed_and_shown(address: str, client: Clie
     assert "roses" not in shown
     [answer] = run_json(address, "similar", BERLIN, "--where", "importance>=0.5", "--until", "1d")
     assert [hit["memory_id"] for hit in answer["results"]] == [memory_id]
-    nearest = run(address, "similar", "tax returns")
-    assert BERLIN in nearest.stdout and "roses" in nearest.stdout and nearest.stdout.count("(below)") == 2
-    assert nearest.stderr == "note: below 0.7: 2\n"
-    assert run_json(address, "similar", "tax returns")[0]["results"] == []
-    nothing = run(address, "similar", "tax returns", "--min-similarity", "0.7")
-    assert nothing.stdout == "nothing found\n"
-    assert nothing.stderr == "note: below 0.7: 2\n"
+    [answer] = run_json(address, "similar", "what does she grow in the garden: roses?", "-k", "1")
+    assert answer["results"][0]["content"] == "Ada grows roses." and answer["results"][0]["similarity"] < 0.7
+    for option in (("--min-similarity", "0.7"), ("--mode", "vector")):
+        nothing = run(address, "similar", "tax returns", *option)
+        assert nothing.stdout == "nothing found\n"
+        assert nothing.stderr == "note: below the least similarity: 2\n"
+    refused = run(address, "similar", "tax", "--min-similarity", "0.7", "--mode", "keyword")
+    assert refused.returncode == 1 and "min_score: must be unset if mode is keyword" in refused.stderr
     sheet = run(address, "known", memory_id).stdout
     assert BERLIN in sheet and "home, city" in sheet
     listed = run(address, "known", "--limit", "1")

@@ -99,7 +99,6 @@ SEMANTIC = Collection(
         Field("merged_from", FieldType.TEXTS),
     ),
     RelatedFields("terms", "time", "importance"),
-    words=False,
     index_folder="semantic-index",
 )
 DECISIONS = Collection(

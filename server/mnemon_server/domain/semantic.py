@@ -10,7 +10,7 @@ from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.conflicts import Conflict, Decision
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import Expression, FieldTypes
-from mnemon_server.domain.records import MetadataValue, Scope, View, WriteReceipt
+from mnemon_server.domain.records import MetadataValue, Scope, SearchMode, View, WriteReceipt
 
 TOP_K_DEFAULT, TOP_K_MAX = 3, 100
 MIN_SIMILARITY_DEFAULT = 0.7
@@ -104,28 +104,34 @@ class SavedSemantic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarQuery:
-    """What to search for: a vector of the model's dimension, or a text."""
+    """What to search for: a vector of the model's dimension, a text, or both."""
 
     vector: Sequence[float] | None = None
     text: str = ""
+    mode: SearchMode | None = None
+    """None means by meaning alone if there is no text, or else hybrid."""
     top_k: int = TOP_K_DEFAULT
-    min_similarity: float = MIN_SIMILARITY_DEFAULT
+    min_similarity: float | None = None
+    """None means MIN_SIMILARITY_DEFAULT if meaning alone is compared, or else any similarity."""
     where: SemanticFilter = SemanticFilter()
     view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)
 class SemanticMatch:
-    """A statement that a search found. `similarity` is the cosine similarity, 0 to 1."""
+    """A statement that a search found. `similarity` is the cosine similarity, 0 to 1; None if it was not compared."""
 
     memory: SemanticMemory
-    similarity: float
+    score: float
+    similarity: float | None
+    keyword_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarityDiagnostics:
     """Number of statements at each stage of a search; see `SearchDiagnostics` in the protos."""
 
+    mode: SearchMode
     total_candidates: int = 0
     filtered_by_context: int = 0
     filtered_by_window: int = 0
@@ -139,7 +145,7 @@ class SimilarityDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class SimilarAnswer:
-    """The complete answer of a search, most similar first."""
+    """The complete answer of a search, best first."""
 
     results: tuple[SemanticMatch, ...]
     diagnostics: SimilarityDiagnostics

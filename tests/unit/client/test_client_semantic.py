@@ -182,9 +182,14 @@ def test_a_decision_has_all_its_fields() -> None:
 def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
     answer = pb.SearchSimilarResponse(
         results=[
-            pb.SemanticMatch(memory=pb.SemanticMemory(memory_id="m-1", content="text"), score={"relevance": 0.75})
+            pb.SemanticMatch(
+                memory=pb.SemanticMemory(memory_id="m-1", content="text"),
+                score={"relevance": 0.75, "vector": 0.5, "keyword": 0.25},
+            ),
+            pb.SemanticMatch(score={"relevance": 0.125, "keyword": 0.125}),
         ],
         diagnostics=common_pb2.SearchDiagnostics(
+            mode=common_pb2.SEARCH_MODE_HYBRID,
             total_candidates=9,
             filtered_by_context=1,
             filtered_by_window=2,
@@ -198,19 +203,31 @@ def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
     )
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
         found = client.semantic.search(
-            "home", user="ada", created_from=NOON, where=F("importance") >= 0.5, limit=1, min_similarity=0
+            "home",
+            user="ada",
+            created_from=NOON,
+            where=F("importance") >= 0.5,
+            limit=1,
+            min_similarity=0,
+            mode="vector",
         )
         client.semantic.search(vector=[1, 0])
 
-    assert [(match.memory_id, match.content, match.similarity) for match in found] == [("m-1", "text", 0.75)]
-    assert found.diagnostics == mnemon.SimilarityDiagnostics(9, 1, 2, 3, 3, 6, 1, exact=True, duration_s=0.5)
-    assert found.to_dict()["results"][0]["similarity"] == 0.75
+    first, second = found
+    assert (first.memory_id, first.content, first.score, first.similarity) == ("m-1", "text", 0.75, 0.5)
+    assert (second.score, second.similarity, second.keyword_score) == (0.125, None, 0.125)
+    assert found.diagnostics == mnemon.SimilarityDiagnostics(
+        9, 1, 2, 3, 3, 6, 1, exact=True, duration_s=0.5, mode=mnemon.SearchMode.HYBRID
+    )
+    scores = {name: found.to_dict()["results"][0][name] for name in ("score", "similarity", "keyword_score")}
+    assert scores == {"score": 0.75, "similarity": 0.5, "keyword_score": 0.25}
     request, by_vector = server.requests
     assert (request.limit, request.HasField("min_score"), request.min_score) == (1, True, 0.0)
+    assert (request.mode, by_vector.mode) == (common_pb2.SEARCH_MODE_VECTOR, common_pb2.SEARCH_MODE_UNSPECIFIED)
     assert request.filter.scope.user == "ada"
     assert request.filter.created.start_time.ToDatetime(UTC) == NOON
     assert request.filter.filter.condition.field == "importance"
-    assert (by_vector.limit, by_vector.min_score, by_vector.HasField("filter")) == (3, 0.7, False)
+    assert (by_vector.limit, by_vector.HasField("min_score"), by_vector.HasField("filter")) == (3, False, False)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,10 @@ def printed(renderable: Any) -> str:
 @pytest.mark.parametrize(
     ("renderable", "parts"),
     [
-        (render.similarity_table(SimilarityAnswer((SemanticMatch(MEMORY, 0.75),), DIAGNOSTICS), 0.7), ("0.750", "m-1")),
+        (
+            render.similarity_table(SimilarityAnswer((SemanticMatch(MEMORY, 0.75, 0.5),), DIAGNOSTICS)),
+            ("0.750", "0.500", "m-1"),
+        ),
         (render.statement_table([MEMORY]), ("m-1", "importance=0.5", "superseded")),
         (render.statement_sheet(MEMORY), ("m-1", "m-2", "0.5")),
         (render.decision_table([DECISION]), ("d-1", "reject", "existing=m-1", "candidate=none", "undone")),

@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
-from mnemon_server.domain.records import Scope, View
+from mnemon_server.domain.records import Scope, SearchMode, View
 from mnemon_server.domain.semantic import (
     SavedSemantic,
     SemanticFilter,
@@ -20,7 +20,8 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
 )
 from mnemon_server.engines.hnsw.settings import GraphSettings
-from mnemon_server.services.search.settings import SearchSettings
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
+from mnemon_server.services.semantic.search import SemanticSearch
 from numpy.typing import NDArray
 
 from tests.support.memory_stores import NOON, fields_of
@@ -111,8 +112,10 @@ def expected(
     vector = np.array(query.vector) / np.linalg.norm(query.vector or ())
     cosines = np.array([one.vector for one in window]).reshape(-1, DIMENSION) @ vector
     ranked = [(str(window[row].number), max(float(cosines[row]), 0.0)) for row in np.argsort(-cosines, kind="stable")]
-    matched = [(number, similarity) for number, similarity in ranked if similarity >= query.min_similarity]
+    least = 0.7 if query.min_similarity is None else query.min_similarity
+    matched = [(number, similarity) for number, similarity in ranked if similarity >= least]
     diagnostics = SimilarityDiagnostics(
+        mode=SearchMode.VECTOR,
         total_candidates=len(said),
         filtered_by_context=len(said) - len(context),
         filtered_by_window=len(context) - len(window),
@@ -211,7 +214,7 @@ async def test_a_graph_search_agrees_with_comparing_everything(tmp_path: Path) -
             by_graph += 1
             wanted += len(results)
             right += len({number for number, _ in results} & set(contents(answer.results)))
-            assert len(answer.results) == len(results) or query.min_similarity > 0.0
+            assert len(answer.results) == len(results) or query.min_similarity
             check_counts(answer, diagnostics)
         assert by_graph > 20
         assert right >= 0.99 * wanted
@@ -299,16 +302,89 @@ async def test_a_window_includes_its_bounds(opened: OpenedSemantic) -> None:
         await opened.store.search(replace(query, where=where))
 
 
-async def test_a_text_finds_similar_statements_with_default_limit_three_and_threshold_seven_tenths(
-    opened: OpenedSemantic,
-) -> None:
+async def test_by_vector_a_text_has_default_limit_three_and_threshold_seven_tenths(opened: OpenedSemantic) -> None:
     for content in ("oslo tea chess", "oslo tea", "oslo", "tea chess snow river", "oslo tea chess snow"):
         await opened.say(content)
-    answer = await opened.store.search(SimilarQuery(text="oslo tea chess"))
+    answer = await opened.store.search(SimilarQuery(text="oslo tea chess", mode=SearchMode.VECTOR))
     assert contents(answer.results) == ["oslo tea chess", "oslo tea chess snow", "oslo tea"]
     similarities = [match.similarity for match in answer.results]
     assert similarities == pytest.approx([1.0, (3 / 4) ** 0.5, (2 / 3) ** 0.5], abs=1e-6)
     assert answer.diagnostics.matched_count == 3
+
+
+async def test_a_question_finds_the_statement_that_answers_it(opened: OpenedSemantic) -> None:
+    """Statements seldom reach 0.7 to a question, so a text is searched by meaning and words, without a threshold."""
+    for content in ("my sister's dog is called bello", "the flat is in bergen", "every tuesday there is choir"):
+        await opened.say(content)
+    question = SimilarQuery(text="what is the name of the dog and where does it sleep at night", top_k=1)
+    for mode in (None, SearchMode.HYBRID, SearchMode.KEYWORD):
+        answer = await opened.store.search(replace(question, mode=mode))
+        [found] = answer.results
+        assert found.memory.content == "my sister's dog is called bello"
+        assert 0.0 < found.score < 0.7
+        assert answer.diagnostics.mode == (mode or SearchMode.HYBRID)
+        assert (found.similarity is None) == (mode is SearchMode.KEYWORD)
+        assert found.keyword_score
+    assert not (await opened.store.search(replace(question, mode=SearchMode.VECTOR))).results
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
+async def test_filters_and_threshold_hide_no_match_of_a_text(opened: OpenedSemantic, mode: SearchMode) -> None:
+    """The answer has the best of all that pass the filters, and the counts say why the others are left out."""
+    rng, words = np.random.default_rng(11), ("oslo", "tea", "chess", "snow", "river", "lamp", "goat", "violin")
+    said = make_statements(90, seed=12)
+    texts = [" ".join(rng.choice(words, size=rng.integers(1, 5))) for _ in said]
+    for one, text in zip(said, texts, strict=True):
+        await opened.say(f"{text} n{one.number}", scope=one.scope, create_time=one.time, metadata={"rank": one.rank})
+    found = 0
+    for _ in range(60):
+        like, ranks = make_query(said, rng)
+        least = None if mode is SearchMode.KEYWORD else like.min_similarity
+        query = replace(like, vector=None, text=" ".join(rng.choice(words, size=3)), mode=mode, min_similarity=least)
+        everything = await opened.store.search(replace(query, top_k=100, min_similarity=None))
+        matched = [each for each in everything.results if least is None or (each.similarity or 0.0) >= least]
+        answer = await opened.store.search(query)
+        assert contents(answer.results) == contents(matched[: query.top_k])
+        assert [each.score for each in answer.results] == sorted((each.score for each in matched), reverse=True)[
+            : query.top_k
+        ]
+        _, filtered = expected(said, replace(like, min_similarity=0.0), ranks)
+        left_out = filtered.filtered_by_context + filtered.filtered_by_window
+        assert replace(answer.diagnostics, duration_s=0.0) == replace(
+            filtered,
+            mode=mode,
+            filtered_by_threshold=len(said) - left_out - len(matched),
+            matched_count=len(matched),
+            filtered_count=len(said) - len(matched),
+            returned=min(query.top_k, len(matched)),
+        )
+        found += len(answer.results)
+    assert found > 100
+
+
+async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_finds(tmp_path: Path) -> None:
+    said = make_statements(LARGE_COUNT, seed=13)
+    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
+        for start in range(0, LARGE_COUNT, 1_000):
+            await save(opened, said[start : start + 1_000])
+        records = opened.vault.collection(SEMANTIC)
+
+        async def is_built() -> bool:
+            return records.vector_usage().graph_count >= LARGE_COUNT - GRAPH.tail_max
+
+        await eventually(is_built)
+        everything = SemanticSearch(records, lambda _: None, dimension=DIMENSION, settings=DEFAULT_SEARCH)
+        rng, by_graph = np.random.default_rng(14), 0
+        for _ in range(40):
+            like, _ = make_query(said, rng)
+            # Any number may be the word of a distant statement.
+            query = replace(like, text=str(rng.integers(LARGE_COUNT)), mode=SearchMode.HYBRID, top_k=10)
+            answer, exact = await opened.store.search(query), everything.find(query)
+            by_graph += not answer.diagnostics.exact
+            assert told(answer) == [(each.memory.content, each.similarity) for each in exact.results]
+            assert all(each.similarity >= query.min_similarity for each in answer.results)
+        assert by_graph > 5
+        everything.close()
 
 
 async def test_a_blank_text_finds_nothing(opened: OpenedSemantic) -> None:
@@ -347,7 +423,8 @@ async def test_searches_during_deletions_return_as_many_results_as_there_are(ope
     """Statements deleted during a search make room for the next."""
     for number in range(80):
         await opened.say(f"alpha {number}")
-    answer = await opened.store.search(SimilarQuery(text="alpha", top_k=30, min_similarity=0.1))
+    query = SimilarQuery(text="alpha", mode=SearchMode.VECTOR, top_k=30, min_similarity=0.1)
+    answer = await opened.store.search(query)
     nearest = [match.memory.memory_id for match in answer.results]
 
     async def delete_them() -> None:
@@ -357,7 +434,7 @@ async def test_searches_during_deletions_return_as_many_results_as_there_are(ope
     deleting = asyncio.create_task(delete_them())
     searched = 0
     while not deleting.done():
-        found = await opened.store.search(SimilarQuery(text="alpha", top_k=30, min_similarity=0.1))
+        found = await opened.store.search(query)
         assert len(found.results) == 30
         searched += 1
     await deleting
@@ -376,6 +453,7 @@ async def test_searches_during_deletions_return_as_many_results_as_there_are(ope
         (SimilarQuery(text="x", min_similarity=-0.1), "min_score"),
         (SimilarQuery(text="x", min_similarity=1.1), "min_score"),
         (SimilarQuery(text="x", min_similarity=float("nan")), "min_score"),
+        (SimilarQuery(text="x", min_similarity=0.5, mode=SearchMode.KEYWORD), "min_score"),
         (SimilarQuery(text="x", where=SemanticFilter(scope=Scope(user="a\0"))), "filter.scope.user"),
     ],
 )

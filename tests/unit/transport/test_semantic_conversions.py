@@ -26,7 +26,7 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
-from mnemon_server.domain.records import Scope, View, WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import Scope, SearchMode, View, WriteOutcome, WriteReceipt
 from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
 from mnemon_server.domain.semantic import (
     ConflictPolicy,
@@ -171,7 +171,7 @@ def test_every_policy_has_a_number(policy: ConflictPolicy) -> None:
 
 def test_a_search_is_read_with_its_defaults_and_completely() -> None:
     assert requests.read_search(pb.SearchSimilarRequest()) == SimilarQuery()
-    assert (SimilarQuery().top_k, SimilarQuery().min_similarity) == (3, 0.7)
+    assert (SimilarQuery().top_k, SimilarQuery().min_similarity, SimilarQuery().mode) == (3, None, None)
     condition = common_pb2.Condition(
         field="source", comparator=common_pb2.COMPARATOR_EQ, values=[common_pb2.MetadataValue(string_value="user")]
     )
@@ -185,6 +185,7 @@ def test_a_search_is_read_with_its_defaults_and_completely() -> None:
             filter=common_pb2.Filter(condition=condition),
         ),
         view=common_pb2.VIEW_FULL,
+        mode=common_pb2.SEARCH_MODE_VECTOR,
     )
     where = SemanticFilter(
         scope=Scope(persona="butler"),
@@ -193,7 +194,7 @@ def test_a_search_is_read_with_its_defaults_and_completely() -> None:
         expression=Condition("source", Operator.EQ, ("user",)),
     )
     assert requests.read_search(message) == SimilarQuery(
-        text="home", top_k=7, min_similarity=0.0, where=where, view=View.FULL
+        text="home", mode=SearchMode.VECTOR, top_k=7, min_similarity=0.0, where=where, view=View.FULL
     )
 
 
@@ -229,12 +230,19 @@ def test_the_results_of_a_run_have_one_entry_per_statement() -> None:
 
 async def test_answers_and_pages_are_written_completely() -> None:
     diagnostics = SimilarityDiagnostics(
+        mode=SearchMode.HYBRID,
         total_candidates=9, filtered_by_context=1, filtered_by_window=2, filtered_by_threshold=3, matched_count=4,
         filtered_count=6, returned=1, exact=True, duration_s=0.25,
     )  # fmt: skip
-    answer = await convert.answer_to_pb(SimilarAnswer((SemanticMatch(MEMORY, 0.875),), diagnostics))
-    assert [(match.memory, match.score.relevance) for match in answer.results] == [(message_of(MEMORY), 0.875)]
+    matches = (SemanticMatch(MEMORY, 0.875, 0.75, 0.5), SemanticMatch(MEMORY, 0.25, None, 0.25))
+    answer = await convert.answer_to_pb(SimilarAnswer(matches, diagnostics))
+    assert [match.memory for match in answer.results] == [message_of(MEMORY)] * 2
+    assert [match.score for match in answer.results] == [
+        common_pb2.Score(relevance=0.875, vector=0.75, keyword=0.5),
+        common_pb2.Score(relevance=0.25, keyword=0.25),
+    ]
     assert answer.diagnostics == common_pb2.SearchDiagnostics(
+        mode=common_pb2.SEARCH_MODE_HYBRID,
         total_candidates=9, filtered_by_context=1, filtered_by_window=2, filtered_by_threshold=3, matched_count=4,
         filtered_count=6, returned=1, exact=True, duration=Duration(nanos=250_000_000),
     )  # fmt: skip

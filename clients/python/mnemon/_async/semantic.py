@@ -99,23 +99,27 @@ class AsyncSemantic(AsyncService):
         vector: Sequence[float] | None = None,
         limit: int = 3,
         top_k: int | None = None,
-        min_similarity: float = 0.7,
+        mode: str | None = None,
+        min_similarity: float | None = None,
         view: str = values.View.STANDARD,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SimilarityAnswer:
-        """Finds the statements most similar to a text or a vector, best first. A blank query finds nothing.
+        """Finds the statements nearest to a text or a vector, best first, up to `limit`, also `top_k`, 1 to 100.
 
-        It returns at most `limit` results, also `top_k`, 1 to 100, with a cosine similarity of at least
-        `min_similarity`, 0 to 1. `which` are the keyword arguments of `SemanticFilters`, such as `user="ada"` or
+        `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector if only a vector is given. A blank query
+        without a vector finds nothing. `min_similarity` is the least cosine similarity of a result, 0 to 1; None means
+        0.7 by vector, and none in hybrid mode, since few statements reach 0.7 to the question that they answer; it does
+        not go with "keyword". `which` are the keyword arguments of `SemanticFilters`, such as `user="ada"` or
         `where=F("importance") >= 0.5`. They apply before the search, so that they never hide a match. `view` is "ids"
-        (ids, revisions and similarities only), "standard", or "full", which adds vectors. The diagnostics of the answer
-        count what each filter left out.
+        (ids, revisions and scores only), "standard", or "full", which adds vectors. The diagnostics of the answer count
+        what each filter left out.
         """
         request = semantic_requests.search(
             query,
             vector=vector,
             limit=limit if top_k is None else top_k,
+            mode=mode,
             min_similarity=min_similarity,
             which=which,
             view=view,

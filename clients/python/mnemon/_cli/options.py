@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from mnemon._namespaces import likely_labels, namespace_labels, namespace_text
-from mnemon._values.documents import FilterValue, Scope
+from mnemon._values.documents import FilterValue, Scope, SearchMode
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -22,6 +22,15 @@ _SCOPE_HELP = {
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+
+
+mode_option = click.option(
+    "--mode",
+    type=click.Choice([each.value for each in SearchMode]),
+    default=SearchMode.HYBRID.value,
+    show_default=True,
+    help="Search by meaning, by word, or both.",
+)
 
 
 def typed(text: str) -> FilterValue:

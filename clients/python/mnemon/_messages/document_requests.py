@@ -109,7 +109,7 @@ def search(
     return pb.SearchDocumentsRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
-        mode=_mode(mode),
+        mode=convert.mode_to_pb(mode),
         limit=limit_to_pb(limit),
         min_score=min_score,
         filter=_filter(scope, where),
@@ -209,10 +209,6 @@ def _scope(given: values.Scope | Mapping[str, str] | None) -> values.Scope | Non
     except TypeError:
         names = ", ".join(each.name for each in fields(values.Scope))
         raise invalid("scope", f"must be a Scope, or a mapping of some of its fields: {names}") from None
-
-
-def _mode(given: str | None) -> Any:
-    return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
 
 
 def _view(given: str) -> Any:

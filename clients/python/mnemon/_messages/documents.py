@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
@@ -173,6 +174,11 @@ def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.Sea
         degraded=diagnostics.degraded,
         duration_s=diagnostics.duration.ToTimedelta().total_seconds(),
     )
+
+
+def mode_to_pb(mode: str | None) -> Any:
+    """The search mode; None leaves it to the server."""
+    return None if mode is None else MODES_TO_PB[choice("mode", mode, values.SearchMode)]
 
 
 def mode_from_pb(mode: int) -> values.SearchMode | None:

@@ -86,7 +86,7 @@ def search(
     return pb.SearchFactsRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
-        mode=_mode(mode),
+        mode=convert.mode_to_pb(mode),
         limit=limit_to_pb(limit),
         min_score=min_score,
         filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
@@ -177,10 +177,6 @@ def _name(number: int, given: object) -> pb.FactName:
         namespace=fact_convert.namespace_to_pb(namespace, f"names[{number}].namespace"),
         key=convert.text(f"names[{number}].key", key),
     )
-
-
-def _mode(given: str | None) -> Any:
-    return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
 
 
 def _ack(given: str) -> Any:

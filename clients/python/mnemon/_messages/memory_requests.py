@@ -64,7 +64,7 @@ def search_memories(
     return pb.SearchMemoriesRequest(
         query=convert.text("query", query),
         vector=memory_convert.vector_to_pb("vector", vector),
-        mode=_mode(mode),
+        mode=convert.mode_to_pb(mode),
         limit=limit_to_pb(limit),
         min_score=min_score,
         filter=memory_convert.memory_filter_to_pb(which, min_confidence),
@@ -210,10 +210,6 @@ def _check_update(memory_id: str, given: Mapping[str, Any], set_metadata: Any, r
         raise invalid(f"set_metadata.{both[0]}", "is to be set and to be removed")
     if not given and not set_metadata and not remove_metadata:
         raise invalid("update_mask", "nothing is to be changed; give what is, such as content or type")
-
-
-def _mode(given: str | None) -> Any:
-    return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
 
 
 def _request_id(given: str | None) -> str:

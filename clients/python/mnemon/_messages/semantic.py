@@ -86,9 +86,7 @@ def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.Similarit
     """The answer of a search."""
     said = response.diagnostics
     return semantic.SimilarityAnswer(
-        tuple(
-            semantic.SemanticMatch(statement_from_pb(each.memory), each.score.relevance) for each in response.results
-        ),
+        tuple(map(_match_from_pb, response.results)),
         semantic.SimilarityDiagnostics(
             total_candidates=said.total_candidates,
             filtered_by_context=said.filtered_by_context,
@@ -99,8 +97,18 @@ def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.Similarit
             returned=said.returned,
             exact=said.exact,
             duration_s=said.duration.ToTimedelta().total_seconds(),
+            mode=convert.mode_from_pb(said.mode),
         ),
         response.truncated,
+    )
+
+
+def _match_from_pb(match: pb.SemanticMatch) -> semantic.SemanticMatch:
+    return semantic.SemanticMatch(
+        statement_from_pb(match.memory),
+        match.score.relevance,
+        match.score.vector if match.score.HasField("vector") else None,
+        match.score.keyword if match.score.HasField("keyword") else None,
     )
 
 

@@ -48,7 +48,8 @@ def search(
     *,
     vector: Sequence[float] | None,
     limit: int,
-    min_similarity: float,
+    mode: str | None,
+    min_similarity: float | None,
     which: semantic.SemanticFilters,
     view: str,
 ) -> pb.SearchSimilarRequest:
@@ -57,6 +58,7 @@ def search(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
         limit=limit_to_pb(limit),
+        mode=convert.mode_to_pb(mode),
         min_score=min_similarity,
         filter=semantic_convert.semantic_filter_to_pb(which),
         view=_view(view),

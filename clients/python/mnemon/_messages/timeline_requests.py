@@ -56,11 +56,10 @@ def window(
         view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
         page_token=convert.text("page_token", page_token),
         query=None if query is None else convert.text("query", query),
+        mode=convert.mode_to_pb(mode),
     )
     if last_days is not None:
         request.last_days = int32_to_pb(last_days)
-    if mode is not None:
-        request.mode = convert.MODES_TO_PB[convert.choice("mode", mode, values.SearchMode)]
     return request
 
 

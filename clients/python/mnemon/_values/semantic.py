@@ -8,7 +8,15 @@ from typing import Any, TypeAlias, overload
 
 from mnemon._errors import MnemonError
 from mnemon._values.decisions import Conflict, Decision
-from mnemon._values.documents import SCOPE_FIELDS, JsonValue, MetadataValue, Scope, ScopeFields, WriteReceipt
+from mnemon._values.documents import (
+    SCOPE_FIELDS,
+    JsonValue,
+    MetadataValue,
+    Scope,
+    ScopeFields,
+    SearchMode,
+    WriteReceipt,
+)
 from mnemon._values.filters import FilterLike
 
 TAGS = (*SCOPE_FIELDS, "source")
@@ -143,11 +151,13 @@ class SaveResult(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class SemanticMatch(JsonValue):
-    """One statement found."""
+    """One statement found. `score` is its relevance, 0 to 1, by which results are ordered."""
 
     memory: SemanticMemory
-    similarity: float
-    """Cosine similarity to the query, 0 to 1."""
+    score: float
+    similarity: float | None
+    """Cosine similarity to the query, 0 to 1; None if no vectors were compared."""
+    keyword_score: float | None = None
 
     @property
     def memory_id(self) -> str:
@@ -160,7 +170,8 @@ class SemanticMatch(JsonValue):
         return self.memory.content
 
     def _fields(self) -> dict[str, Any]:
-        return {**asdict(self.memory), "similarity": self.similarity}
+        scores = {name: getattr(self, name) for name in ("score", "similarity", "keyword_score")}
+        return {**asdict(self.memory), **scores}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +185,7 @@ class SimilarityDiagnostics(JsonValue):
     filtered_by_window: int
     """Left out by `created_from` and `created_to`."""
     filtered_by_threshold: int
-    """Left out by `min_similarity`."""
+    """Left out by `min_similarity`, or because they have nothing in common with the text of the query."""
     matched_count: int
     """Passed all filters, before `limit`."""
     filtered_count: int
@@ -183,11 +194,12 @@ class SimilarityDiagnostics(JsonValue):
     exact: bool
     """True if every candidate was compared."""
     duration_s: float
+    mode: SearchMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarityAnswer(JsonValue, Sequence[SemanticMatch]):
-    """The results of a search, most similar first, and how they were found. It is itself a sequence of the results."""
+    """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[SemanticMatch, ...]
     diagnostics: SimilarityDiagnostics

@@ -391,8 +391,8 @@ class Score(_message.Message):
     KEYWORD_FIELD_NUMBER: _builtins.int
     relevance: _builtins.float
     """The overall relevance, above 0 and at most 1: a record with a relevance of 0, which has nothing in common with the
-    query, is not a result, except in a SearchSimilar with a min_score of 0. It is comparable across queries if the server
-    has CAPABILITY_ABSOLUTE_SCORES.
+    query, is not a result, except in a SearchSimilar by vector with a min_score of 0. It is comparable across queries
+    if the server has CAPABILITY_ABSOLUTE_SCORES.
     """
     vector: _builtins.float
     """Cosine similarity of the embeddings, 0 to 1; unset if embeddings were not compared."""
@@ -512,7 +512,7 @@ Global___TimeRange: _TypeAlias = TimeRange  # noqa: Y015
 class SearchDiagnostics(_message.Message):
     """SearchDiagnostics says how a search was carried out: what was compared, and how many records each step left out. A
     search leaves fields that do not apply to it at zero. Below, "all" means SearchDocuments, SearchMemories,
-    SearchFacts, SearchSimilar and QueryWindow; "ranked" means the first three, and QueryWindow with a query.
+    SearchFacts, SearchSimilar and QueryWindow; "ranked" means the first four, and QueryWindow with a query.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -547,7 +547,7 @@ class SearchDiagnostics(_message.Message):
     filtered_by_window: _builtins.int
     """SearchSimilar and QueryWindow: left out by the time range."""
     filtered_by_threshold: _builtins.int
-    """SearchSimilar: left out by min_score."""
+    """SearchSimilar: left out by min_score or, by keyword and in hybrid mode, because their relevance is 0."""
     matched_count: _builtins.int
     """SearchSimilar: the number that passed all filters and the threshold, before the limit."""
     filtered_count: _builtins.int

@@ -427,19 +427,23 @@ class SearchSimilarRequest(_message.Message):
     MIN_SCORE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The text, at most 64 KiB, if no vector is given. A blank text finds nothing."""
+    """The text, at most 64 KiB. A blank text finds nothing, unless a vector is given."""
     limit: _builtins.int
     """Maximum number of results, at most 100; 0 means 3."""
     min_score: _builtins.float
-    """Minimum similarity of a result, 0 to 1, inclusive; unset means 0.7. With 0, statements whose
-    similarity is 0 are results, too.
+    """Minimum cosine similarity of a result, 0 to 1, inclusive, whatever its relevance. Unset means 0.7 by vector, and none
+    in hybrid mode: few statements reach 0.7 to the question that they answer. By vector, with 0, statements whose
+    similarity is 0 are results, too. Must be unset by keyword, where no similarity is computed.
     """
     view: _common_pb2.View.ValueType
     """How much of each statement is returned."""
+    mode: _common_pb2.SearchMode.ValueType
+    """How to search; unset means hybrid, or vector if only a vector is given."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The query's vector, of the server's dimension."""
+        """The query's vector, of the server's dimension; if unset, the server embeds the text. Keywords come from the text."""
 
     @_builtins.property
     def filter(self) -> Global___SemanticMemoryFilter:
@@ -454,10 +458,11 @@ class SearchSimilarRequest(_message.Message):
         min_score: _builtins.float | None = ...,
         filter: Global___SemanticMemoryFilter | None = ...,
         view: _common_pb2.View.ValueType = ...,
+        mode: _common_pb2.SearchMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "min_score", b"min_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_score: _TypeAlias = _typing.Literal["min_score"]  # noqa: Y015
     _WhichOneofArgType__min_score: _TypeAlias = _typing.Literal["_min_score", b"_min_score"]  # noqa: Y015
@@ -467,7 +472,7 @@ Global___SearchSimilarRequest: _TypeAlias = SearchSimilarRequest  # noqa: Y015
 
 @_typing.final
 class SearchSimilarResponse(_message.Message):
-    """SearchSimilarResponse holds the results, most similar first."""
+    """SearchSimilarResponse holds the results, best first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -515,7 +520,7 @@ class SemanticMatch(_message.Message):
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well it matches. The relevance is the cosine similarity of the embeddings."""
+        """How well it matches. By vector, the relevance is the cosine similarity of the embeddings."""
 
     def __init__(
         self,

@@ -101,8 +101,8 @@ class SemanticMemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SearchSimilar(self, request, context):
-        """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
-        min_score, then the limit, so a filter never hides a match.
+        """SearchSimilar finds the statements nearest to a vector or a text: a text by meaning and keyword, a vector by meaning
+        alone. Filters are applied first, then similarity, then min_score, then the limit, so a filter never hides a match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

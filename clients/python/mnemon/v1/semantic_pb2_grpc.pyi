@@ -43,8 +43,8 @@ class SemanticMemoryServiceStub:
     An invalid statement does not affect the others.
     """
     SearchSimilar: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.SearchSimilarRequest, _semantic_pb2.SearchSimilarResponse]
-    """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
-    min_score, then the limit, so a filter never hides a match.
+    """SearchSimilar finds the statements nearest to a vector or a text: a text by meaning and keyword, a vector by meaning
+    alone. Filters are applied first, then similarity, then min_score, then the limit, so a filter never hides a match.
     """
     GetSemanticMemory: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetSemanticMemoryRequest, _semantic_pb2.GetSemanticMemoryResponse]
     """GetSemanticMemory returns one statement, even if it was superseded."""
@@ -76,8 +76,8 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     An invalid statement does not affect the others.
     """
     SearchSimilar: _aio.UnaryUnaryMultiCallable[_semantic_pb2.SearchSimilarRequest, _semantic_pb2.SearchSimilarResponse]  # type: ignore[assignment]
-    """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
-    min_score, then the limit, so a filter never hides a match.
+    """SearchSimilar finds the statements nearest to a vector or a text: a text by meaning and keyword, a vector by meaning
+    alone. Filters are applied first, then similarity, then min_score, then the limit, so a filter never hides a match.
     """
     GetSemanticMemory: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetSemanticMemoryRequest, _semantic_pb2.GetSemanticMemoryResponse]  # type: ignore[assignment]
     """GetSemanticMemory returns one statement, even if it was superseded."""
@@ -124,8 +124,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.SearchSimilarRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.SearchSimilarResponse, _abc.Awaitable[_semantic_pb2.SearchSimilarResponse]]:
-        """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
-        min_score, then the limit, so a filter never hides a match.
+        """SearchSimilar finds the statements nearest to a vector or a text: a text by meaning and keyword, a vector by meaning
+        alone. Filters are applied first, then similarity, then min_score, then the limit, so a filter never hides a match.
         """
 
     @_abc_1.abstractmethod

@@ -16,7 +16,7 @@ from mnemon_server.engines.sqlite import tombstones, values
 from mnemon_server.engines.sqlite.keywords import collection
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
-    collection_keywords,
+    Tables,
     create_statements,
     document_indexes,
     unusual_indexes,
@@ -143,8 +143,13 @@ def _to_format_15(connection: apsw.Connection) -> None:
     """Adds keyword indexes that know the parts of compounds, and has the passages re-indexed in the background; at once
     if they are in an index of format 11 or before, which this program cannot read.
     """
-    for each in collection_keywords():
-        each.replace(connection)
+    for each in (DOCUMENTS, MEMORIES, FACTS):
+        Tables(each).keywords.replace(connection)
+
+
+def _to_format_16(connection: apsw.Connection) -> None:
+    """Adds the keyword index of statements."""
+    Tables(SEMANTIC).keywords.fill(connection)
 
 
 def _nothing(connection: apsw.Connection) -> None:
@@ -168,5 +173,6 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     # An older program would delete words from one place only while their blocks are merged.
     _nothing,
     _to_format_15,
+    _to_format_16,
 )
 """The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

@@ -15,7 +15,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.documents.filters import lenient_filter
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.search.timed import timed_search
@@ -49,7 +49,7 @@ class DocumentSearch:
         `fits` is asked before one is read.
         """
         where, ignored = lenient_filter(self._records, query.where)
-        has_text, mode = bool(query.text.strip()), _mode(query)
+        has_text, mode = bool(query.text.strip()), mode_of(query.mode, query.text, query.vector)
         finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
         if finds_nothing or query.top_k <= 0:
             return SearchAnswer((), ignored, SearchDiagnostics(mode=mode, exact=True))
@@ -89,8 +89,3 @@ def _result(hit: PassageHit, backend: str) -> SearchResult:
         passage=Passage(place.index, place.start, place.end),
         document=document,
     )
-
-
-def _mode(query: SearchQuery) -> SearchMode:
-    by_vector = query.vector is not None and not query.text.strip()
-    return query.mode or (SearchMode.VECTOR if by_vector else SearchMode.HYBRID)

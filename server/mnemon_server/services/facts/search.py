@@ -5,7 +5,7 @@ from datetime import datetime
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.facts import Fact, FactMatch, FactQuery, FactSearchAnswer
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
+from mnemon_server.domain.records import SearchDiagnostics, View
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import FieldsOnly, Fits
@@ -13,7 +13,7 @@ from mnemon_server.services.facts.checks import query_violations
 from mnemon_server.services.facts.filters import living
 from mnemon_server.services.facts.stored_form import NAME, to_fact, to_name
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.timed import timed_search
 
@@ -46,7 +46,7 @@ class FactSearch:
                 text=query.text,
                 vector=None if query.vector is None else unit_vector(query.vector),
                 where=living(where, now),
-                mode=_mode(query),
+                mode=mode_of(query.mode, query.text, query.vector),
                 limit=query.offset + query.limit,
                 skip=query.offset,
                 min_score=query.min_score,
@@ -68,13 +68,9 @@ class FactSearch:
             fits=fits,
         )
         matches = tuple(FactMatch(_fact(document, query)) for _, document in rows)
-        return FactSearchAnswer(matches, SearchDiagnostics(mode=_mode(query), exact=True))
-
-
-def _mode(query: FactQuery) -> SearchMode:
-    if query.mode is not None:
-        return query.mode
-    return SearchMode.VECTOR if query.vector is not None and not query.text.strip() else SearchMode.HYBRID
+        return FactSearchAnswer(
+            matches, SearchDiagnostics(mode=mode_of(query.mode, query.text, query.vector), exact=True)
+        )
 
 
 def _match(hit: PassageHit, query: FactQuery) -> FactMatch:

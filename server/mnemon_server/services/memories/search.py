@@ -27,7 +27,7 @@ from mnemon_server.services.memories.checks import query_violations
 from mnemon_server.services.memories.filters import record_filter
 from mnemon_server.services.memories.stored_form import to_memory
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.timed import timed_search
 
@@ -55,7 +55,7 @@ class MemorySearch:
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
         """The memories nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
-        mode = _mode(query)
+        mode = mode_of(query.mode, query.text, query.vector)
         if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
             return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True))
         now = self._clock()
@@ -108,12 +108,6 @@ def _explained(fits: Fits, query: MemoryQuery) -> Fits:
     # The groups of three into which words of some scripts are split overlap.
     longest = len(query.text.encode()) * (1 if query.text.isascii() else 3) + EXPLANATION_BYTES
     return lambda memory_id, size: fits(memory_id, size + longest)
-
-
-def _mode(query: MemoryQuery) -> SearchMode:
-    if query.mode is not None:
-        return query.mode
-    return SearchMode.VECTOR if query.vector is not None and not query.text.strip() else SearchMode.HYBRID
 
 
 def _match(hit: PassageHit, memory: Memory, explain: Callable[[PassageHit, Memory], Explanation] | None) -> MemoryMatch:

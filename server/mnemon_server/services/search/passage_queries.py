@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
-from mnemon_server.engines.promises.values import FieldsOnly, PassageLocation, Vector
+from mnemon_server.engines.promises.values import FieldsOnly, KeywordScores, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.rankings import Ranking
 
 
@@ -25,6 +25,8 @@ class PassageQuery:
     skip: int = 0
     """How many of the best to leave out of the answer; they count towards `limit`."""
     min_score: float = 0.0
+    min_cosine: float | None = None
+    """The least cosine of a result of a hybrid search, inclusive; None means any."""
     vectors: bool = False
     """Whether to read the documents with the vectors of their passages."""
     fields_only: FieldsOnly = False
@@ -32,6 +34,20 @@ class PassageQuery:
     broad: bool = False
     """Whether `where` is expected to match most passages. Then it is cheaper to check what was found than to look up
     the matching passages first. The weights of words are then computed over all passages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known before comparing the candidates."""
+
+    candidates: int
+    among: PassageIds | None
+    """The passages that match the filter; None means all passages, or that `check` filters them later."""
+    check: RecordFilter | None
+    """The filter to apply to the passages that were found; None if they are filtered already."""
+    keywords: KeywordScores | None
+    near: Scores | None = None
+    """The first proposals of the records, if they were looked up at the same time as the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +94,16 @@ class PassageAnswer:
     hits: tuple[PassageHit, ...]
     diagnostics: SearchDiagnostics
     vector_weight: float
+    matched: int
+    """The number of compared passages with a positive score, before the limit."""
 
 
 def _in_row(column: NDArray[np.float64] | None, row: int) -> float | None:
     return None if column is None else float(column[row])
+
+
+def mode_of(mode: SearchMode | None, text: str, vector: object | None) -> SearchMode:
+    """The mode of a query. Unless it names one: by meaning alone if it has only a vector, or else hybrid."""
+    if mode is not None:
+        return mode
+    return SearchMode.VECTOR if vector is not None and not text.strip() else SearchMode.HYBRID

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import BackendConnectionError
-from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, KeywordScores, PassageIds, PassageLocation, Scores, Vector
@@ -24,8 +23,8 @@ from mnemon_server.ranking.ascending import distinct
 from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
-from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word
+from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, Plan, ScoredPlace
+from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word, joined
 from mnemon_server.services.search.reranking import DEPTH, MESSAGE_LIFT_MAX, Ranker, message_scores, reordered
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.search.turns import JUDGED, Turns
@@ -54,20 +53,6 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is known before comparing the candidates."""
-
-    candidates: int
-    among: PassageIds | None
-    """The passages that match the filter; None means all passages, or that `check` filters them later."""
-    check: RecordFilter | None
-    """The filter to apply to the passages that were found; None if they are filtered already."""
-    keywords: KeywordScores | None
-    near: Scores | None = None
-    """The first proposals of the records, if they were looked up at the same time as the words."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Choice:
     """Documents chosen from a ranking, best first: the row and the location of the best passage of each."""
 
@@ -79,6 +64,8 @@ class _Choice:
     """The ranking before rounded scores were replaced: it has every passage that was compared."""
     widened: "Callable[[int], _Choice]"
     """Chooses the given number of documents from the same ranking, whatever their score."""
+    matched: int
+    """The number of compared passages with a positive score."""
 
     def shown_scores(self) -> NDArray[np.float64]:
         """The scores of the documents, best first."""
@@ -129,7 +116,7 @@ class PassageSearch:
             assert vector is not None  # noqa: S101 - the search is by meaning, too
             ranking, places = self._reranked(ranker, query, vector, choice)
         hits = self._hits(query, ranking, places[query.skip :], fits)
-        return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query))
+        return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query), choice.matched)
 
     def _find(self, query: PassageQuery) -> tuple[_Choice, Vector | None]:
         """The best documents, and the vector that was compared; None in keyword mode."""
@@ -158,7 +145,7 @@ class PassageSearch:
         """Waits for the look-ups that have begun."""
         self._plan_threads.shutdown()
 
-    def _plan(self, query: PassageQuery) -> _Plan:
+    def _plan(self, query: PassageQuery) -> Plan:
         stored, few = self._records.stats().passage_count, self._settings.exact_scan_max
         among = None
         if query.where and (stored <= few or not self._may_check(query)):
@@ -166,7 +153,7 @@ class PassageSearch:
         elif query.where and not query.broad:
             among = self._records.match_few_passages(query.where, limit=few)
         by_words = query.mode is not SearchMode.VECTOR
-        return _Plan(
+        return Plan(
             candidates=stored if among is None else len(among),
             among=among,
             check=query.where if query.where and among is None else None,
@@ -199,7 +186,7 @@ class PassageSearch:
         """The fusion for a query. A vector that the caller made counts in full and from 0, whatever model made it."""
         return self._settings.fusion if query.vector is None else self._fusion_of_own_vectors
 
-    def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
+    def _decide(self, query: PassageQuery, plan: Plan, vector: Vector | None) -> _Choice:
         if vector is None:
             return self._choose_by_word(query, plan, plan.keywords or NOTHING)
         degraded = ""
@@ -212,25 +199,25 @@ class PassageSearch:
                 return choice
         return self._compare_all(query, plan, vector, degraded)
 
-    def _choose_by_word(self, query: PassageQuery, plan: _Plan, words: KeywordScores) -> _Choice:
+    def _choose_by_word(self, query: PassageQuery, plan: Plan, words: KeywordScores) -> _Choice:
         count = max(WORD_HITS_MIN, GRAPH_OVERFETCH * query.limit)
         while True:
             found = words.best(count)
             choice = self._choose(query, plan, by_word(found))
             is_last = len(found.scores) < count or found.scores[-1] < query.min_score
             if is_last or len(choice.places) == query.limit:
-                return choice
+                return replace(choice, matched=len(words.passage_ids))
             count *= GRAPH_WIDENING
 
-    def _compare_all(self, query: PassageQuery, plan: _Plan, vector: Vector, degraded: str) -> _Choice:
+    def _compare_all(self, query: PassageQuery, plan: Plan, vector: Vector, degraded: str) -> _Choice:
         if plan.check is not None and not query.broad:
             among = self._records.match_passages(plan.check)
-            plan = _Plan(len(among), among, None, plan.keywords)
+            plan = Plan(len(among), among, None, plan.keywords)
         return self._choose(query, plan, self._scan(query, plan, vector, plan.among, exact=True, degraded=degraded))
 
     # Proposals of the records
 
-    def _propose_from_records(self, query: PassageQuery, plan: _Plan, vector: Vector) -> _Choice | None:
+    def _propose_from_records(self, query: PassageQuery, plan: Plan, vector: Vector) -> _Choice | None:
         """The choice from what the records propose; None if they propose nothing, or not enough."""
         for widening in (1, GRAPH_WIDENING, GRAPH_WIDENING**2):
             choice = self._choose_nearest(query, plan, vector, widening)
@@ -242,7 +229,7 @@ class PassageSearch:
                 return None
         return None
 
-    def _choose_nearest(self, query: PassageQuery, plan: _Plan, vector: Vector, widening: int) -> _Choice | None:
+    def _choose_nearest(self, query: PassageQuery, plan: Plan, vector: Vector, widening: int) -> _Choice | None:
         near = plan.near if widening == 1 else None
         if near is None:
             near = self._nearest(query, vector, widening)
@@ -261,7 +248,7 @@ class PassageSearch:
     def _choose_by_both(
         self,
         query: PassageQuery,
-        plan: _Plan,
+        plan: Plan,
         vector: Vector,
         near: Scores,
         left_out_max: float,
@@ -274,7 +261,7 @@ class PassageSearch:
         assert plan.keywords is not None  # noqa: S101 - it is a hybrid search
         fusion, words_max, depth = self._fusion(query), widening * WORD_HITS_MAX, max(query.limit, JUDGED)
         of_near = plan.keywords.of(near.passage_ids)
-        by_near = by_both(query.text, near, of_near, fusion=fusion, exact=False)
+        by_near = by_both(query.text, near, of_near, fusion=fusion, exact=False, min_cosine=query.min_cosine)
         needed = _needed(query, by_near.scores[by_near.top(depth)], depth)
         for _ in range(2):
             # Rounding may have raised the scores that are shown, and lowered those of others.
@@ -285,9 +272,9 @@ class PassageSearch:
                 words = plan.keywords.best(words_min)
             ranking = self._ranked(
                 query,
-                replace(plan, keywords=_joined(words, of_near)),
+                replace(plan, keywords=joined(words, of_near)),
                 vector,
-                _joined(near, self._records.scan_vectors(vector, words.passage_ids, exact=0)),
+                joined(near, self._records.scan_vectors(vector, words.passage_ids, exact=0)),
                 exact=False,
                 left_out=left_out,
             )
@@ -321,7 +308,7 @@ class PassageSearch:
     # Proposals of the vector index
 
     def _propose_from_index(
-        self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector
+        self, applier: IndexApplier, query: PassageQuery, plan: Plan, vector: Vector
     ) -> tuple[_Choice | None, str]:
         """The choice from the index's proposals, or None if they are not enough; and why the index was not used."""
         if applier.problem:
@@ -341,7 +328,7 @@ class PassageSearch:
         # Proposals may be of the same document, or of deleted ones. If too few are left, all candidates are compared.
         return (choice if len(choice.places) == query.limit else None), ""
 
-    def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector) -> PassageIds | None:
+    def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: Plan, vector: Vector) -> PassageIds | None:
         """Candidates: those of the index, those of the words, and changes that the index lacks; None if too many."""
         limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
         pending = applier.pending_passages(self._settings.exact_scan_max)
@@ -357,7 +344,7 @@ class PassageSearch:
     def _scan(
         self,
         query: PassageQuery,
-        plan: _Plan,
+        plan: Plan,
         vector: Vector,
         among: PassageIds | None,
         *,
@@ -371,7 +358,7 @@ class PassageSearch:
     def _ranked(
         self,
         query: PassageQuery,
-        plan: _Plan,
+        plan: Plan,
         vector: Vector,
         near: Scores,
         *,
@@ -392,6 +379,7 @@ class PassageSearch:
                 exact=exact,
                 degraded=degraded,
                 left_out=left_out,
+                min_cosine=query.min_cosine,
             )
 
         return self._refinable(vector, near, ranked)
@@ -400,11 +388,12 @@ class PassageSearch:
         """The ranking of these cosines, which becomes exact where it matters."""
 
         def refined(passage_ids: PassageIds) -> Ranking:
-            return ranked(near.replaced(self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))))
+            exact = self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))
+            return ranked(replace(near.replaced(exact), rounded=False))
 
         return replace(ranked(near), refined=refined if near.rounded else None)
 
-    def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:
+    def _choose(self, query: PassageQuery, plan: Plan, ranking: Ranking) -> _Choice:
         """The best documents of a ranking, up to the limit."""
         count, found = query.limit + max(query.limit, SPARE_PASSAGES), ranking
         while True:
@@ -416,11 +405,12 @@ class PassageSearch:
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
                 candidates = plan.candidates if plan.check is None else len(matching)
-                return _Choice(ranking, places, candidates, found, partial(self._widened, query, plan, found))
+                matched = int(np.count_nonzero(ranking.scores > 0.0))
+                return _Choice(ranking, places, candidates, found, partial(self._widened, query, plan, found), matched)
             # Enough if the share of rows that lead to a document stays the same further down.
             count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
 
-    def _widened(self, query: PassageQuery, plan: _Plan, ranking: Ranking, limit: int) -> _Choice:
+    def _widened(self, query: PassageQuery, plan: Plan, ranking: Ranking, limit: int) -> _Choice:
         return self._choose(replace(query, limit=limit, min_score=0.0), plan, ranking)
 
     def _places(
@@ -499,14 +489,6 @@ def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
     if len(choice.places) < query.limit:
         return False
     return is_last or float(choice.shown_scores().min()) >= left_out_max
-
-
-def _joined(one: Scores, other: Scores) -> Scores:
-    """Scores of either, by ascending id."""
-    ids = np.concatenate([one.passage_ids, other.passage_ids])
-    order = np.argsort(ids, kind="stable")
-    rows = order[np.diff(ids[order], prepend=-1) != 0]
-    return Scores(ids[rows], np.concatenate([one.scores, other.scores])[rows], one.rounded or other.rounded)
 
 
 def _needed(query: PassageQuery, best: NDArray[np.float64], count: int) -> float:

@@ -15,6 +15,9 @@ NOTHING = Scores(np.empty(0, np.int64), np.empty(0, np.float64))
 ROUNDING = 0.002
 """How far rounding may lower or raise a cosine."""
 
+DIGITS = 6
+"""Decimal places of a similarity: those that vectors of 32-bit numbers give reliably."""
+
 SPARE_ROUNDED = 32
 """How many more rounded scores than those wanted are replaced by exact ones, since rounding may have changed their
 order.
@@ -94,13 +97,21 @@ def by_both(
     exact: bool,
     degraded: str = "",
     left_out: LeftOut | None = None,
+    min_cosine: float | None = None,
 ) -> Ranking:
-    """Ranks by meaning and words; unless `exact`, leaves out passages that were not compared by meaning."""
+    """Ranks by meaning and words; unless `exact`, leaves out passages that were not compared by meaning.
+
+    Passages below `min_cosine` get the score 0. A rounded cosine may be a little below.
+    """
     compared = words if exact else words.of(near.passage_ids)
     fused = fuse(query, near, compared, fusion=fusion, left_out=left_out)
+    scores = fused.scores
+    if min_cosine is not None:
+        least = min_cosine - 2 * ROUNDING if near.rounded else min_cosine
+        scores = np.where(similarities(fused.cosines) >= least, scores, 0.0)
     return Ranking(
         passage_ids=fused.passage_ids,
-        scores=fused.scores,
+        scores=scores,
         cosines=fused.cosines,
         keyword_scores=fused.keyword_scores,
         exact=exact,
@@ -111,3 +122,16 @@ def by_both(
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,
     )
+
+
+def similarities(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """0 to 1, without the digits that come from rounding errors: the similarity of a vector to itself is 1."""
+    return np.clip(cosines.round(DIGITS), 0.0, 1.0)
+
+
+def joined(one: Scores, other: Scores) -> Scores:
+    """Scores of either, by ascending id."""
+    ids = np.concatenate([one.passage_ids, other.passage_ids])
+    order = np.argsort(ids, kind="stable")
+    rows = order[np.diff(ids[order], prepend=-1) != 0]
+    return Scores(ids[rows], np.concatenate([one.scores, other.scores])[rows], one.rounded or other.rounded)

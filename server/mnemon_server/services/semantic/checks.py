@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import SearchMode
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX
 from mnemon_server.domain.semantic import (
     IDS_MAX,
@@ -58,7 +59,13 @@ def query_violations(query: SimilarQuery, dimension: int) -> Iterable[FieldViola
     yield from vector_violations(query.vector, dimension, "vector")
     if not 1 <= query.top_k <= TOP_K_MAX:
         yield FieldViolation("limit", f"must be 1 to {TOP_K_MAX}")
-    yield from share_violations(query.min_similarity, "min_score")
+    if query.min_similarity is not None:
+        yield from share_violations(query.min_similarity, "min_score")
+        if query.mode is SearchMode.KEYWORD:
+            yield FieldViolation(
+                "min_score",
+                "must be unset if mode is keyword: it bounds the cosine similarity, which is not computed then",
+            )
     yield from filter_violations(query.where)
 
 

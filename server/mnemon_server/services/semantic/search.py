@@ -1,7 +1,8 @@
 """Searches statements by a vector or a text: context and time window first, then similarity, threshold and top_k.
 
-Up to `exact_scan_max` candidates are compared one by one. Beyond that, the graph proposes statements, and the filters
-are applied to them. If the graph may have missed a statement that belongs in the answer, all candidates are compared.
+A search by meaning alone compares up to `exact_scan_max` candidates one by one. Beyond that, the graph proposes
+statements, and the filters are applied to them. If the graph may have missed a statement that belongs in the answer,
+all candidates are compared. Searches with words are those of PassageSearch.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.records import View
+from mnemon_server.domain.records import SearchMode, View
 from mnemon_server.domain.semantic import (
+    MIN_SIMILARITY_DEFAULT,
     SemanticFilter,
     SemanticMatch,
     SimilarAnswer,
@@ -24,14 +26,14 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.rankings import NOTHING
+from mnemon_server.services.search.passage_queries import PassageQuery, mode_of
+from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.rankings import DIGITS, NOTHING, similarities
+from mnemon_server.services.search.settings import SearchSettings
 from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.semantic.checks import query_violations
 from mnemon_server.services.semantic.filters import context_filter, record_filter, window
 from mnemon_server.services.semantic.stored_form import to_semantic
-
-DIGITS = 6
-"""Decimal places of a similarity: those that vectors of 32-bit numbers give reliably."""
 
 GRAPH_HITS_MIN, GRAPH_OVERFETCH, GRAPH_WIDENING = 64, 4, 8
 
@@ -61,35 +63,84 @@ class SemanticSearch:
     """Finds statements. A search is one blocking call: switching threads would cost more than the search itself."""
 
     def __init__(
-        self, records: RecordEngine, embed_query: Callable[[str], Vector], *, dimension: int, exact_scan_max: int
+        self,
+        records: RecordEngine,
+        embed_query: Callable[[str], Vector],
+        *,
+        dimension: int,
+        settings: SearchSettings,
     ) -> None:
         self._records = records
         self._embed_query = embed_query
         self._dimension = dimension
-        self._exact_scan_max = exact_scan_max
+        self._exact_scan_max = settings.exact_scan_max
+        self._passages = PassageSearch(records, embed_query, settings=settings)
 
     def over(self, records: RecordEngine) -> "SemanticSearch":
         """The same search over a part of the records."""
         part = copy(self)
-        part._records = records
+        part._records, part._passages = records, self._passages.over(records)
         return part
 
     @timed_search
     def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:
-        """The statements most similar to the query, best first; calls `fits` before it reads one. Blocks."""
+        """The statements nearest to the query, best first; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
-        if query.vector is not None:
-            vector = unit_vector(query.vector)
-        elif query.text.strip():
-            vector = self._embed_query(query.text)
-        else:
-            return SimilarAnswer((), SimilarityDiagnostics())
+        mode = mode_of(query.mode, query.text, query.vector)
+        if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
+            return SimilarAnswer((), SimilarityDiagnostics(mode=mode))
+        vector = None if query.vector is None else unit_vector(query.vector)
+        if mode is not SearchMode.VECTOR:
+            return self._find_by_words(query, mode, vector, fits)
         candidates = self._candidates(query.where)
-        compared = self._compare(candidates, vector, query)
+        compared = self._compare(candidates, self._embed_query(query.text) if vector is None else vector, query)
         matches = self._matches(compared.scores, query, fits)
-        return SimilarAnswer(matches, _diagnostics(candidates, compared, len(matches)))
+        matched = len(compared.scores.scores)
+        return SimilarAnswer(matches, _diagnostics(mode, candidates, matched, len(matches), exact=compared.exact))
+
+    def close(self) -> None:
+        """Waits for the searches that have begun."""
+        self._passages.close()
+
+    def _find_by_words(
+        self, query: SimilarQuery, mode: SearchMode, vector: Vector | None, fits: Fits | None
+    ) -> SimilarAnswer:
+        """The statements that match a text by words, or by words and meaning."""
+        found = self._passages.find(
+            PassageQuery(
+                text=query.text,
+                vector=vector,
+                where=record_filter(query.where),
+                mode=mode,
+                limit=query.top_k,
+                min_cosine=query.min_similarity,
+                vectors=query.view is View.FULL,
+                fields_only=query.view is View.IDS,
+            ),
+            fits=fits,
+        )
+        matches = tuple(
+            SemanticMatch(
+                to_semantic(hit.document),
+                hit.score,
+                None if hit.cosine is None else min(max(round(hit.cosine, DIGITS), 0.0), 1.0),
+                hit.keyword_score,
+            )
+            for hit in found.hits
+        )
+        candidates = self._counted(query.where, max(found.diagnostics.total_candidates, found.matched))
+        exact = found.diagnostics.exact
+        return SimilarAnswer(matches, _diagnostics(mode, candidates, found.matched, len(matches), exact=exact))
 
     # Candidates
+
+    def _counted(self, where: SemanticFilter, count: int) -> _Candidates:
+        """The counts beside that of the statements that match the filter."""
+        total, in_context = self._records.stats().passage_count, count
+        if window(where) is not None:
+            context = context_filter(where)
+            in_context = max(count, len(self._records.match_passages(context)) if context else total)
+        return _Candidates(max(total, in_context), in_context, count, None)
 
     def _candidates(self, where: SemanticFilter) -> _Candidates:
         total = self._records.stats().passage_count
@@ -116,7 +167,7 @@ class SemanticSearch:
             if candidates.count
             else NOTHING
         )
-        return _Compared(_reaching(scores, query.min_similarity), exact=True)
+        return _Compared(_reaching(scores, _threshold(query)), exact=True)
 
     def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> Scores | None:
         """What the graph proposes; None if there is no graph, or if it may have missed a part of the answer."""
@@ -125,8 +176,8 @@ class SemanticSearch:
             near = self._records.nearest_vectors(vector, limit=limit)
             if near is None:
                 return None
-            found = _reaching(_among(near, candidates.ids), query.min_similarity)
-            is_complete = len(near.scores) < limit or not _reaches(near.scores[-1:], query.min_similarity).any()
+            found = _reaching(_among(near, candidates.ids), _threshold(query))
+            is_complete = len(near.scores) < limit or not _reaches(near.scores[-1:], _threshold(query)).any()
             if is_complete or len(found.scores) >= query.top_k:
                 return found
         return None
@@ -144,12 +195,13 @@ class SemanticSearch:
         while True:
             chosen = scores.best(wanted)
             ids = chosen.passage_ids.tolist()
-            score_of = dict(zip(ids, _similarities(chosen.scores).tolist(), strict=True))
+            score_of = dict(zip(ids, similarities(chosen.scores).tolist(), strict=True))
             located = [place for place in self._records.locate_passages(ids) if place.doc_id not in reading.seen]
             places = located[: query.top_k - len(matches)]
             for place, document in zip(places, reading.read(self._records, places, query.view), strict=True):
                 if document is not None and not document.hidden:
-                    matches.append(SemanticMatch(to_semantic(document), score_of[place.passage_id]))
+                    similarity = score_of[place.passage_id]
+                    matches.append(SemanticMatch(to_semantic(document), similarity, similarity))
             if len(matches) == query.top_k or reading.is_full:
                 break
             if len(places) == len(located):
@@ -183,9 +235,11 @@ class _Reading:
         return not self.is_full
 
 
-def _diagnostics(candidates: _Candidates, compared: _Compared, returned: int) -> SimilarityDiagnostics:
-    matched = len(compared.scores.scores)
+def _diagnostics(
+    mode: SearchMode, candidates: _Candidates, matched: int, returned: int, *, exact: bool
+) -> SimilarityDiagnostics:
     return SimilarityDiagnostics(
+        mode=mode,
         total_candidates=candidates.total,
         filtered_by_context=candidates.total - candidates.in_context,
         filtered_by_window=candidates.in_context - candidates.count,
@@ -193,8 +247,13 @@ def _diagnostics(candidates: _Candidates, compared: _Compared, returned: int) ->
         matched_count=matched,
         filtered_count=candidates.total - matched,
         returned=returned,
-        exact=compared.exact,
+        exact=exact,
     )
+
+
+def _threshold(query: SimilarQuery) -> float:
+    """The least similarity in a search by meaning alone."""
+    return MIN_SIMILARITY_DEFAULT if query.min_similarity is None else query.min_similarity
 
 
 def _reaching(scores: Scores, min_similarity: float) -> Scores:
@@ -204,12 +263,7 @@ def _reaching(scores: Scores, min_similarity: float) -> Scores:
 
 
 def _reaches(cosines: NDArray[np.float64], min_similarity: float) -> NDArray[np.bool_]:
-    return _similarities(cosines) >= min_similarity
-
-
-def _similarities(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """0 to 1, without the digits that come from rounding errors: the similarity of a vector to itself is 1."""
-    return np.clip(cosines.round(DIGITS), 0.0, 1.0)
+    return similarities(cosines) >= min_similarity
 
 
 def _among(scores: Scores, ids: PassageIds | None) -> Scores:

@@ -4,6 +4,7 @@ A statement is a document of the collection SEMANTIC with one passage, and so on
 hidden: only its id finds it, and it is kept until it is deleted for good.
 """
 
+import asyncio
 import builtins
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -86,7 +87,7 @@ class SemanticStore:
             embedder: makes the vectors.
             resolver: saves statements whose conflicts matter; with None, such saves are refused.
             settings: the limit on the number of statements, and how long a save may take.
-            search: settings of searches; a search by meaning alone uses no fusion and no ranker.
+            search: settings of searches.
         """
         self._embedder = embedder
         self._offload = Offload(search.threads, "semantic-reader")
@@ -95,9 +96,7 @@ class SemanticStore:
         self._capacity = Capacity(settings.capacity, lambda: self._all.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
         dimension = embedder.model.dimension
-        self._search = SemanticSearch(
-            self._all, embedder.embed_query, dimension=dimension, exact_scan_max=search.exact_scan_max
-        )
+        self._search = SemanticSearch(self._all, embedder.embed_query, dimension=dimension, settings=search)
         self._was_warm = False
         self._use(vault, resolver)
 
@@ -167,9 +166,9 @@ class SemanticStore:
         return SemanticPage(tuple(to_semantic(document) for _, document in rows), position)
 
     async def search(self, query: SimilarQuery, *, room: Room | None = None) -> SimilarAnswer:
-        """The statements most similar to a vector or a text, best first; see SimilarQuery."""
+        """The statements nearest to a vector or a text, best first; see SimilarQuery."""
         self._check_warm()
-        await fetch_vector(self._embedder, query.text, vector=query.vector)
+        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def status(self) -> IndexStatus:
@@ -277,6 +276,7 @@ class SemanticStore:
         """Waits for the calls that have begun; calls after it fail."""
         await self._health.aclose()
         await self._offload.aclose()
+        await asyncio.to_thread(self._search.close)
 
     # Health
 

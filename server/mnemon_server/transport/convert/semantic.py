@@ -24,6 +24,7 @@ from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
+    SEARCH_MODES_TO_PB,
     duration_to_pb,
     fill_metadata,
     fill_receipt,
@@ -98,7 +99,7 @@ async def answer_to_pb(
     for match in answer.results:
         target = message.results.add()
         fill_view(target.memory, match.memory, view)
-        fill_score(target.score, match.similarity, vector=match.similarity)
+        fill_score(target.score, match.score, vector=match.similarity, keyword=match.keyword_score)
         await pause.where_due()
     return message
 
@@ -173,6 +174,7 @@ def _fill_saved(target: pb.SavedSemanticMemory, saved: SavedSemantic) -> None:
 
 
 def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
+    target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
     target.total_candidates = diagnostics.total_candidates
     target.filtered_by_context = diagnostics.filtered_by_context
     target.filtered_by_window = diagnostics.filtered_by_window

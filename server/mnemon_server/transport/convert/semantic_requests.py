@@ -10,7 +10,6 @@ from mnemon.v1 import semantic_pb2 as pb
 
 from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import (
-    MIN_SIMILARITY_DEFAULT,
     TOP_K_DEFAULT,
     ConflictPolicy,
     SaveSemantic,
@@ -24,7 +23,7 @@ from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 from mnemon_server.transport.convert.shared.vectors import vector_from_pb
-from mnemon_server.wire.values import VIEWS, scope_of
+from mnemon_server.wire.values import SEARCH_MODES, VIEWS, scope_of
 
 CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
     pb.CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.IGNORE,
@@ -63,8 +62,9 @@ def read_search(request: pb.SearchSimilarRequest) -> SimilarQuery:
     query = SimilarQuery(
         vector=vector_from_pb(request.vector),
         text=request.query,
+        mode=reader.enum("mode", request.mode, SEARCH_MODES) if request.mode else None,
         top_k=request.limit or TOP_K_DEFAULT,
-        min_similarity=request.min_score if request.HasField("min_score") else MIN_SIMILARITY_DEFAULT,
+        min_similarity=request.min_score if request.HasField("min_score") else None,
         where=_filter(reader, request.filter) if request.HasField("filter") else _EVERYTHING,
         view=reader.enum("view", request.view, VIEWS),
     )

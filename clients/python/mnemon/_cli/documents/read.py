@@ -12,7 +12,7 @@ from rich.text import Text
 from mnemon._cli import render
 from mnemon._cli.documents.options import lenient_option, which_options
 from mnemon._cli.memories.render import status_table
-from mnemon._cli.options import json_option, limit_option
+from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.session import Session
 from mnemon._errors import UnimplementedError
 from mnemon._values import documents as values
@@ -28,13 +28,7 @@ _PAUSE_S = 0.1
 @limit_option(5, maximum=100)
 @which_options
 @lenient_option
-@click.option(
-    "--mode",
-    type=click.Choice([each.value for each in values.SearchMode]),
-    default=values.SearchMode.HYBRID.value,
-    show_default=True,
-    help="Search by meaning, by word, or both.",
-)
+@mode_option
 @click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
 @json_option
 @click.pass_obj

@@ -14,7 +14,7 @@ from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.facts.options import json_object, namespace_argument, which_facts_options
 from mnemon._cli.json_lines import LineReport
 from mnemon._cli.memories.options import moment
-from mnemon._cli.options import json_option, labels, limit_option, meta_option
+from mnemon._cli.options import json_option, labels, limit_option, meta_option, mode_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._namespaces import namespace_text
@@ -149,13 +149,7 @@ def get(
 @which_facts_options
 @limit_option(10, maximum=1000)
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="How many of the best results to skip.")
-@click.option(
-    "--mode",
-    type=click.Choice([each.value for each in values.SearchMode]),
-    default=values.SearchMode.HYBRID.value,
-    show_default=True,
-    help="Search by meaning, by word, or both.",
-)
+@mode_option
 @click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
 @json_option
 @click.pass_obj

@@ -10,9 +10,8 @@ import click
 from mnemon._cli.documents.read import note, note_cut
 from mnemon._cli.memories import render as memory_render
 from mnemon._cli.memories.options import future, which_options
-from mnemon._cli.options import json_option, limit_option
+from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.session import Session
-from mnemon._values import documents as values
 
 _LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000
@@ -29,13 +28,7 @@ _PAGE_SIZE_MAX = 1000
     help="Leave out memories below this confidence.",
 )
 @which_options
-@click.option(
-    "--mode",
-    type=click.Choice([each.value for each in values.SearchMode]),
-    default=values.SearchMode.HYBRID.value,
-    show_default=True,
-    help="Search by meaning, by word, or both.",
-)
+@mode_option
 @click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @json_option

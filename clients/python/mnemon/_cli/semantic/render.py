@@ -17,17 +17,17 @@ _SHOWN_APART = {"memory_id", "content", "metadata", "embedding", *semantic.TAGS}
 _IDS = ("candidate", "existing", "result")
 
 
-def similarity_table(answer: semantic.SimilarityAnswer, min_similarity: float) -> RenderableType:
-    """The results of a search, each with the statement's text, its id and its tags; dim below the threshold."""
+def similarity_table(answer: semantic.SimilarityAnswer) -> RenderableType:
+    """The results of a search, each with the statement's text, its id and its tags."""
     if not answer:
         return Text("nothing found")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("score", justify="right", no_wrap=True)
     table.add_column("similarity", justify="right", no_wrap=True)
     table.add_column("statement", ratio=1, overflow="fold")
     for match in answer:
-        falls_short = match.similarity < min_similarity
-        score = f"{match.similarity:.3f}{' (below)' if falls_short else ''}"
-        table.add_row(score, _lines(match.memory), style="dim" if falls_short else "")
+        similarity = "" if match.similarity is None else f"{match.similarity:.3f}"
+        table.add_row(f"{match.score:.3f}", similarity, _lines(match.memory))
     return table
 
 

@@ -6,47 +6,45 @@ from typing import Any
 import click
 
 from mnemon._cli.documents.read import LIST_LIMIT, note, note_cut, note_more, page_size_of
-from mnemon._cli.options import json_option, limit_option
+from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.semantic import render as statement_render
 from mnemon._cli.semantic.options import which_statements_options
 from mnemon._cli.session import Session
-
-MIN_SIMILARITY = 0.7
-"""The default threshold for a match."""
+from mnemon._values.documents import SearchMode
 
 
 @click.command()
 @click.argument("query")
 @limit_option(3, maximum=100)
+@mode_option
 @click.option(
     "--min-similarity",
     type=click.FloatRange(0, 1),
-    help=f"Leave out results below this similarity.  [default: mark those below {MIN_SIMILARITY:g}]",
+    help="Leave out results below this similarity.  [default: 0.7 with --mode vector]",
 )
 @which_statements_options
 @json_option
 @click.pass_obj
 def similar(
-    session: Session, query: str, *, limit: int, min_similarity: float | None, which: dict[str, Any], as_json: bool
+    session: Session,
+    query: str,
+    *,
+    limit: int,
+    mode: str,
+    min_similarity: float | None,
+    which: dict[str, Any],
+    as_json: bool,
 ) -> None:
-    """Find the statements nearest to QUERY by meaning, most similar first.
-
-    A client and --json get no results below the threshold unless they lower it. The table shows the nearest ones
-    anyway, and marks those below the threshold.
-    """
-    least = min_similarity
-    if least is None:
-        least = MIN_SIMILARITY if as_json else 0.0
-    answer = session.client.semantic.search(query, limit=limit, min_similarity=least, **which)
+    """Find the statements that match QUERY best."""
+    answer = session.client.semantic.search(query, limit=limit, mode=mode, min_similarity=min_similarity, **which)
     note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
         return
-    threshold = MIN_SIMILARITY if min_similarity is None else min_similarity
-    session.console.print(statement_render.similarity_table(answer, threshold))
-    below = sum(match.similarity < threshold for match in answer) or answer.diagnostics.filtered_by_threshold
-    if below:
-        note([f"below {threshold:g}: {below:,}"])
+    session.console.print(statement_render.similarity_table(answer))
+    below = answer.diagnostics.filtered_by_threshold
+    if below and (min_similarity is not None or mode == SearchMode.VECTOR):
+        note([f"below the least similarity: {below:,}"])
 
 
 @click.command()
