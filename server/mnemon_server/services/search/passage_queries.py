@@ -1,5 +1,6 @@
 """Queries and answers of the search for passages."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -85,6 +86,31 @@ class ScoredPlace(NamedTuple):
     place: PassageLocation
     row: int
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Documents chosen from a ranking, best first: the row and the location of the best passage of each."""
+
+    ranking: Ranking
+    places: dict[str, tuple[int, PassageLocation]]
+    candidates: int
+    """The number of passages that match the filter; if it was applied afterwards, only among those looked at."""
+    compared: Ranking
+    """The ranking before rounded scores were replaced: it has every passage that was compared."""
+    widened: "Callable[[int], Choice]"
+    """Chooses the given number of documents from the same ranking, whatever their score."""
+    matched: int
+    """The number of compared passages with a positive score."""
+
+    def shown_scores(self) -> NDArray[np.float64]:
+        """The scores of the documents, best first."""
+        return self.ranking.scores[[row for row, _ in self.places.values()]]
+
+    def scored(self) -> list[ScoredPlace]:
+        """The places with their scores."""
+        scores = self.ranking.scores
+        return [ScoredPlace(place, row, min(max(float(scores[row]), 0.0), 1.0)) for row, place in self.places.values()]
 
 
 @dataclass(frozen=True, slots=True)

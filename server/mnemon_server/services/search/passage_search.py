@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,11 +23,18 @@ from mnemon_server.ranking.ascending import distinct
 from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, Plan, ScoredPlace
+from mnemon_server.services.search.passage_queries import (
+    Choice,
+    PassageAnswer,
+    PassageHit,
+    PassageQuery,
+    Plan,
+    ScoredPlace,
+)
 from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word, joined
-from mnemon_server.services.search.reranking import DEPTH, MESSAGE_LIFT_MAX, Ranker, message_scores, reordered
+from mnemon_server.services.search.reranking import MESSAGE_LIFT_MAX, Reranking
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
-from mnemon_server.services.search.turns import JUDGED, Turns
+from mnemon_server.services.search.turns import JUDGED
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
@@ -50,31 +57,6 @@ SPARE_PASSAGES = 8
 """How many more passages than documents are looked up, since several passages may be of the same document."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Documents chosen from a ranking, best first: the row and the location of the best passage of each."""
-
-    ranking: Ranking
-    places: dict[str, tuple[int, PassageLocation]]
-    candidates: int
-    """The number of passages that match the filter; if it was applied afterwards, only among those looked at."""
-    compared: Ranking
-    """The ranking before rounded scores were replaced: it has every passage that was compared."""
-    widened: "Callable[[int], _Choice]"
-    """Chooses the given number of documents from the same ranking, whatever their score."""
-    matched: int
-    """The number of compared passages with a positive score."""
-
-    def shown_scores(self) -> NDArray[np.float64]:
-        """The scores of the documents, best first."""
-        return self.ranking.scores[[row for row, _ in self.places.values()]]
-
-    def scored(self) -> list[ScoredPlace]:
-        """The places with their scores."""
-        scores = self.ranking.scores
-        return [ScoredPlace(place, row, min(max(float(scores[row]), 0.0), 1.0)) for row, place in self.places.values()]
 
 
 class PassageSearch:
@@ -114,11 +96,12 @@ class PassageSearch:
             before = min(ranker.score_before(query.min_score), query.min_score / MESSAGE_LIFT_MAX)
             choice, vector = self._find(replace(query, min_score=before))
             assert vector is not None  # noqa: S101 - the search is by meaning, too
-            ranking, places = self._reranked(ranker, query, vector, choice)
+            reranking = Reranking(self._records, ranker, self._fusion(query))
+            ranking, places = reranking.applied(query, vector, choice)
         hits = self._hits(query, ranking, places[query.skip :], fits)
         return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query), choice.matched)
 
-    def _find(self, query: PassageQuery) -> tuple[_Choice, Vector | None]:
+    def _find(self, query: PassageQuery) -> tuple[Choice, Vector | None]:
         """The best documents, and the vector that was compared; None in keyword mode."""
         takes_proposals = query.mode is SearchMode.HYBRID and self._takes_proposals(query)
         is_simple = query.mode is not SearchMode.HYBRID or query.vector is not None
@@ -165,7 +148,7 @@ class PassageSearch:
             return False  # a relative score must not depend on passages that do not match the filter
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
-    def _diagnostics(self, query: PassageQuery, choice: _Choice) -> SearchDiagnostics:
+    def _diagnostics(self, query: PassageQuery, choice: Choice) -> SearchDiagnostics:
         ranking = choice.ranking
         return SearchDiagnostics(
             mode=query.mode,
@@ -186,7 +169,7 @@ class PassageSearch:
         """The fusion for a query. A vector that the caller made counts in full and from 0, whatever model made it."""
         return self._settings.fusion if query.vector is None else self._fusion_of_own_vectors
 
-    def _decide(self, query: PassageQuery, plan: Plan, vector: Vector | None) -> _Choice:
+    def _decide(self, query: PassageQuery, plan: Plan, vector: Vector | None) -> Choice:
         if vector is None:
             return self._choose_by_word(query, plan, plan.keywords or NOTHING)
         degraded = ""
@@ -199,7 +182,7 @@ class PassageSearch:
                 return choice
         return self._compare_all(query, plan, vector, degraded)
 
-    def _choose_by_word(self, query: PassageQuery, plan: Plan, words: KeywordScores) -> _Choice:
+    def _choose_by_word(self, query: PassageQuery, plan: Plan, words: KeywordScores) -> Choice:
         count = max(WORD_HITS_MIN, GRAPH_OVERFETCH * query.limit)
         while True:
             found = words.best(count)
@@ -209,7 +192,7 @@ class PassageSearch:
                 return replace(choice, matched=len(words.passage_ids))
             count *= GRAPH_WIDENING
 
-    def _compare_all(self, query: PassageQuery, plan: Plan, vector: Vector, degraded: str) -> _Choice:
+    def _compare_all(self, query: PassageQuery, plan: Plan, vector: Vector, degraded: str) -> Choice:
         if plan.check is not None and not query.broad:
             among = self._records.match_passages(plan.check)
             plan = Plan(len(among), among, None, plan.keywords)
@@ -217,7 +200,7 @@ class PassageSearch:
 
     # Proposals of the records
 
-    def _propose_from_records(self, query: PassageQuery, plan: Plan, vector: Vector) -> _Choice | None:
+    def _propose_from_records(self, query: PassageQuery, plan: Plan, vector: Vector) -> Choice | None:
         """The choice from what the records propose; None if they propose nothing, or not enough."""
         for widening in (1, GRAPH_WIDENING, GRAPH_WIDENING**2):
             choice = self._choose_nearest(query, plan, vector, widening)
@@ -229,7 +212,7 @@ class PassageSearch:
                 return None
         return None
 
-    def _choose_nearest(self, query: PassageQuery, plan: Plan, vector: Vector, widening: int) -> _Choice | None:
+    def _choose_nearest(self, query: PassageQuery, plan: Plan, vector: Vector, widening: int) -> Choice | None:
         near = plan.near if widening == 1 else None
         if near is None:
             near = self._nearest(query, vector, widening)
@@ -254,7 +237,7 @@ class PassageSearch:
         left_out_max: float,
         widening: int,
         words_min: int = 0,
-    ) -> _Choice:
+    ) -> Choice:
         """The choice from the nearest, and from others whose words may raise them above those; at least from the
         `words_min` with the best words. `left_out_max` bounds the cosines of the others.
         """
@@ -285,7 +268,7 @@ class PassageSearch:
             if is_last or choice.ranking.left_out[0] <= max(needed - ranking.rounding, query.min_score):
                 break
 
-        def widened(limit: int) -> _Choice:
+        def widened(limit: int) -> Choice:
             if limit <= depth:
                 return self._widened(query, plan, ranking, limit)
             wider = replace(query, limit=limit, min_score=0.0)
@@ -309,7 +292,7 @@ class PassageSearch:
 
     def _propose_from_index(
         self, applier: IndexApplier, query: PassageQuery, plan: Plan, vector: Vector
-    ) -> tuple[_Choice | None, str]:
+    ) -> tuple[Choice | None, str]:
         """The choice from the index's proposals, or None if they are not enough; and why the index was not used."""
         if applier.problem:
             return None, applier.problem
@@ -393,7 +376,7 @@ class PassageSearch:
 
         return replace(ranked(near), refined=refined if near.rounded else None)
 
-    def _choose(self, query: PassageQuery, plan: Plan, ranking: Ranking) -> _Choice:
+    def _choose(self, query: PassageQuery, plan: Plan, ranking: Ranking) -> Choice:
         """The best documents of a ranking, up to the limit."""
         count, found = query.limit + max(query.limit, SPARE_PASSAGES), ranking
         while True:
@@ -406,11 +389,11 @@ class PassageSearch:
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
                 candidates = plan.candidates if plan.check is None else len(matching)
                 matched = int(np.count_nonzero(ranking.scores > 0.0))
-                return _Choice(ranking, places, candidates, found, partial(self._widened, query, plan, found), matched)
+                return Choice(ranking, places, candidates, found, partial(self._widened, query, plan, found), matched)
             # Enough if the share of rows that lead to a document stays the same further down.
             count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
 
-    def _widened(self, query: PassageQuery, plan: Plan, ranking: Ranking, limit: int) -> _Choice:
+    def _widened(self, query: PassageQuery, plan: Plan, ranking: Ranking, limit: int) -> Choice:
         return self._choose(replace(query, limit=limit, min_score=0.0), plan, ranking)
 
     def _places(
@@ -423,46 +406,6 @@ class PassageSearch:
                 break
             places.setdefault(place.doc_id, (row_of[place.passage_id], place))
         return places
-
-    def _reranked(
-        self, ranker: Ranker, query: PassageQuery, vector: Vector, choice: _Choice
-    ) -> tuple[Ranking, list[ScoredPlace]]:
-        """The best places after reranking, in their new order, and the ranking that has their rows."""
-        judged = choice if len(choice.places) >= JUDGED else choice.widened(JUDGED)
-        ids = [place.passage_id for _, place in judged.places.values()][:JUDGED]
-        places = choice.scored()
-        if Turns(self._records, judged.compared).have_authors(ids):
-            is_deep = choice.ranking.exact and len(places) >= DEPTH
-            deep = choice if is_deep else choice.widened(max(query.limit, DEPTH))
-            turns = Turns(self._records, deep.compared)
-            if turns.are_turns(ids):
-                choice, places = deep, deep.scored()
-                first, rest = places[:DEPTH], places[DEPTH:]
-                scores = np.array([scored.score for scored in first], np.float64)
-                if turns.are_with_assistant(ids):
-                    order = reordered(scores, self._message_scores(query, vector, choice.ranking, first))
-                else:
-                    passage_ids = [scored.place.passage_id for scored in first]
-                    order = ranker.rerank(query.text, turns.turns(passage_ids), scores)
-                places = [*(first[row]._replace(score=score) for row, score in order), *rest]
-        return choice.ranking, [scored for scored in places if scored.score >= query.min_score][: query.limit]
-
-    def _message_scores(
-        self, query: PassageQuery, vector: Vector, ranking: Ranking, places: Sequence[ScoredPlace]
-    ) -> NDArray[np.float64]:
-        """The scores of messages to and from an assistant, given the best passage of each."""
-        fusion, rows = self._fusion(query), [scored.row for scored in places]
-        if not fusion.is_absolute or ranking.vector_parts is None or ranking.keyword_parts is None:
-            return ranking.scores[rows]
-        openings = [scored.place.passage_id - scored.place.index for scored in places]
-        near = self._records.scan_vectors(vector, np.array(sorted(openings), np.int64), exact=len(openings))
-        cosine_of = dict(zip(near.passage_ids.tolist(), near.scores.tolist(), strict=True))
-        # An opening may have been deleted since its message was found.
-        cosines = np.array([cosine_of.get(each, 0.0) for each in openings], np.float64)
-        opening_parts = fusion.fuse(query.text, cosines, np.zeros(len(openings))).vector_parts
-        return message_scores(
-            fusion.weight(query.text), ranking.vector_parts[rows], opening_parts, ranking.keyword_parts[rows]
-        )
 
     def _hits(
         self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace], fits: Fits | None
@@ -481,7 +424,7 @@ class PassageSearch:
         )
 
 
-def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
+def _is_enough(query: PassageQuery, choice: Choice, *, is_last: bool) -> bool:
     """Whether no better passage can have been left out; in the last round, whether the choice has enough documents."""
     left_out_max = float(choice.ranking.left_out[0])
     if left_out_max <= 0.0 or left_out_max < query.min_score:

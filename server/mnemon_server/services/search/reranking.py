@@ -19,8 +19,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.ranking.languages import STOP_WORDS
-from mnemon_server.services.search.turns import Turn
+from mnemon_server.services.search.passage_queries import Choice, PassageQuery, ScoredPlace
+from mnemon_server.services.search.rankings import Ranking
+from mnemon_server.services.search.turns import JUDGED, Turn, Turns
 
 Floats = NDArray[np.float64]
 
@@ -30,8 +35,8 @@ FEATURES = ("by_other", "asks", "answers")
 DEPTH = 50
 """How many documents are reranked. No document falls below the last of these, so any limit gives the same order."""
 
-MEANING = 1.4
-"""How much more than in other texts meaning counts in messages to and from an assistant: 0.7 instead of 0.5."""
+MEANING = 1.2
+"""How much more than in other texts meaning counts in messages to and from an assistant: 0.6 instead of 0.5."""
 MESSAGE_LIFT_MAX = 1.7
 """The score of a message is at most so many times the one before: its beginning may be nearer than its best passage."""
 
@@ -58,6 +63,52 @@ class Ranker:
     def score_before(self, score: float) -> float:
         """The lowest score that reranking can raise to `score`."""
         return float(shifted(np.array([score]), -self.weights.clip(0.0).sum(keepdims=True))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """Reranks what a hybrid search chose."""
+
+    records: RecordEngine
+    ranker: Ranker
+    fusion: Fusion
+
+    def applied(self, query: PassageQuery, vector: Vector, choice: Choice) -> tuple[Ranking, list[ScoredPlace]]:
+        """The best places in their new order, and the ranking that has their rows."""
+        judged = choice if len(choice.places) >= JUDGED else choice.widened(JUDGED)
+        ids = [place.passage_id for _, place in judged.places.values()][:JUDGED]
+        places = choice.scored()
+        if Turns(self.records, judged.compared).have_authors(ids):
+            is_deep = choice.ranking.exact and len(places) >= DEPTH
+            deep = choice if is_deep else choice.widened(max(query.limit, DEPTH))
+            turns = Turns(self.records, deep.compared)
+            if turns.are_turns(ids):
+                choice, places = deep, deep.scored()
+                first, rest = places[:DEPTH], places[DEPTH:]
+                scores = np.array([scored.score for scored in first], np.float64)
+                if turns.are_with_assistant(ids):
+                    new = self._message_scores(query, vector, choice.ranking, first)
+                else:
+                    of_first = turns.turns([scored.place.passage_id for scored in first])
+                    new = self.ranker.scores(query.text, of_first, scores)
+                places = [*(first[row]._replace(score=score) for row, score in reordered(scores, new)), *rest]
+        return choice.ranking, [scored for scored in places if scored.score >= query.min_score][: query.limit]
+
+    def _message_scores(
+        self, query: PassageQuery, vector: Vector, ranking: Ranking, places: Sequence[ScoredPlace]
+    ) -> Floats:
+        """The scores of messages to and from an assistant, given the best passage of each."""
+        rows = [scored.row for scored in places]
+        if not self.fusion.is_absolute or ranking.vector_parts is None or ranking.keyword_parts is None:
+            return ranking.scores[rows]
+        openings = [scored.place.passage_id - scored.place.index for scored in places]
+        near = self.records.scan_vectors(vector, np.array(sorted(openings), np.int64), exact=len(openings))
+        cosine_of = dict(zip(near.passage_ids.tolist(), near.scores.tolist(), strict=True))
+        # An opening may have been deleted since its message was found.
+        cosines = np.array([cosine_of.get(each, 0.0) for each in openings], np.float64)
+        opening_parts = self.fusion.fuse(query.text, cosines, np.zeros(len(openings))).vector_parts
+        weight = self.fusion.weight(query.text)
+        return message_scores(weight, ranking.vector_parts[rows], opening_parts, ranking.keyword_parts[rows])
 
 
 def message_scores(weight: float, vector_parts: Floats, opening_parts: Floats, keyword_parts: Floats) -> Floats:
