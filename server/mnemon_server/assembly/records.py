@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from mnemon_server.assembly.settings import vault_settings
+from mnemon_server.assembly.settings import heads_of, vault_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT, TENANT_ID
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
@@ -47,7 +47,7 @@ def open_records(
 ) -> Vault:
     """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
     if is_in_memory(settings):
-        return InMemoryVault()
+        return InMemoryVault(heads=heads_of(settings))
     folder = vault_folder(settings, tenant)
     if folder.parent.exists():
         tighten(folder.parent)

@@ -10,6 +10,7 @@ from mnemon_server.domain.access.quotas import OF_TENANTS_ONLY, UNLIMITED, parse
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.domain.records import metadata_key_problem
 from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
 from mnemon_server.engines.hnsw import GraphSettings
@@ -19,6 +20,7 @@ from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, VaultMod
 from mnemon_server.engines.sqlite_vault import VaultSettings
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.ranking.fusion import Fusion, FusionMethod, TextModel
+from mnemon_server.ranking.heads import Heads
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
 from mnemon_server.services.search.reranking import default_ranker
@@ -109,11 +111,23 @@ def vault_settings(
             settings.vector_cache_mib << 20, GraphSettings(graph_min=settings.graph_vectors_min), graphs_of
         ),
         timeline=timeline_settings(settings),
-        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, model)),
+        ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, model), heads_of(settings)),
         erasure_delay_s=settings.erasure_delay_s,
         models=models,
         master=master,
     )
+
+
+def heads_of(settings: Settings) -> Heads:
+    """The heads of the records of new vaults, and of those that are embedded anew.
+
+    Raises:
+        ConfigurationError: a key cannot be one of metadata.
+    """
+    for key in settings.search_metadata_keys:
+        if problem := metadata_key_problem(key):
+            raise ConfigurationError(f"search_metadata_keys: the key {key[:80]!r} {problem}")
+    return Heads(settings.search_metadata_keys)
 
 
 def chroma_settings(settings: Settings, *, path: Path) -> ChromaSettings:

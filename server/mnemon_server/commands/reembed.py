@@ -8,20 +8,21 @@ import click
 from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.assembly.master_keys import open_master_keys
 from mnemon_server.assembly.records import stored_tenants, vault_folder, vaults_folder
+from mnemon_server.assembly.settings import heads_of
 from mnemon_server.config.settings import Settings
-from mnemon_server.domain.collections import SEMANTIC, Collection
+from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.engines.vault_key import VaultKeyFile
-from mnemon_server.services.semantic.vectors import mean_vector
+from mnemon_server.services.archive.vectors import as_stored, stored_texts
+from mnemon_server.services.search.embedded_passages import embed_blocking
 
 
 def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
-    """Embeds all documents of all tenants anew, each tenant's in one transaction, while no server uses the folder.
+    """Embeds and indexes all documents anew, each tenant's in one transaction, while no server uses the folder.
 
     The server rebuilds an embedded ChromaDB index at its next start. A collection on a ChromaDB server is left alone,
     since other programs may use it: configure a new collection name for the new model.
@@ -38,10 +39,11 @@ def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
     master = open_master_keys(settings)
     keys_of = [VaultKeyFile(vault_folder(settings, tenant), master) for tenant in stored_tenants(settings)]
     with contextlib.closing(open_configured_embedder(settings, _print_line)) as embedder:
+        heads = heads_of(settings)
 
         def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
-            passages = _passages(embedder, documents)
-            return _one_each(documents, passages) if collection is SEMANTIC else passages
+            texts = [stored_texts(collection, document, heads) for document in documents]
+            return as_stored(collection, documents, embed_blocking(embedder, texts))
 
         with contextlib.ExitStack() as stack:
             # All folders are locked before anything changes: a server must not find some vaults changed, and some not.
@@ -50,7 +52,7 @@ def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
                     # A server locks it as long as it runs, and each vault only while that is open.
                     stack.enter_context(FolderLock(folder))
                 vaults = [
-                    stack.enter_context(contextlib.closing(reembed(keys, embedder.model.identity, embed)))
+                    stack.enter_context(contextlib.closing(reembed(keys, embedder.model.identity, embed, heads)))
                     for keys in keys_of
                 ]
                 totals = [next(vault)[1] for vault in vaults]
@@ -71,25 +73,6 @@ def _explained(settings: Settings) -> Iterator[None]:
             f"a server uses the data folder {str(settings.data_dir)!r}, and nothing has changed: stop the server, run "
             f"this command again, and then start the server with the embedding model {settings.embedding_model}"
         ) from error
-
-
-def _one_each(documents: Sequence[Document], passages: Sequence[Sequence[PassageInput]]) -> list[list[PassageInput]]:
-    """Statements have a single vector, regardless of their length."""
-    return [
-        [PassageInput(0, len(document.content), mean_vector([part.vector for part in parts]))]
-        for document, parts in zip(documents, passages, strict=True)
-    ]
-
-
-def _passages(embedder: Embedder, documents: Sequence[Document]) -> list[list[PassageInput]]:
-    spans = [embedder.split(document.content) for document in documents]
-    texts = [
-        document.content[span.start : span.end]
-        for document, parts in zip(documents, spans, strict=True)
-        for span in parts
-    ]
-    vectors = iter(embedder.embed(embedder.model.as_passages(texts)))
-    return [[PassageInput(span.start, span.end, next(vectors)) for span in parts] for parts in spans]
 
 
 def _print_line(sentence: str) -> None:

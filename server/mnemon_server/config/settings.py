@@ -389,12 +389,13 @@ class Settings:
             at_most=1,
         ),
     )
+    search_metadata_keys: Texts = field(
+        default=("title", "speaker", "author", "from", "role", "date", "time"),
+        metadata=_row("Metadata that is searched with texts; a vault keeps its keys until `mnemon-server reembed`."),
+    )
     search_reranking: bool = field(
         default=True,
-        metadata=_row(
-            "Rerank the best 50 results of a hybrid search that finds turns of conversations: by who speaks, and"
-            " whether a turn asks or answers."
-        ),
+        metadata=_row("Rerank the best 50 turns of conversations of a hybrid search by who speaks, asks and answers."),
     )
     max_message_mib: int = field(
         default=4, metadata=_row("Maximum size of a message in either direction.", at_least=1, at_most=512)

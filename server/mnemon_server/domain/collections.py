@@ -58,6 +58,8 @@ class Collection:
     words: bool = True
     """Whether keyword search covers its documents. Removing a document from a keyword index costs more than storing it.
     """
+    heads_embedded: bool = True
+    """Whether vectors are made of texts with their heads; see `heads`. The keyword index has them in any case."""
     expires: str = ""
     """The field with the expiry time of a document, if the collection has one. Few stored documents have expired at any
     moment.
@@ -99,6 +101,8 @@ SEMANTIC = Collection(
         Field("merged_from", FieldType.TEXTS),
     ),
     RelatedFields("terms", "time", "importance"),
+    # Conflicts are decided by these vectors, and not by who said something.
+    heads_embedded=False,
     index_folder="semantic-index",
 )
 DECISIONS = Collection(

@@ -258,15 +258,15 @@ def value_violations(value: object, field: str = "value") -> Iterator[FieldViola
         yield FieldViolation(field, f"must be at most {VALUE_BYTES_MAX:,} bytes as JSON in UTF-8")
 
 
-def filterable(fact: Fact) -> dict[str, MetadataValue]:
+def filterable(value: FactValue, metadata: Mapping[str, MetadataValue]) -> dict[str, MetadataValue]:
     """The values of a fact that a filter can compare: its metadata, overridden by the top-level keys of its value.
 
     Leaves out nulls, objects, and lists with anything but text: a filter cannot express such a value, so nothing would
     match it. Also leaves out keys that a filter cannot name.
     """
-    own = {key: _comparable(value) for key, value in fact.value.items() if not metadata_key_problem(key)}
-    hidden = {key: value for key, value in fact.metadata.items() if key not in fact.value}
-    return hidden | {key: value for key, value in own.items() if value is not None}
+    own = {key: _comparable(each) for key, each in value.items() if not metadata_key_problem(key)}
+    hidden = {key: each for key, each in metadata.items() if key not in value}
+    return hidden | {key: each for key, each in own.items() if each is not None}
 
 
 def shadow_violations(keys: Iterable[str], metadata: Mapping[str, MetadataValue]) -> Iterator[FieldViolation]:

@@ -1,9 +1,10 @@
 """A vault in one SQLite file: one writer for all collections and the change log, and concurrent readers."""
 
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from mnemon_server.domain.backup import BackupStep, Manifest
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock
-from mnemon_server.domain.collections import COLLECTIONS, Collection
+from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOperationError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.backups.copying import discard_copies
@@ -29,6 +30,7 @@ from mnemon_server.engines.sqlite import requests, tombstones, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
+from mnemon_server.engines.sqlite.heads import store_heads, stored_heads
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking, KeywordReindexing
 from mnemon_server.engines.sqlite.mutations import Mutations
@@ -38,7 +40,7 @@ from mnemon_server.engines.sqlite.tables import collection_keywords
 from mnemon_server.engines.sqlite.transactions import Transactions
 from mnemon_server.engines.sqlite.upkeep import shadow
 from mnemon_server.engines.sqlite.upkeep.packing import Packing, PackingThread
-from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, EmbedTexts, ShadowModel, VaultModels
+from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, ShadowModel, VaultModels
 from mnemon_server.engines.sqlite.upkeep.shadow_thread import ShadowThread
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
@@ -47,6 +49,8 @@ from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSe
 from mnemon_server.engines.vault_folders import discard_quarantined, set_unfinished
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ class SQLiteVault:
         records = TimelineRecords(journal, self._connections)
         self._packing = PackingThread(self._connections, _packings(mutations.values(), dimension))
         # Housekeeping comes first: it checks the model before any vectors are loaded.
-        housekeeping = _Housekeeping(model_identity, settings.models.embed, journal)
+        housekeeping = _Housekeeping(model_identity, settings, journal)
         self._shadow = ShadowThread(self._connections, settings.models.shadow)
         self._open([housekeeping, *mutations.values(), *records.followers, self._packing, self._shadow, journal])
         self._timeline = SQLiteTimeline(
@@ -128,7 +132,7 @@ class SQLiteVault:
             records,
             clock=clock,
             settings=settings.timeline,
-            ranking=settings.ranking,
+            ranking=replace(settings.ranking, heads=self._collections[DOCUMENTS].heads),
             model_identity=model_identity,
             embed=embed_events,
         )
@@ -269,9 +273,10 @@ def _packings(mutations: Iterable[Mutations], dimension: int) -> list[Packing]:
 class _Housekeeping:
     """State of the vault as a whole: its embedding model, and the stored answers for request ids."""
 
-    def __init__(self, model_identity: str, embed: EmbedTexts | None, journal: Journal) -> None:
+    def __init__(self, model_identity: str, settings: VaultSettings, journal: Journal) -> None:
         self._model_identity = model_identity
-        self._embed = embed
+        self._embed = settings.models.embed
+        self._heads = settings.ranking.heads
         self._journal = journal
 
     def load(self, connection: apsw.Connection) -> None:
@@ -279,7 +284,16 @@ class _Housekeeping:
         identity = self._model_identity
         with connection:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('embedding_model', ?)", (identity,))
+            if connection.changes():
+                store_heads(connection, self._heads)
             stored = connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get
+        if (heads := stored_heads(connection)) != self._heads:
+            log.warning(
+                "this vault embeds and indexes the metadata keys %s, and search_metadata_keys says %s: `mnemon-server "
+                "reembed` changes it",
+                ",".join(heads.keys) or "(none)",
+                ",".join(self._heads.keys) or "(none)",
+            )
         if stored == identity:
             return
         if self._embed is not None and shadow.is_shadow(connection, identity):

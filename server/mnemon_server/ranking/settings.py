@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.ranking.heads import NO_HEADS, Heads
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 
@@ -14,6 +15,10 @@ class RankingSettings:
     """Weight of a word for the neighbouring passages or events, see `keyword_context`."""
     fusion: Fusion = DEFAULT_FUSION
     """How meaning and keywords are combined into the relevance of an event."""
+    heads: Heads = NO_HEADS
+    """What is embedded and indexed before the texts of a new vault. One that exists keeps its own until all records are
+    embedded anew.
+    """
 
 
 DEFAULT_RANKING = RankingSettings()

@@ -2,7 +2,7 @@
 segment.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -69,10 +69,14 @@ def event_id_of(body: bytes) -> str:
     return str(episodic_pb2.EpisodicEvent.FromString(body).event_id)
 
 
-def text_of(body: bytes) -> str:
-    """The searchable text of an event: its content, followed by its context on a new line; "" if it has neither."""
+def text_of(body: bytes, head: Callable[[Mapping[str, MetadataValue], str], str]) -> str:
+    """The searchable text of an event: its head, its content, and its context on a new line; "" if it has neither of
+    the last two.
+    """
     message = episodic_pb2.EpisodicEvent.FromString(body)
-    return "\n".join(part for part in (message.content, message.context) if part)
+    text = "\n".join(part for part in (message.content, message.context) if part)
+    metadata = {key: _value(value) for key, value in message.metadata.items()} if message.metadata else {}
+    return head(metadata, text) + text if text else ""
 
 
 def _fill_time(target: Timestamp, time: datetime) -> None:

@@ -30,7 +30,7 @@ def fact(value: dict[str, Any], metadata: dict[str, MetadataValue] | None = None
 
 
 def selects(where: object, chosen: Fact) -> bool:
-    expression, read = filter_expression(where), filterable(chosen)
+    expression, read = filter_expression(where), filterable(chosen.value, chosen.metadata)
     return expression is None or matches(expression, lambda name: read.get(name.removeprefix(METADATA_PREFIX)))
 
 

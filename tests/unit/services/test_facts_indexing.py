@@ -8,8 +8,8 @@ import pytest
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.facts import FactFilter, FactIndex, FactQuery, PutFact, record_id
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.services.facts.passages import TOGETHER_MAX
 from mnemon_server.services.facts.texts import TEXTS_MAX, IndexedTexts
+from mnemon_server.services.search.embedded_passages import TOGETHER_MAX
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
 from tests.support.memory_stores import DIMENSION

@@ -35,6 +35,7 @@ from mnemon_server.engines.promises.values import (
     Vector,
     VectorUsage,
 )
+from mnemon_server.ranking.heads import Heads
 
 _EVERYTHING = RecordFilter()
 _HIDDEN_TOO = RecordFilter(hidden=None)
@@ -109,6 +110,11 @@ class BoundRecords:
         self._boundary = boundary = _Boundary(collection, bounds)
         self._owner = owner
         self.guard = BoundGuard(records, owned=boundary.put, admits=boundary.admits, is_answered=is_answered)
+
+    @property
+    def heads(self) -> Heads:
+        """See RecordEngine."""
+        return self._records.heads
 
     # Writes
 

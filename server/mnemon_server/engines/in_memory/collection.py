@@ -40,6 +40,7 @@ from mnemon_server.engines.promises.values import (
     VectorUsage,
     Visible,
 )
+from mnemon_server.ranking.heads import Heads
 
 
 class InMemoryCollection:
@@ -47,11 +48,12 @@ class InMemoryCollection:
 
     guard = None
 
-    def __init__(self, collection: Collection, commits: CommitLock, events: InMemoryChangeLog) -> None:
+    def __init__(self, collection: Collection, commits: CommitLock, events: InMemoryChangeLog, heads: Heads) -> None:
+        self.heads = heads
         self._collection = collection
         self._commits = commits
         self._events = events
-        self.state = CollectionState(commits)
+        self.state = CollectionState(commits, heads)
 
     # Writes
 

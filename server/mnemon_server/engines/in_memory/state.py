@@ -22,13 +22,15 @@ from mnemon_server.engines.promises.values import (
     RecordStamps,
     Visible,
 )
+from mnemon_server.ranking.heads import Heads
 
 
 class CollectionState:
     """Documents by id, deletions, and index positions."""
 
-    def __init__(self, commits: CommitLock) -> None:
+    def __init__(self, commits: CommitLock, heads: Heads) -> None:
         self._commits = commits
+        self._heads = heads
         self.documents: dict[str, Stored] = {}
         self.deletions: dict[str, int] = {}
         self.positions: dict[str, IndexPosition] = {}
@@ -179,7 +181,10 @@ class CollectionState:
             document=document,
             passages=tuple(passages),
             passage_ids=() if new.hidden else self._passage_ids(known, passages),
-            words=tuple(keywords.words(new.content[part.start : part.end]) for part in passages),
+            words=tuple(
+                keywords.words(self._heads.passage(new.metadata, new.content, part.start, part.end))
+                for part in passages
+            ),
         )
 
     def _passage_ids(self, known: Stored | None, passages: Sequence[PassageInput]) -> tuple[int, ...]:

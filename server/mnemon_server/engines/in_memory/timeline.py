@@ -41,6 +41,7 @@ from mnemon_server.engines.promises.timeline import (
 )
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.ranking.heads import NO_HEADS, Heads
 from mnemon_server.wire.events import encode
 
 SEGMENT_EVENTS_MAX = 10_000
@@ -54,12 +55,14 @@ class InMemoryTimeline:
         self,
         commits: CommitLock,
         log: InMemoryChangeLog,
+        heads: Heads = NO_HEADS,
         *,
         segment_events_max: int = SEGMENT_EVENTS_MAX,
         reads_max: int = SLICE_READS_MAX,
     ) -> None:
         self._commits = commits
         self._log = log
+        self._heads = heads
         self._kept = KeptEvents(commits, segment_events_max)
         self._reads_max = reads_max
 
@@ -185,7 +188,11 @@ class InMemoryTimeline:
         """See Timeline."""
         with self._commits.lock:
             asked = [self._kept.events[sequence] for sequence in among.tolist() if sequence in self._kept.events]
-        stored = {kept.stored.sequence: keywords.words(kept.event.content) for kept in asked}
+        heads = self._heads
+        stored = {
+            kept.stored.sequence: keywords.words(heads.passage(kept.event.metadata, kept.event.content, 0, None))
+            for kept in asked
+        }
         scores = sorted(keywords.search(query, stored, None).items())
         relevance = np.array([score for _, score in scores], np.float64)
         return TextScores(

@@ -16,6 +16,7 @@ from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
+from mnemon_server.ranking.heads import NO_HEADS, Heads
 
 
 class InMemoryVault:
@@ -27,15 +28,17 @@ class InMemoryVault:
         clock: Clock = system_clock,
         segment_events_max: int = SEGMENT_EVENTS_MAX,
         slice_reads_max: int = SLICE_READS_MAX,
+        heads: Heads = NO_HEADS,
     ) -> None:
         self._commits = CommitLock(clock)
         self._changes = InMemoryChangeLog(self._commits)
         self._timeline = InMemoryTimeline(
-            self._commits, self._changes, segment_events_max=segment_events_max, reads_max=slice_reads_max
+            self._commits, self._changes, heads, segment_events_max=segment_events_max, reads_max=slice_reads_max
         )
         self._values: dict[str, str] = {}
         self._collections = {
-            collection: InMemoryCollection(collection, self._commits, self._changes) for collection in COLLECTIONS
+            collection: InMemoryCollection(collection, self._commits, self._changes, heads)
+            for collection in COLLECTIONS
         }
 
     @property

@@ -29,6 +29,7 @@ from mnemon_server.engines.promises.values import (
     VectorUsage,
     Visible,
 )
+from mnemon_server.ranking.heads import Heads
 
 
 class WriteGuard(Protocol):
@@ -62,6 +63,10 @@ class RecordEngine(Protocol):
     @property
     def guard(self) -> WriteGuard | None:
         """Knows what the caller may not write; None if the caller may write everything."""
+
+    @property
+    def heads(self) -> Heads:
+        """The heads with which the passages of records are indexed; their vectors must be made of the same texts."""
 
     def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
         """Stores a document. It replaces a document with the same id completely: no key of the old metadata remains.

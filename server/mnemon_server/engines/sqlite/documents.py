@@ -21,13 +21,16 @@ from mnemon_server.engines.promises.values import SMALL_BYTES, FieldsOnly, Fits,
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows, metadata_types
 from mnemon_server.engines.sqlite.filters.plan import prepare_filter, prepare_positions
+from mnemon_server.engines.sqlite.heads import stored_heads
 from mnemon_server.engines.sqlite.passage_map import PassageRun
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import BLOCK_ID_BITS, Tables
+from mnemon_server.ranking.heads import Heads
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
+Placed = Sequence[tuple[int, Document, Sequence[PassageInput]]]
 VECTOR_TYPE = np.dtype("<f4")
 NORM_MAX = 1.001
 """Maximum length of an intact vector, with a margin for rounding."""
@@ -189,13 +192,13 @@ class DocumentTable:
             self.add_metadata(connection, [(found.position, new)])
         if self.related is not None:
             self.related.replace(connection, found.position, old, new)
+        is_reworded = not stored_heads(connection).are_equal(old.metadata, new.metadata)
+        if passages is None and not new.hidden and (found.hidden or is_reworded):
+            passages = self._stored_passages(connection, found.position)
         if passages is not None:
             return self.replace_passages(connection, found.position, old, new, passages)
-        if found.hidden and not new.hidden:
-            kept = self._stored_passages(connection, found.position)
-            return self.replace_passages(connection, found.position, old, new, kept)
         if new.hidden and not found.hidden:
-            return self._hide_passages(connection, found.position, old.content)
+            return self._hide_passages(connection, found.position, old)
         return PassageChanges()
 
     def replace_passages(
@@ -205,13 +208,14 @@ class DocumentTable:
         old: Document,
         new: Document,
         passages: Sequence[PassageInput],
+        heads: Heads | None = None,
     ) -> PassageChanges:
-        """Replaces the passages of a document, under new ids. `old` is the document for which the present ones were
-        stored.
+        """Replaces the passages of a document, under new ids. The present ones are of `old`; the new ones get the heads
+        of the vault or, while these change, `heads`.
         """
-        changes = PassageChanges() if old.hidden else self._hide_passages(connection, position, old.content)
+        changes = PassageChanges() if old.hidden else self._hide_passages(connection, position, old)
         self._delete_rows(connection, self.tables.passages, position)
-        changes.add(self._add_passages(connection, [(position, new, passages)]))
+        changes.add(self._add_passages(connection, [(position, new, passages)], heads))
         return changes
 
     def set_stamps(self, connection: apsw.Connection, doc_id: str, stamps: RecordStamps, revision: int) -> None:
@@ -223,13 +227,9 @@ class DocumentTable:
         """Removes a document."""
         changes = PassageChanges()
         if not found.hidden:
-            statement = f"SELECT content FROM {self.tables.documents} WHERE position = ?"
-            try:
-                content = connection.execute(statement, (found.position,)).get
-            except (UnicodeDecodeError, apsw.CorruptError) as error:
-                # The keyword index needs the original words to delete them.
-                raise self._damage(connection, "d.position = ?", (found.position,), vectors=False) from error
-            changes = self._hide_passages(connection, found.position, content)
+            # The keyword index needs the original words to delete them.
+            [(_, _, old)] = self.select(connection, "d.position = ?", (found.position,), vectors=False)
+            changes = self._hide_passages(connection, found.position, old)
         if self.related is not None:
             self.related.delete(connection, found.position)
         for table in (self.tables.passages, self.tables.metadata, self.tables.documents):
@@ -257,11 +257,10 @@ class DocumentTable:
         ]
         insert_rows(connection, self._insert_metadata, rows)
 
-    def _add_passages(
-        self, connection: apsw.Connection, placed: Sequence[tuple[int, Document, Sequence[PassageInput]]]
-    ) -> PassageChanges:
+    def _add_passages(self, connection: apsw.Connection, placed: Placed, heads: Heads | None = None) -> PassageChanges:
         """Adds the passages of documents, each with its position."""
         changes, rows, texts = PassageChanges(), [], {}
+        heads = heads or stored_heads(connection)
         passage_id = _next_id(connection, self.tables.passages) - 1
         for position, document, passages in placed:
             if not document.hidden and passages:
@@ -270,7 +269,7 @@ class DocumentTable:
                 passage_id += 1
                 rows.append((passage_id, position, ordinal, start, end, vector.astype(VECTOR_TYPE, copy=False)))
                 if not document.hidden:
-                    texts[passage_id] = document.content[start:end]
+                    texts[passage_id] = heads.passage(document.metadata, document.content, start, end)
                     changes.vectors.append(vector)
         insert_rows(connection, self._insert_passage, rows)
         changes.added += texts
@@ -278,14 +277,15 @@ class DocumentTable:
             self.tables.keywords.insert(connection, texts)
         return changes
 
-    def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> PassageChanges:
+    def _hide_passages(self, connection: apsw.Connection, position: int, old: Document) -> PassageChanges:
         """Removes the passages of a document from the keyword index, which needs their words for that, and the blocks
         that have their rounded vectors.
         """
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
+        heads = stored_heads(connection)
         for passage_id, start, end in rows if self.tables.collection.words else ():
-            self.tables.keywords.delete(connection, passage_id, content[start:end])
+            self.tables.keywords.delete(connection, passage_id, heads.passage(old.metadata, old.content, start, end))
         if rows:
             numbers = sorted({row[0] >> BLOCK_ID_BITS for row in rows})
             connection.execute(self.tables.delete_vector_blocks, (id_array(numbers),))

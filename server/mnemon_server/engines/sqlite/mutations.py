@@ -15,10 +15,12 @@ from mnemon_server.engines.sqlite import changes, requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.heads import stored_heads
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.vector_blocks import VectorPacking
 from mnemon_server.engines.sqlite.vectors import VectorScanner
+from mnemon_server.ranking.heads import Heads
 
 LOADED_TOGETHER_MIN = 100_000
 """With this many passages, vectors and the passages of each document are loaded at the same time. With fewer, a
@@ -34,6 +36,7 @@ class Mutations:
 
     vectors: VectorScanner
     passages: PassageMap
+    heads: Heads
 
     def __init__(
         self,
@@ -198,6 +201,7 @@ class Mutations:
     def load(self, connection: apsw.Connection) -> None:
         """Loads the stored state."""
         tables = self.table.tables
+        self.heads = stored_heads(connection)
         self.stats = changes.stats(connection, tables)
         self._sequence, self._documents_added = self.stats.sequence, 0
         self.writes.followed = changes.is_followed(connection, tables)

@@ -41,6 +41,7 @@ from mnemon_server.engines.sqlite.excerpts import read_excerpts
 from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_few_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.ranking.heads import Heads
 from mnemon_server.ranking.settings import RankingSettings
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -68,6 +69,11 @@ class SQLiteCollection:
         self._connections = connections
         self._subscribe = subscribe
         self._ranking = ranking
+
+    @property
+    def heads(self) -> Heads:
+        """See RecordEngine."""
+        return self._mutations.heads
 
     # Writes
 

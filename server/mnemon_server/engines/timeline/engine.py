@@ -118,9 +118,9 @@ class SQLiteTimeline:
         self._prunes = Prunes(records.journal, ledger, index, records.connections.removals)
         self._texts = TextIndex(
             keys,
-            StoredTexts(index, bodies, records.connections),
+            StoredTexts(index, bodies, records.connections, ranking.heads),
             epoch=records.manifest.epoch,
-            model_identity=model_identity,
+            model_identity=" ".join((model_identity, *ranking.heads.keys)),
             embed=embed,
             wait_until_warm=self._maintenance.wait_until_warm,
             ranking=ranking,

@@ -9,7 +9,7 @@ from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, InvalidOperationError, MnemonError
-from mnemon_server.domain.kinds import EMBEDDED, RecordKind
+from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.timeline import EventWrite
@@ -156,7 +156,8 @@ class Import:
             wanted = [n for n, each in enumerate(checked) if _lacks_passages(each, kind)]
             for numbers in _embedded_runs(checked, wanted):
                 records = _of_type(Incoming, checked, numbers)
-                made = await embedded_passages(self._embedder, kind, [each.document for each in records])
+                heads = self._vault.collection(COLLECTION_OF[kind]).heads
+                made = await embedded_passages(self._embedder, kind, [each.document for each in records], heads)
                 for n, each, passages in zip(numbers, records, made, strict=True):
                     found[n] = replace(each, passages=passages)
         return found

@@ -4,19 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from mnemon_server.domain.collections import FACTS, SEMANTIC, Collection
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.facts import PutFact
-from mnemon_server.domain.kinds import EMBEDDED, RecordKind
+from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import PassageInput
+from mnemon_server.ranking.heads import NO_HEADS, Heads
 from mnemon_server.services.archive.records import RECORD
-from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
-from mnemon_server.services.semantic.vectors import embed_statements
+from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, placed, unit_vector
+from mnemon_server.services.semantic.vectors import mean_vector
 from mnemon_server.services.shared.vectors import vector_violations
 
 PASSAGES_MAX = 65_536
@@ -36,23 +36,30 @@ def given_passages(kind: RecordKind, document: Document, given: Document, dimens
 
 
 async def embedded_passages(
-    embedder: EmbeddingBatcher, kind: RecordKind, documents: Sequence[Document]
+    embedder: EmbeddingBatcher, kind: RecordKind, documents: Sequence[Document], heads: Heads
 ) -> list[Passages]:
     """The passages of records of one kind, whose texts are embedded together. Errors as EmbeddingBatcher."""
-    contents = [document.content for document in documents]
-    if kind is RecordKind.SEMANTIC:
-        vectors = await embed_statements(embedder, contents)
-        return [[PassageInput(0, len(text), vector)] for text, vector in zip(contents, vectors, strict=True)]
-    if kind is not RecordKind.FACT:
-        return await embed_passages(embedder, contents)
-    facts = [to_fact(document) for document in documents]
-    requests = [PutFact(namespace=fact.namespace, value=fact.value, index=fact.index) for fact in facts]
-    texts = [IndexedTexts.of(fact.value, fact.index) for fact in facts]
-    found = await fact_passages(embedder, requests, texts)
-    for each in found:
-        if not isinstance(each, list):
-            raise each
-    return [each for each in found if isinstance(each, list)]
+    collection = COLLECTION_OF[kind]
+    passages = await embed_passages(embedder, [stored_texts(collection, each, heads) for each in documents])
+    return as_stored(collection, documents, passages)
+
+
+def stored_texts(collection: Collection, document: Document, heads: Heads) -> list[PlacedText]:
+    """The texts of a stored document that are embedded."""
+    if collection is not FACTS:
+        return placed(document, heads if collection.heads_embedded else NO_HEADS)
+    fact = to_fact(document)
+    return IndexedTexts.of(fact.value, fact.index).headed(document.metadata, heads)
+
+
+def as_stored(collection: Collection, documents: Sequence[Document], passages: Sequence[Passages]) -> list[Passages]:
+    """The passages as a collection stores them: statements have a single vector, regardless of their length."""
+    if collection is not SEMANTIC:
+        return list(passages)
+    return [
+        [PassageInput(0, len(document.content), mean_vector([part.vector for part in parts]))]
+        for document, parts in zip(documents, passages, strict=True)
+    ]
 
 
 def _violations(

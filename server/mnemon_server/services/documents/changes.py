@@ -1,6 +1,7 @@
 """How documents change: decided inside the transaction that makes the change, after the check for a replay."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mnemon_server.domain.changes import ChangeType
@@ -13,15 +14,11 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
 from mnemon_server.services.documents.checks import update_violations
-from mnemon_server.services.search.embedded_passages import embed_passages
+from mnemon_server.services.search.embedded_passages import PlacedText, TextMovedError, embed_passages, placed
 from mnemon_server.services.shared import field_masks as masks
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
-
-
-class _ContentMovedError(Exception):
-    """The stored content was equal to the new one, and no longer is."""
 
 
 class DocumentChanges:
@@ -37,32 +34,37 @@ class DocumentChanges:
     async def update(self, request: UpdateDocument) -> WriteReceipt:
         """Changes what the request names. DocumentNotFoundError if the document does not exist."""
         refuse(update_violations(request))
-        try:
-            receipt = await self._write(request, await self._new_passages(request))
-        except _ContentMovedError:
-            receipt = await self._write(request, await self._embedded(request))
+        receipt = None
+        while receipt is None:
+            text, passages = await self._new_passages(request)
+            with suppress(TextMovedError):
+                receipt = await self._write(request, text, passages)
         if receipt.outcome is WriteOutcome.MISSING:
             raise DocumentNotFoundError(request.document.doc_id)
         return receipt
 
-    async def _new_passages(self, request: UpdateDocument) -> Sequence[PassageInput] | None:
-        """The passages of the new content; None if the content stays the same, which then is not embedded."""
-        if "content" not in request.mask:
-            return None
+    async def _new_passages(
+        self, request: UpdateDocument
+    ) -> tuple[list[PlacedText] | None, Sequence[PassageInput] | None]:
+        """The text after the change, and its passages; None if it stays the same, which then is not embedded."""
+        heads = self._records.heads
+        if not masks.may_change_text(request, heads):
+            return None, None
         stored = await self._reads.get(request.document.doc_id)
-        if stored is None or stored.content == request.document.content:
-            return None
-        return await self._embedded(request)
+        if stored is None or (text := placed(_changed(stored, request), heads)) == placed(stored, heads):
+            return None, None
+        [passages] = await embed_passages(self._embedder, [text])
+        return text, passages
 
-    async def _embedded(self, request: UpdateDocument) -> Sequence[PassageInput]:
-        [passages] = await embed_passages(self._embedder, [request.document.content])
-        return passages
+    async def _write(
+        self, request: UpdateDocument, text: list[PlacedText] | None, passages: Sequence[PassageInput] | None
+    ) -> WriteReceipt:
+        heads = self._records.heads
 
-    async def _write(self, request: UpdateDocument, passages: Sequence[PassageInput] | None) -> WriteReceipt:
         def update(stored: Document) -> Document:
             new = _changed(stored, request)
-            if passages is None and new.content != stored.content:
-                raise _ContentMovedError
+            if placed(new, heads) != (placed(stored, heads) if text is None else text):
+                raise TextMovedError
             refuse(metadata_violations(new.metadata, "set_metadata"))
             return new
 

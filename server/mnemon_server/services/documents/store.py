@@ -54,7 +54,7 @@ from mnemon_server.services.documents.filters import (
     unmet_violations,
 )
 from mnemon_server.services.documents.search import DocumentSearch
-from mnemon_server.services.search.embedded_passages import embed_passages
+from mnemon_server.services.search.embedded_passages import embed_passages, placed
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
@@ -286,8 +286,9 @@ class DocumentStore:
         return [_as_not_found(result) for result in results]
 
     async def _embed_and_write(self, requests: Sequence[IndexRequest]) -> Sequence[WriteReceipt | MnemonError]:
+        texts = [placed(request.document, self._records.heads) for request in requests]
         try:
-            passages = await embed_passages(self._embedder, [request.document.content for request in requests])
+            passages = await embed_passages(self._embedder, texts)
         except MnemonError as error:
             return [error] * len(requests)
         writes = [_write(request, parts) for request, parts in zip(requests, passages, strict=True)]

@@ -7,6 +7,7 @@ and, if there is one, a vector index that follows them.
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -32,8 +33,9 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
 from mnemon_server.services.documents.stored_texts import Neighbour, StoredText
+from mnemon_server.services.search.embedded_passages import TextMovedError, embed_blocking, placed
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
@@ -111,10 +113,7 @@ class RecordVectorStore:
         """See VectorStore."""
         document = Document(id, content, metadata or {})
         refuse(_document_violations(document))
-        spans = self._embedder.split(content)
-        texts = [content[span.start : span.end] for span in spans]
-        vectors = self._embedder.embed(self._embedder.model.as_passages(texts))
-        passages = [PassageInput(span.start, span.end, vector) for span, vector in zip(spans, vectors, strict=True)]
+        [passages] = embed_blocking(self._embedder, [placed(document, self._records.heads)])
         self._records.put_document(DocumentWrite(document=normalised(document), passages=passages)).result()
 
     def get(self, id: str) -> StoredText | None:  # noqa: A002
@@ -146,14 +145,33 @@ class RecordVectorStore:
         """See VectorStore."""
         refuse([*doc_id_violations(id, "id"), *metadata_violations(metadata, "metadata")])
 
+        outcome = None
+        while outcome is None:
+            with suppress(TextMovedError):
+                outcome = self._update_metadata(id, metadata)
+        if outcome is WriteOutcome.MISSING:
+            raise DocumentNotFoundError(id)
+
+    def _update_metadata(self, doc_id: str, metadata: Mapping[str, MetadataValue]) -> WriteOutcome:
+        heads = self._records.heads
+
+        def changed(stored: Document) -> Document:
+            return normalised(replace(stored, metadata={**stored.metadata, **metadata}))
+
+        [known] = self._records.get_documents([doc_id])
+        text = None if known is None else placed(changed(known), heads)
+        is_same = known is None or text == placed(known, heads)
+        passages = None if is_same or text is None else embed_blocking(self._embedder, [text])[0]
+
         def update(stored: Document) -> Document:
-            merged = normalised(replace(stored, metadata={**stored.metadata, **metadata}))
+            merged = changed(stored)
+            if placed(merged, heads) != (placed(stored, heads) if passages is None else text):
+                raise TextMovedError
             refuse(metadata_violations(merged.metadata, "metadata"))
             return merged
 
-        change = DocumentUpdate(doc_id=id, update=update, change=ChangeType.KNOWLEDGE_INDEXED)
-        if self._records.update_document(change).result().outcome is WriteOutcome.MISSING:
-            raise DocumentNotFoundError(id)
+        change = DocumentUpdate(doc_id=doc_id, update=update, change=ChangeType.KNOWLEDGE_INDEXED, passages=passages)
+        return self._records.update_document(change).result().outcome
 
     def count(self) -> int:
         """See VectorStore."""

@@ -89,7 +89,8 @@ class FactPutting:
         [prepared] = await self._prepare([request])
         if isinstance(prepared, MnemonError):
             return prepared
-        run = _Run([prepared], partial(store_changes, changes=changes))
+        heads = self._vault.collection(FACTS).heads
+        run = _Run([prepared], partial(store_changes, changes=changes, heads=heads))
         [result] = await _results(run, self._vault.transact(run, request=key))
         return result
 
@@ -114,7 +115,7 @@ class FactPutting:
 
     async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
         texts = await _off_loop(requests, _texts)
-        passages = await fact_passages(self._embedder, requests, texts)
+        passages = await fact_passages(self._embedder, self._vault.collection(FACTS).heads, requests, texts)
         return [
             parts
             if isinstance(parts, MnemonError)

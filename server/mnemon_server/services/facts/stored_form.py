@@ -33,7 +33,7 @@ def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
     return Document(
         record_id(fact.namespace, fact.key),
         content,
-        normalised_metadata(filterable(replace(fact, metadata=own))),
+        normalised_metadata(filterable(fact.value, own)),
         fields={
             "namespace": encode_namespace(fact.namespace),
             "fact_key": fact.key,

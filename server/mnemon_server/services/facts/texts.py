@@ -4,11 +4,14 @@ Each text is a passage of its own, or several if it is long, so that the best pa
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mnemon_server.domain.facts import FactIndex, FactValue
+from mnemon_server.domain.records import MetadataValue
+from mnemon_server.ranking.heads import Heads
+from mnemon_server.services.search.embedded_passages import PlacedText
 
 PATHS_MAX = 16
 TEXTS_MAX = 64
@@ -23,19 +26,15 @@ _SEPARATOR = "\n"
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedText:
-    """A text, and its start in the content, in code points."""
-
-    text: str
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
 class IndexedTexts:
     """The content of a fact's record, and the texts that it is made of; both empty if the fact is not searched."""
 
     content: str
     texts: tuple[PlacedText, ...]
+
+    def headed(self, metadata: Mapping[str, MetadataValue], heads: Heads) -> list[PlacedText]:
+        """The texts; the first one has the head."""
+        return [replace(text, head="" if text.start else heads.of(metadata, self.content)) for text in self.texts]
 
     @classmethod
     def of(cls, value: FactValue, index: FactIndex) -> "IndexedTexts":

@@ -26,6 +26,8 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import VaultTransaction
+from mnemon_server.ranking.heads import Heads
+from mnemon_server.services.facts.passages import placed_texts
 from mnemon_server.services.facts.stored_form import (
     is_fact,
     to_document,
@@ -97,12 +99,12 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
     return _renew_unchanged(tx, known, new.key)
 
 
-def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue) -> StoredFact:
+def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue, heads: Heads) -> StoredFact:
     """Changes keys of the value of an existing fact, as `with_changes` does.
 
     Raises:
         FactNotFoundError: it does not exist.
-        RevisionMismatchError: its searched texts have changed since `new` was prepared.
+        RevisionMismatchError: its searched texts, or their head, have changed since `new` was prepared.
         InvalidArgumentError: the value would be too large, or a key is one of the fact's metadata.
     """
     request = new.request
@@ -110,10 +112,15 @@ def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue) -
     if found is None or not is_fact(found, request.namespace, new.key, tx.now):
         raise FactNotFoundError(new.key)
     asked = with_changes(to_fact(found), changes)
-    if asked.index != request.index or IndexedTexts.of(asked.value, asked.index).content != new.content:
+    if asked.index != request.index or not _are_searched_alike(asked, request, heads):
         raise RevisionMismatchError(new.key, request.expected_revision or 0, found.revision)
     refuse(value_violations(asked.value, "fact.value"))
     return store(tx, replace(new, request=asked))
+
+
+def _are_searched_alike(first: PutFact, second: PutFact, heads: Heads) -> bool:
+    texts = (placed_texts(each, IndexedTexts.of(each.value, each.index), heads) for each in (first, second))
+    return next(texts) == next(texts)
 
 
 def with_changes(fact: Fact, changes: FactValue) -> PutFact:

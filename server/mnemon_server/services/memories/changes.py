@@ -6,7 +6,10 @@ change between the check and the write.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock
@@ -23,13 +26,23 @@ from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
 from mnemon_server.services.memories.checks import call_violations, update_violations
 from mnemon_server.services.memories.field_masks import apply_change
 from mnemon_server.services.memories.stored_form import to_document, to_memory
-from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
+from mnemon_server.services.search.embedded_passages import (
+    PlacedText,
+    TextMovedError,
+    embed_passages,
+    placed,
+    whole_passage,
+)
 from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.shared import field_masks as masks
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import acknowledge, request_key
 
 Change = Callable[[Document], Document]
+
+SAME_COSINE = 0.99
+"""Vectors that a model makes of the same text are at least so similar: rounding depends on the texts beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +51,6 @@ class Changed:
 
     receipt: WriteReceipt
     document: Document | None
-
-
-class _ContentMovedError(Exception):
-    """The memory was missing at the first look, and now exists."""
 
 
 class MemoryChanges:
@@ -67,28 +76,42 @@ class MemoryChanges:
     async def update(self, request: UpdateMemory) -> Changed:
         """Changes the fields in the mask, and single keys of the metadata."""
         refuse(update_violations(request, self._dimension))
-        if "content" not in request.mask or await self._is_missing(request.memory.memory_id):
-            try:
-                return await self._update(request, None)
-            except _ContentMovedError:
-                pass
-        return await self._update(request, await self._new_passages(request))
+        while True:
+            text, passages = await self._new_passages(request)
+            with suppress(TextMovedError):
+                return await self._update(request, text, passages)
 
-    async def _is_missing(self, memory_id: str) -> bool:
-        """Whether the memory does not exist for a caller who may not write everything, as things are now: then nothing
-        is embedded for it.
-        """
-        if self._records.guard is None:
-            return False
-        return await asyncio.to_thread(self._records.get_documents, [memory_id], fields_only=True) == [None]
+    async def _new_passages(
+        self, request: UpdateMemory
+    ) -> tuple[list[PlacedText] | None, Sequence[PassageInput] | None]:
+        """The text after the change, and its passages; None if it stays the same, which then is not embedded."""
+        heads = self._records.heads
+        if not masks.may_change_text(request, heads):
+            return None, None
+        [stored] = await asyncio.to_thread(self._records.get_documents, [request.memory.memory_id], vectors=True)
+        if stored is None or stored.hidden:
+            return None, None
+        new = self._changed(stored, request)
+        text = placed(new, heads)
+        if request.embedding is not None:
+            return text, whole_passage(new.content, request.embedding)
+        if text == placed(stored, heads):
+            return None, None
+        if new.content != stored.content:
+            [passages] = await embed_passages(self._embedder, [text])
+            return text, passages
+        former, passages = await embed_passages(self._embedder, [placed(stored, heads), text])
+        return text, _given(stored, former) or passages
 
-    async def _update(self, request: UpdateMemory, passages: Sequence[PassageInput] | None) -> Changed:
+    async def _update(
+        self, request: UpdateMemory, text: list[PlacedText] | None, passages: Sequence[PassageInput] | None
+    ) -> Changed:
         memory_id = request.memory.memory_id
         asked = to_document(apply_change(Memory(memory_id, ""), request))
         return await self._write(
             DocumentUpdate(
                 doc_id=memory_id,
-                update=lambda stored: self._updated(stored, request, embedded=passages is not None),
+                update=lambda stored: self._updated(stored, request, text),
                 change=ChangeType.MEMORY_UPDATED,
                 passages=passages,
                 expected_revision=request.expected_revision,
@@ -135,13 +158,16 @@ class MemoryChanges:
 
     # Computing the new document
 
-    def _updated(self, stored: Document, request: UpdateMemory, *, embedded: bool) -> Document:
+    def _updated(self, stored: Document, request: UpdateMemory, text: list[PlacedText] | None) -> Document:
         _check_not_deleted(stored)
-        memory = apply_change(to_memory(stored, self._confidence, self._clock()), request)
-        refuse(metadata_violations(memory.metadata, "set_metadata"))
-        new = to_document(memory)
-        if not embedded and new.content != stored.content:
-            raise _ContentMovedError
+        heads, new = self._records.heads, self._changed(stored, request)
+        refuse(metadata_violations(new.metadata, "set_metadata"))
+        if placed(new, heads) != (placed(stored, heads) if text is None else text):
+            raise TextMovedError
+        return new
+
+    def _changed(self, stored: Document, request: UpdateMemory) -> Document:
+        new = to_document(apply_change(to_memory(stored, self._confidence, self._clock()), request))
         return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
 
     def _reinforced(self, stored: Document) -> Document:
@@ -159,14 +185,6 @@ class MemoryChanges:
         return replace(_with_fields(stored, delete_time=self._clock()), hidden=True)
 
     # Writing
-
-    async def _new_passages(self, request: UpdateMemory) -> Sequence[PassageInput]:
-        content = request.memory.content
-        if request.embedding is not None:
-            passages = whole_passage(content, request.embedding)
-        else:
-            [passages] = await embed_passages(self._embedder, [content])
-        return passages
 
     async def _change(
         self,
@@ -203,6 +221,15 @@ class MemoryChanges:
         if receipt.outcome is WriteOutcome.UNCHANGED:
             return Changed(receipt, changed)
         return Changed(receipt, replace(changed, revision=receipt.revision, update_time=receipt.commit_time))
+
+
+def _given(stored: Document, embedded: Sequence[PassageInput]) -> list[PassageInput]:
+    """The stored vector if the caller gave it: it is the only one, and not the one that the model makes of the text."""
+    if len(stored.passages) != 1:
+        return []
+    given = PassageInput(0, len(stored.content), np.array(stored.passages[0].embedding, np.float32))
+    is_made = len(embedded) == 1 and float(given.vector @ embedded[0].vector) > SAME_COSINE
+    return [] if is_made else [given]
 
 
 def _undeleted(stored: Document) -> Document:

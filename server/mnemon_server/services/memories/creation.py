@@ -20,7 +20,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.services.memories.checks import create_violations
 from mnemon_server.services.memories.stored_form import new_document
-from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
+from mnemon_server.services.search.embedded_passages import embed_passages, placed, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import Puts, put_all, take_in, take_in_own
@@ -42,7 +42,7 @@ class MemoryCreation:
         applier: IndexApplier | None,
         waiting: Waiting,
     ) -> None:
-        self._guard = records.guard
+        self._guard, self._heads = records.guard, records.heads
         self._puts: Puts = WriteBatcher(records.put_documents, waiting)
         self._embedder = embedder
         self._dimension = dimension
@@ -70,7 +70,9 @@ class MemoryCreation:
 
     async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:
         """The passages of each memory. The memories without a given vector are embedded, or fail, together."""
-        texts = [request.memory.content for request in requests if request.embedding is None]
+        texts = [
+            placed(new_document(request.memory, ""), self._heads) for request in requests if request.embedding is None
+        ]
         embedded: Sequence[list[PassageInput] | MnemonError]
         try:
             embedded = await embed_passages(self._embedder, texts) if texts else []

@@ -8,7 +8,7 @@ from mnemon_server.domain.errors import MnemonError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
+from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, unit_vector
 
 NOWHERE = 1e-6
 
@@ -18,7 +18,8 @@ async def embed_statements(embedder: EmbeddingBatcher, contents: Sequence[str]) 
 
     Raises the errors of EmbeddingBatcher.
     """
-    return [mean_vector([part.vector for part in parts]) for parts in await embed_passages(embedder, contents)]
+    passages = await embed_passages(embedder, [[PlacedText(content)] for content in contents])
+    return [mean_vector([part.vector for part in parts]) for parts in passages]
 
 
 def embed_whole(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:

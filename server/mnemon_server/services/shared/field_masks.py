@@ -8,6 +8,7 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, Scope, metadata_key_problem
 from mnemon_server.domain.validation import metadata_violations
+from mnemon_server.ranking.heads import Heads
 
 MASK_PATHS_MAX = 128
 """More than the number of fields in any message."""
@@ -54,6 +55,12 @@ def with_keys(stored: Mapping[str, MetadataValue], change: Change) -> dict[str, 
     """The metadata after setting and removing the keys of the change."""
     kept = {key: value for key, value in stored.items() if key not in change.remove_metadata}
     return {**kept, **change.set_metadata}
+
+
+def may_change_text(change: Change, heads: Heads) -> bool:
+    """Whether a change may give a record another text, or another head."""
+    keys = {*change.set_metadata, *change.remove_metadata}
+    return bool({"content", "metadata"}.intersection(change.mask) or keys.intersection(heads.keys))
 
 
 def is_part_of_scope(path: str) -> bool:

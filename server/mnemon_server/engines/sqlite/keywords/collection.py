@@ -14,6 +14,7 @@ from typing import cast
 import apsw
 
 from mnemon_server.engines.promises.values import KeywordScores
+from mnemon_server.engines.sqlite.heads import passage_text, stored_heads
 from mnemon_server.engines.sqlite.keywords import blocks, fts
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.scoring import PassageIds
@@ -51,7 +52,7 @@ class CollectionKeywords:
         self.current = KeywordIndex(f"{collection}_compound", STEMMED_WORDS)
         self._collection = collection
         self._next_passages = f"SELECT id, position, start, stop FROM {passages} WHERE id >= ? ORDER BY id LIMIT ?"
-        self._content = f"SELECT content, hidden FROM {collection} WHERE position = ?"
+        self._content = f"SELECT content, hidden, metadata FROM {collection} WHERE position = ?"
 
     def answering(self, connection: apsw.Connection) -> KeywordIndex:
         """The index that searches use, and that has all passages."""
@@ -130,11 +131,12 @@ class CollectionKeywords:
         lengths = accumulate(stop - start for *_, start, stop in passages)
         # At least one, whatever its length.
         count = 1 + sum(length < STEP_CHARACTERS for length in lengths)
-        texts: dict[int, str] = {}
+        texts, heads = dict[int, str](), stored_heads(connection)
         for position, group in groupby(passages[:count], itemgetter(1)):
-            [(content, hidden)] = fetch(connection, self._content, (position,))
+            [(content, hidden, metadata)] = fetch(connection, self._content, (position,))
             if not hidden:
-                texts.update((passage_id, content[start:stop]) for passage_id, _, start, stop in group)
+                for passage_id, _, start, stop in group:
+                    texts[passage_id] = passage_text(heads, content, metadata, start, stop)
         following = passages[:count][-1][0] + 1 if passages else None
         if texts:
             self.current.insert(connection, texts)

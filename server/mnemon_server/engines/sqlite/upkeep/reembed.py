@@ -11,16 +11,20 @@ from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.heads import store_heads
 from mnemon_server.engines.sqlite.schema import open_writer
 from mnemon_server.engines.sqlite.upkeep import shadow
 from mnemon_server.engines.vault_key import VaultKeyFile
+from mnemon_server.ranking.heads import NO_HEADS, Heads
 
 BATCH_DOCUMENTS = 64
 
 Embed = Callable[[Collection, Sequence[Document]], Sequence[Sequence[PassageInput]]]
 
 
-def reembed(keys: VaultKeyFile, model_identity: str, embed: Embed) -> Generator[tuple[int, int]]:
+def reembed(
+    keys: VaultKeyFile, model_identity: str, embed: Embed, heads: Heads = NO_HEADS
+) -> Generator[tuple[int, int]]:
     """Embeds all documents anew in one transaction, so an interruption leaves everything unchanged.
 
     Args:
@@ -28,6 +32,7 @@ def reembed(keys: VaultKeyFile, model_identity: str, embed: Embed) -> Generator[
         model_identity: the model that `embed` runs.
         embed: returns the passages of each of a collection's documents, with vectors. Not called for documents without
             passages.
+        heads: the heads of the records from now on, with which `embed` makes vectors.
 
     Yields:
         The number of finished documents, and the total. The first pair comes before anything is embedded, once the
@@ -43,13 +48,13 @@ def reembed(keys: VaultKeyFile, model_identity: str, embed: Embed) -> Generator[
     with FolderLock(keys.folder):
         connection = open_writer(path, keys)
         try:
-            yield from _all(connection, model_identity, embed)
+            yield from _all(connection, model_identity, embed, heads)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
             connection.close()
 
 
-def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
+def _all(connection: apsw.Connection, model_identity: str, embed: Embed, heads: Heads) -> Iterator[tuple[int, int]]:
     tables = [DocumentTable(collection) for collection in COLLECTIONS]
     stats = [changes.stats(connection, table.tables) for table in tables]
     done, total = 0, sum(each.document_count for each in stats)
@@ -58,16 +63,19 @@ def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iter
     with connection:
         shadow.remove(connection)
         for table in tables:
-            for changed in _collection(connection, table, embed, sequence):
+            for changed in _collection(connection, table, heads, embed, sequence):
                 sequence = changed
                 done += 1
                 if done % BATCH_DOCUMENTS == 0 and done < total:
                     yield done, total
         connection.execute("UPDATE meta SET value = ? WHERE key = 'embedding_model'", (model_identity,))
+        store_heads(connection, heads)
     yield total, total
 
 
-def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed, sequence: int) -> Iterator[int]:
+def _collection(
+    connection: apsw.Connection, table: DocumentTable, heads: Heads, embed: Embed, sequence: int
+) -> Iterator[int]:
     """Embeds one collection. Yields the position of each change; positions start after `sequence`."""
     after = 0
     mark = f"UPDATE {table.tables.documents} SET sequence = ? WHERE position = ?"  # noqa: S608 - a constant
@@ -78,7 +86,7 @@ def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed,
         new = embed(table.tables.collection, [document for _, _, document in embedded]) if embedded else []
         for (position, _, document), passages in zip(embedded, new, strict=True):
             sequence += 1
-            table.replace_passages(connection, position, document, document, passages)
+            table.replace_passages(connection, position, document, document, passages, heads)
             connection.execute(mark, (sequence, position))
             changes.set_last_sequence(connection, table.tables, sequence)
             yield sequence

@@ -20,9 +20,11 @@ from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
+from mnemon_server.engines.sqlite.heads import passage_text, stored_heads
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables, passage_statements
 from mnemon_server.engines.sqlite.upkeep.packing import Transactions
+from mnemon_server.ranking.heads import NO_HEADS
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -78,6 +80,7 @@ class ShadowTable:
     def __init__(self, tables: Tables) -> None:
         self._documents, self._passages = tables.documents, tables.passages
         self._blocks = tables.vector_blocks
+        self._has_heads = tables.collection.heads_embedded
         self.name = f"{tables.passages}_shadow"
         self._trigger = f"{self.name}_delete"
 
@@ -122,12 +125,12 @@ class ShadowTable:
             f"SELECT position, id, start, stop FROM {self._passages}"
             f" WHERE id > (SELECT coalesce(max(id), 0) FROM {self.name}) ORDER BY id LIMIT ?"
         )
-        texts: dict[int, str] = {}
+        texts, heads = dict[int, str](), stored_heads(connection) if self._has_heads else NO_HEADS
         for position, group in groupby(fetch(connection, statement, (STEP_PASSAGES,)), itemgetter(0)):
-            content = str(
-                connection.execute(f"SELECT content FROM {self._documents} WHERE position = ?", (position,)).get
-            )
-            texts.update((passage_id, content[start:stop]) for _, passage_id, start, stop in group)
+            statement = f"SELECT content, metadata FROM {self._documents} WHERE position = ?"
+            [(content, metadata)] = fetch(connection, statement, (position,))
+            for _, passage_id, start, stop in group:
+                texts[passage_id] = passage_text(heads, content, metadata, start, stop)
         return texts
 
     def add(self, connection: apsw.Connection, vectors: Sequence[tuple[int, bytes]]) -> None:

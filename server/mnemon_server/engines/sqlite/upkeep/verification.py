@@ -28,6 +28,7 @@ from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
+from mnemon_server.engines.sqlite.heads import passage_text, stored_heads
 from mnemon_server.engines.sqlite.keywords import blocks
 from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
@@ -279,15 +280,17 @@ class RecordsVerifier:
     def _packed_words(self, tables: Tables, keywords: KeywordIndex, block: Block) -> Iterator[DamagedRow]:
         """Compares the words of a block with the texts of its passages. A block is read as a whole, in seconds."""
         statement = (
-            f"SELECT p.id, d.content, p.start, p.stop FROM {tables.passages} AS p JOIN {tables.documents} AS d"
-            " ON d.position = p.position WHERE p.id >= ? AND p.id < ? AND d.hidden = 0 ORDER BY p.id"
+            "SELECT p.id, d.content, d.metadata, p.start, p.stop"
+            f" FROM {tables.passages} AS p JOIN {tables.documents} AS d ON d.position = p.position"
+            " WHERE p.id >= ? AND p.id < ? AND d.hidden = 0 ORDER BY p.id"
         )
         packed = keywords.blocks
         try:
             wanted, passage_count, word_count = dict[str, bytearray](), 0, 0
+            heads = stored_heads(self._connection)
             for start in range(block.first, block.stop, PASSAGE_IDS):
                 texts = fetch(self._connection, statement, (start, min(start + PASSAGE_IDS, block.stop)))
-                words = {row[0]: keywords.terms(row[1][row[2] : row[3]]) for row in texts}
+                words = {row[0]: keywords.terms(passage_text(heads, *row[1:])) for row in texts}
                 for word, passages in blocks.pack_texts(block.first, words).items():
                     wanted.setdefault(word, bytearray()).extend(passages)
                 passage_count += len(words)

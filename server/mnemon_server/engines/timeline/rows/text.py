@@ -29,6 +29,7 @@ from mnemon_server.engines.timeline.rows.text_work import (
     is_passing,
 )
 from mnemon_server.engines.vault_key import VaultKeyFile
+from mnemon_server.ranking.heads import Heads
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
 
@@ -43,7 +44,8 @@ _OPENED_S = 5.0
 class StoredTexts:
     """The texts of a vault's events; see TextSource."""
 
-    def __init__(self, index: TimelineIndex, bodies: BodyReader, connections: Connections) -> None:
+    def __init__(self, index: TimelineIndex, bodies: BodyReader, connections: Connections, heads: Heads) -> None:
+        self._heads = heads
         self._index = index
         self._bodies = bodies
         self._connections = connections
@@ -79,7 +81,7 @@ class StoredTexts:
             if length >= length_max:
                 break
             bodies = self._bodies.read(refs[start : start + BODIES_AT_ONCE])
-            some = {sequence: text_of(body) for sequence, body in bodies.items()}
+            some = {sequence: text_of(body, self._heads.of) for sequence, body in bodies.items()}
             texts.update(some)
             length += sum(map(len, some.values()))
         return texts

@@ -1,0 +1,91 @@
+"""The head of a record: who wrote its text, when, and under which title, from its metadata.
+
+A head is embedded and indexed before the text, so that questions for an author, a date or a title find the text. It is
+never shown or counted. Heads follow from the metadata, the text and the vault's keys alone, so whatever makes vectors
+or words again makes the same.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from mnemon_server.domain.records import MetadataValue
+
+PART_MAX = 100
+"""The maximum number of characters of each part of a head, so that a passage has room for the text behind it."""
+SAID_MAX = 100
+"""What these first characters of a text say already, its head does not repeat."""
+
+_TITLE, _DAYS = "title", ("date", "time")
+_ISO_DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d:\d\d.*)?")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of a vault's records."""
+
+    keys: tuple[str, ...] = ()
+    """The metadata keys that make a head; none makes no heads."""
+
+    def of(self, metadata: Mapping[str, MetadataValue], content: str) -> str:
+        """The head of a text, such as "Trip to Rome. Ann (8 May 2023): "; empty if there is nothing to say."""
+        titles, names, days = list[str](), list[str](), list[str]()
+        for key in self.keys:
+            for text, is_day in _texts(metadata.get(key)):
+                part = titles if key == _TITLE else days if is_day or key in _DAYS else names
+                if text not in part and not _says(content, text):
+                    part.append(text)
+        title, name, day = (", ".join(part)[:PART_MAX] for part in (titles, names, days))
+        said = " ".join(part for part in (name, f"({day})" if day else "") if part)
+        return (f"{title}. " if title else "") + (f"{said}: " if said else "")
+
+    def passage(self, metadata: Mapping[str, MetadataValue], content: str, start: int, end: int | None) -> str:
+        """The text of a passage as it is embedded and indexed: the first one has the head."""
+        return content[start:end] if start else self.of(metadata, content) + content[:end]
+
+    def are_equal(self, first: Mapping[str, MetadataValue], second: Mapping[str, MetadataValue]) -> bool:
+        """Whether both metadata make the same head of any text."""
+        return all(first.get(key) == second.get(key) for key in self.keys)
+
+
+NO_HEADS = Heads()
+
+
+def _texts(value: Any) -> Iterator[tuple[str, bool]]:
+    """The texts of a metadata value, each with whether it is a day. Numbers say nothing without their key."""
+    if isinstance(value, datetime):
+        yield _in_words(value), True
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, str) and (text := " ".join(value.split())):
+        yield _written_out(text)
+
+
+def _written_out(text: str) -> tuple[str, bool]:
+    if found := _ISO_DATE.fullmatch(text):
+        try:
+            return _in_words(date.fromisoformat(found[1])), True
+        except ValueError:
+            return text, False
+    return text, False
+
+
+def _in_words(day: date) -> str:
+    """The day as questions name it, since a number for the month has no word in common with them."""
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+
+
+def _says(content: str, text: str) -> bool:
+    """Whether a content begins with a text, or has it as a line, as the searched texts of a fact are."""
+    said, text = f"\n{content}\n".lower(), text.lower()
+    if f"\n{text}\n" in said:
+        return True
+    start = said.find(text, 0, SAID_MAX)
+    return start > 0 and not (said[start - 1].isalnum() or said[start + len(text)].isalnum())
