@@ -233,6 +233,11 @@ bench-recall: $(DEV)/.stamp ## Recall on conversations, and what context and rer
 bench-finding: $(DEV)/.stamp ## What every search finds on every set, beside plain vectors, BM25 and Chroma: make bench-finding DATA=folder ARGS="--sets chats"
 	$(BIN)/python -m tests.bench.finding $(DATA) $(ARGS)
 
+.PHONY: bench-relevance
+bench-relevance: $(DEV)/.stamp ## Whether the best match tells own questions from foreign ones: make bench-relevance DATA=folder ARGS="--floors"
+	$(if $(DATA),,$(error Name the folder of conversations: make bench-relevance DATA=folder))
+	$(BIN)/python -m tests.bench.relevance $(DATA) $(ARGS)
+
 .PHONY: bench-languages
 bench-languages: $(DEV)/.stamp ## Which paragraph answers a question, in several languages: make bench-languages DATA=folder ARGS="--model multilingual"
 	$(BIN)/python -m tests.bench.languages $(DATA) $(ARGS)

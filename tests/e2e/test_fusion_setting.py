@@ -106,6 +106,16 @@ async def test_what_has_nothing_in_common_with_the_query_is_not_found(tmp_path: 
     assert (await _searched(tmp_path / "some", search)).keys() == {*TEXTS[:2]}
 
 
+@pytest.mark.parametrize("fusion", ["rrf", "weighted"])
+async def test_scores_that_depend_on_the_other_results_have_no_floor_of_relevance(tmp_path: Path, fusion: str) -> None:
+    async with whole_server(tmp_path, fusion=fusion) as server:
+        await documents(server, QUERY)
+        for query, is_nothing in (("apple", False), ("telescope", True)):
+            request = pb.SearchDocumentsRequest(query=query, mode=HYBRID)
+            told = (await server.store.SearchDocuments(request)).diagnostics
+            assert (told.HasField("relevance_floor"), told.nothing_relevant) == (False, is_nothing)
+
+
 async def _searched(folder: Path, search: Search, query: str = QUERY, **settings: Any) -> Scores:
     async with whole_server(folder, timeline_embeddings=True, search_context_weight=0.0, **settings) as server:
         return await search(server, query)

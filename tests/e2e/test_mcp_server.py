@@ -20,7 +20,15 @@ from mcp import Client as McpClient
 from mcp.shared.exceptions import MCPError
 from mnemon._mcp.identity import Identity
 
-from tests.support.mcp_sessions import command, http_process, inner_session, run_command, stdio_session, text_of
+from tests.support.mcp_sessions import (
+    command,
+    http_process,
+    inner_session,
+    run_command,
+    stdio_session,
+    text_of,
+    texts_of,
+)
 from tests.support.ports import HeldPort
 from tests.support.server import START_S, clean_environment, server_process
 
@@ -92,6 +100,20 @@ async def test_a_model_remembers_and_finds_it_again(
     (fact,) = client.facts.list(("user", "ada"))
     assert (created.is_error, text_of(created)) == (False, f"created memory {fact.key}")
     assert [memory["value"] for memory in json.loads(text_of(found))] == [{"content": "Ada likes green tea."}]
+
+
+async def test_a_model_is_told_that_nothing_relevant_was_found(url: str, client: mnemon.Client) -> None:
+    client.facts.put(("user", "ada"), "tea", {"content": "Ada drinks green tea without sugar."})
+    foreign = {"query": "Which plumber in a green hat cooks soup on Monday before refunds?"}
+
+    async with McpClient(url) as tools:
+        listed, note = texts_of(await tools.call_tool("search_memory", foreign))
+        assert [fact["key"] for fact in json.loads(listed)] == ["tea"], "the result has its form all the same"
+        assert "nothing to do with the query" in note
+        *found, last = json.loads(text_of(await tools.call_tool("search_knowledge", foreign)))
+        assert found
+        assert last == {"note": note}
+        text_of(await tools.call_tool("search_memory", {"query": "Ada drinks tea without sugar"}))
 
 
 async def test_the_tools_are_described_as_by_the_server(url: str, client: mnemon.Client) -> None:

@@ -1,6 +1,7 @@
 """The mnemon command's memories against a real server, used as people and programs use them."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,20 @@ def remembered(address: str, text: str, *options: str) -> str:
     word, memory_id = done.stdout.split()
     assert word == "remembered"
     return memory_id
+
+
+@pytest.mark.parametrize("command", [("recall",), ("search",), ("facts", "search")])
+def test_a_search_says_that_nothing_relevant_was_found(address: str, memory: Client, command: tuple[str, ...]) -> None:
+    text = "The night train to Vienna leaves at nine."
+    remembered(address, text)
+    memory.documents.put("train", text)
+    memory.facts.put(("notes",), "train", {"content": text})
+
+    related = run(address, *command, "When does the train to Vienna leave?")
+    assert (text in related.stdout, related.stderr) == (True, "")
+    unrelated = run(address, *command, "How long does sourdough bread have to rest?", "--mode", "vector")
+    assert unrelated.returncode == 0
+    assert re.fullmatch(r"note: nothing relevant \(best 0\.\d\d\)\n", unrelated.stderr)
 
 
 def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Client) -> None:

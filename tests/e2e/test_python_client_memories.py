@@ -114,6 +114,21 @@ def test_a_recall_finds_the_nearest_first_and_says_why(client: Client, ids: dict
     assert client.recall("green tea", limit=1, mode=mode)[0].explanation is None
 
 
+def test_an_answer_says_that_nothing_relevant_was_found(client: Client, ids: dict[str, str]) -> None:
+    own = client.recall("When does the night train to Vienna leave?")
+    assert (own.best_relevance, own.nothing_relevant) == (own[0].score, False)
+
+    foreign = client.recall("How long does sourdough bread have to rest?")
+    floor = foreign.diagnostics.relevance_floor
+    assert floor is not None
+    assert foreign[0].score == foreign.best_relevance < floor < own[0].score
+    assert foreign.nothing_relevant
+    assert foreign.to_dict()["diagnostics"]["nothing_relevant"]
+    lower = client.recall("How long does sourdough bread have to rest?", min_score=foreign[0].score / 2)
+    assert (len(lower) > 0, lower.nothing_relevant) == (True, False)
+    assert client.recall("anything", user="nobody").best_relevance == 0.0
+
+
 def test_a_recall_by_vector_finds_what_was_given_with_it(client: Client) -> None:
     dimension = client.documents.status().embedding_model.dimension
     first, second = ([float(place == axis) for place in range(dimension)] for axis in (0, 1))

@@ -122,6 +122,13 @@ def test_a_call_returns_the_text_for_the_model(client: Client) -> None:
     )
 
 
+def test_a_search_says_that_nothing_relevant_was_found(client: Client) -> None:
+    remember(client, "Ada drinks green tea without sugar.")
+    for query, expected in (("Ada drinks green tea", False), ("When must Bob's green car go to the garage?", True)):
+        output = client.tools.call("search_memory", {"query": query}, config=ADA)
+        assert (len(json.loads(output.content)), output.nothing_relevant) == (1, expected)
+
+
 def test_a_namespace_is_filled_from_the_applications_context(client: Client) -> None:
     notes = ("{user_id}", "notes")
     key = remember(client, "A note.", {"configurable": {"user_id": "ada", "thread": "t"}}, namespace=notes)

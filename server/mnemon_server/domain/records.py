@@ -121,6 +121,24 @@ class IgnoredFilter:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """How well the best match of a query fits it, 0 to 1."""
+
+    best: float
+    """Before a minimum left out any; 0 if nothing was found."""
+    floor: float | None
+    """The relevance below which matches mostly have nothing to do with the query; None if that is not known."""
+
+    @property
+    def is_low(self) -> bool:
+        """Whether nothing relevant was found."""
+        return self.best <= 0.0 or (self.floor is not None and self.best < self.floor)
+
+
+NOTHING_RELEVANT = Relevance(0.0, None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchDiagnostics:
     """How a search was carried out."""
@@ -132,6 +150,8 @@ class SearchDiagnostics:
     pending: int = 0
     degraded: str = ""
     duration_s: float = 0.0
+    relevance: Relevance | None = None
+    """None without a query."""
 
 
 def metadata_key_problem(key: object) -> str | None:

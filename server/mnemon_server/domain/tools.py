@@ -119,6 +119,8 @@ class ToolOutput:
     artifact: tuple[FactMatch, ...] = ()
     truncated: bool = False
     """More facts were found than fit into the answer."""
+    nothing_relevant: bool = False
+    """A search found nothing that is likely to have to do with its query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from mnemon_server.domain.records import (
     AckLevel,
     IgnoredFilter,
     MetadataValue,
+    Relevance,
     Scope,
     SearchDiagnostics,
     SearchMode,
@@ -167,9 +168,19 @@ def fill_score(
         target.keyword = keyword
 
 
+def fill_relevance(target: pb.SearchDiagnostics, relevance: Relevance | None) -> None:
+    """Writes how well the best match of a query fits it, if there was a query."""
+    if relevance is None:
+        return
+    target.best_relevance = relevance.best
+    if relevance.floor is not None:
+        target.relevance_floor = relevance.floor
+    target.nothing_relevant = relevance.is_low
+
+
 def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
     """The search diagnostics, as a message."""
-    return pb.SearchDiagnostics(
+    message = pb.SearchDiagnostics(
         mode=SEARCH_MODES_TO_PB[diagnostics.mode],
         exact=diagnostics.exact,
         total_candidates=diagnostics.total_candidates,
@@ -178,6 +189,8 @@ def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
         degraded=diagnostics.degraded,
         duration=duration_to_pb(diagnostics.duration_s),
     )
+    fill_relevance(message, diagnostics.relevance)
+    return message
 
 
 def _fill_value(target: pb.MetadataValue, value: MetadataValue) -> None:

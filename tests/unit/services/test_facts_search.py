@@ -141,6 +141,16 @@ async def test_results_come_best_first_with_their_scores(facts: OpenedFacts) -> 
     assert words.matches[0].similarity is None
 
 
+async def test_the_best_relevance_is_that_of_the_first_result_on_every_page(facts: OpenedFacts) -> None:
+    for number in range(3):
+        await facts.put(f"k{number}", f"zebra {' filler' * number}")
+    pages = [await facts.store.search(FactQuery(filter=ALL, text="zebra", limit=1, offset=n)) for n in range(4)]
+    best = {page.diagnostics.relevance and page.diagnostics.relevance.best for page in pages}
+    assert best == {pages[0].matches[0].score}
+    listed = await facts.store.search(FactQuery(filter=ALL, limit=1))
+    assert listed.diagnostics.relevance is None
+
+
 async def test_an_offset_continues_where_the_last_page_ended(facts: OpenedFacts) -> None:
     for number in range(9):
         await facts.put(f"k{number}", f"zebra {' filler' * number}")

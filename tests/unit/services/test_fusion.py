@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.values import Scores
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
+from mnemon_server.ranking.relevance import relevance_floor
 from mnemon_server.services.search.fusion import FusedScores, LeftOut, fuse
 
 from tests.support.fixed_model import FixedModel
@@ -79,6 +81,14 @@ def test_cosines_count_from_the_models_zero(method: FusionMethod) -> None:
     assert answer.scores[3] > 0.0, "it has a word in common"
     if fusion.is_absolute:
         assert answer.scores.tolist() == [0.5, 0.25, 0.0, 0.25]
+
+
+@pytest.mark.parametrize("model", [None, FixedModel(zero=0.75), FixedModel(covered=0.0)])
+def test_a_match_at_the_floors_of_both_parts_is_at_the_floor_of_the_whole(model: FixedModel | None) -> None:
+    fusion = Fusion(model=model)
+    floor = {mode: relevance_floor(fusion, "two words", mode) or 0.0 for mode in SearchMode}
+    vector, keyword = scores({1: floor[SearchMode.VECTOR]}), scores({1: floor[SearchMode.KEYWORD]})
+    assert fuse("two words", vector, keyword, fusion=fusion).scores == pytest.approx([floor[SearchMode.HYBRID]])
 
 
 def test_scores_stay_between_0_and_1_despite_rounding() -> None:

@@ -17,7 +17,7 @@ from mnemon_server.domain.memories import (
     MemoryQuery,
     MemorySearchAnswer,
 )
-from mnemon_server.domain.records import SearchMode
+from mnemon_server.domain.records import Relevance, SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import GraphSettings
@@ -212,6 +212,18 @@ async def test_a_minimum_score_ends_a_search_early(large: Large) -> None:
     answer = await large.store.search(MemoryQuery(vector=vector, limit=100, min_score=least))
     assert [match.memory for match in answer.results] == [match.memory for match in best[:2]]
     assert not answer.diagnostics.exact
+
+
+@pytest.mark.parametrize("mode", SearchMode)
+async def test_a_minimum_that_nothing_reaches_still_tells_the_best_relevance(large: Large, mode: SearchMode) -> None:
+    for i, vector in enumerate(vectors(4, seed=11)):
+        query = MemoryQuery(text=f"{WORDS[i]} {WORDS[i + 2]} {100 * i}", vector=vector, mode=mode, limit=3)
+        free = await large.store.search(query)
+        bound = await large.store.search(replace(query, min_score=1.0))
+        assert bound.results == ()
+        assert free.diagnostics.relevance is not None
+        assert bound.diagnostics.relevance == Relevance(free.results[0].score, 1.0)
+        assert free.diagnostics.relevance.best == free.results[0].score
 
 
 async def test_second_place_in_both_meaning_and_words_may_be_the_best_overall(tmp_path: Path) -> None:

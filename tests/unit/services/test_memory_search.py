@@ -139,6 +139,25 @@ async def test_min_score_leaves_out_less_relevant_memories(opened: Opened) -> No
     assert contents(answer.results) == ["at 0.9", "at 0.5"]
 
 
+async def test_an_answer_tells_how_relevant_its_best_match_is(opened: Opened) -> None:
+    for cosine in (0.9, 0.1):
+        await remember_at(opened, cosine, f"at {cosine}", scope=Scope(user=f"user {cosine}"))
+
+    async def told(user: str, **fields: object) -> tuple[list[str], float, bool]:
+        where = MemoryFilter(scope=Scope(user=user))
+        query = MemoryQuery(vector=toward(1.0), where=where, **fields)  # type: ignore[arg-type]
+        answer = await opened.store.search(query)
+        relevance = answer.diagnostics.relevance
+        assert relevance is not None
+        return contents(answer.results), round(relevance.best, 6), relevance.is_low
+
+    assert await told("") == (["at 0.9", "at 0.1"], 0.9, False)
+    assert await told("user 0.1") == (["at 0.1"], 0.1, True), "it is returned all the same"
+    assert await told("user 0.1", min_score=0.05) == (["at 0.1"], 0.1, False), "the caller's floor counts"
+    assert await told("", min_score=0.95) == ([], 0.9, True), "the best counts, also if it is left out"
+    assert await told("nobody") == ([], 0.0, True)
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

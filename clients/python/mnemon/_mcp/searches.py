@@ -44,7 +44,8 @@ class TimelineQuery(BaseModel):
     limit: int = Field(10, ge=1, le=1_000, description="How many events to return at most.")
 
 
-_MORE = {"note": "More was found than one answer holds. Ask more precisely to see the rest."}
+_MORE = "More was found than one answer holds. Ask more precisely to see the rest."
+NOTHING_RELEVANT = "Nothing relevant was found: even the best result probably has nothing to do with the query."
 _CUT = "ask more precisely, with limit 1, to see more of it"
 
 
@@ -75,7 +76,7 @@ async def _search_knowledge(client: AsyncClient, identity: Identity, given: Know
         }
         for hit in answer
     )
-    return _json(found, truncated=answer.truncated)
+    return _json(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
 
 
 async def _query_timeline(client: AsyncClient, identity: Identity, given: TimelineQuery) -> str:
@@ -105,11 +106,13 @@ def _in_utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def _json(found: Iterable[Mapping[str, Any]], *, truncated: bool) -> str:
+def _json(found: Iterable[Mapping[str, Any]], *, truncated: bool, nothing_relevant: bool = False) -> str:
     results = list(map(as_json, found))
     shown = bounded(results, RESULT_KIB_DEFAULT, lambda _: _CUT)
-    is_less = truncated or len(shown) < len(results)
-    return f"[{', '.join([*shown, *([as_json(_MORE)] if is_less else [])])}]"
+    notes = [NOTHING_RELEVANT] if nothing_relevant and shown else []
+    if truncated or len(shown) < len(results):
+        notes.append(_MORE)
+    return f"[{', '.join([*shown, *(as_json({'note': note}) for note in notes)])}]"
 
 
 OWN_TOOLS = {

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mnemon._async.client import AsyncClient
 from mnemon._errors import ConfigurationError, MnemonError, ToolNotFoundError
 from mnemon._mcp.identity import Identity
-from mnemon._mcp.searches import OWN_TOOLS
+from mnemon._mcp.searches import NOTHING_RELEVANT, OWN_TOOLS
 from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
 
 _NAME = "mnemon"
@@ -56,7 +56,7 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
     ) -> types.CallToolResult:
         try:
             async with _acting(client, context) as acting:
-                return _result(await _run(acting, identity, params.name, params.arguments or {}))
+                return _result(*await _run(acting, identity, params.name, params.arguments or {}))
         except ToolNotFoundError as error:
             return _failure(f"{sentence(error)}, {', '.join(map(repr, OWN_TOOLS))}")
         except MnemonError as error:
@@ -95,9 +95,9 @@ async def _acting(client: AsyncClient, context: ServerRequestContext[Any]) -> As
         yield acting
 
 
-async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> str:
+async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> list[str]:
     if own := OWN_TOOLS.get(name):
-        return await own(client, identity, arguments)
+        return [await own(client, identity, arguments)]
     output = await client.tools.call(
         name,
         arguments,
@@ -105,15 +105,17 @@ async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Ma
         config=identity.config,
         actions_permitted=identity.actions or None,
     )
-    return output.content
+    # The list of facts has its fixed form, so the note is a text of its own.
+    is_noted = output.nothing_relevant and output.content != "[]"
+    return [output.content, NOTHING_RELEVANT] if is_noted else [output.content]
 
 
 def _tool(name: str, description: str, parameters: dict[str, Any]) -> types.Tool:
     return types.Tool(name=name, description=description, input_schema=parameters, annotations=_ANNOTATIONS.get(name))
 
 
-def _result(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)])
+def _result(*texts: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text) for text in texts])
 
 
 def _failure(text: str) -> types.CallToolResult:

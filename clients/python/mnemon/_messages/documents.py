@@ -173,12 +173,22 @@ def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.Sea
         pending=diagnostics.pending,
         degraded=diagnostics.degraded,
         duration_s=diagnostics.duration.ToTimedelta().total_seconds(),
+        **relevance_from_pb(diagnostics),
     )
 
 
 def mode_to_pb(mode: str | None) -> Any:
     """The search mode; None leaves it to the server."""
     return None if mode is None else MODES_TO_PB[choice("mode", mode, values.SearchMode)]
+
+
+def relevance_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> dict[str, Any]:
+    """The fields of Relevance."""
+    return {
+        "best_relevance": diagnostics.best_relevance if diagnostics.HasField("best_relevance") else None,
+        "relevance_floor": diagnostics.relevance_floor if diagnostics.HasField("relevance_floor") else None,
+        "nothing_relevant": diagnostics.nothing_relevant,
+    }
 
 
 def mode_from_pb(mode: int) -> values.SearchMode | None:

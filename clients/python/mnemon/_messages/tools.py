@@ -29,7 +29,8 @@ def tool_from_pb(tool: pb.Tool) -> tools.Tool:
 
 def output_from_pb(output: pb.ToolOutput) -> tools.ToolOutput:
     """What a tool returned."""
-    return tools.ToolOutput(output.content, tuple(map(match_from_pb, output.artifact)), output.truncated)
+    artifact = tuple(map(match_from_pb, output.artifact))
+    return tools.ToolOutput(output.content, artifact, output.truncated, output.nothing_relevant)
 
 
 def parsed_from_pb(parsed: pb.ParsedText) -> tools.ParsedText:

@@ -190,8 +190,37 @@ class IgnoredFilter(JsonValue):
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relevance(JsonValue):
+    """How well the best match of a search fits the query."""
+
+    best_relevance: float | None = None
+    """Its relevance, 0 to 1, before any minimum; 0 if nothing was found, None without a query."""
+    relevance_floor: float | None = None
+    """The relevance below which matches mostly have nothing to do with the query; None if the server cannot tell."""
+    nothing_relevant: bool = False
+    """True if nothing was found, or if even the best match is below the floor."""
+
+
+class RelevanceOfBest:
+    """What answers of searches say of their best match."""
+
+    __slots__ = ()
+    diagnostics: Relevance
+
+    @property
+    def best_relevance(self) -> float | None:
+        """The relevance of the best match, 0 to 1, before any minimum; None without a query."""
+        return self.diagnostics.best_relevance
+
+    @property
+    def nothing_relevant(self) -> bool:
+        """Whether nothing was found, or nothing that is likely to have to do with the query."""
+        return self.diagnostics.nothing_relevant
+
+
 @dataclass(frozen=True, slots=True)
-class SearchDiagnostics(JsonValue):
+class SearchDiagnostics(Relevance):
     """How an answer was found."""
 
     mode: SearchMode | None
@@ -206,7 +235,7 @@ class SearchDiagnostics(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchAnswer(JsonValue, Sequence[SearchResult]):
+class SearchAnswer(RelevanceOfBest, JsonValue, Sequence[SearchResult]):
     """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[SearchResult, ...]

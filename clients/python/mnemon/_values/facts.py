@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias, overload
 
 from mnemon._errors import MnemonError
-from mnemon._values.documents import JsonValue, MetadataValue, SearchDiagnostics, WriteReceipt
+from mnemon._values.documents import JsonValue, MetadataValue, RelevanceOfBest, SearchDiagnostics, WriteReceipt
 from mnemon._values.filters import Filter
 
 Namespace: TypeAlias = tuple[str, ...]
@@ -167,7 +167,7 @@ class FactMatch(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class FactAnswer(JsonValue, Sequence[FactMatch]):
+class FactAnswer(RelevanceOfBest, JsonValue, Sequence[FactMatch]):
     """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[FactMatch, ...]

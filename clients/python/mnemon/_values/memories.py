@@ -13,6 +13,7 @@ from mnemon._values.documents import (
     HealthStatus,
     JsonValue,
     MetadataValue,
+    RelevanceOfBest,
     Scope,
     ScopeFields,
     SearchDiagnostics,
@@ -189,7 +190,7 @@ class MemoryMatch(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
+class RecallAnswer(RelevanceOfBest, JsonValue, Sequence[MemoryMatch]):
     """The results of a recall, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[MemoryMatch, ...]

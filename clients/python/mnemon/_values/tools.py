@@ -74,10 +74,13 @@ class ToolOutput(JsonValue):
     """For the program: the facts, if requested."""
     truncated: bool = False
     """`content` has fewer facts than were found."""
+    nothing_relevant: bool = False
+    """A search found nothing that is likely to have to do with its query."""
 
     def _fields(self) -> dict[str, Any]:
         artifact = [match._fields() for match in self.artifact]
-        return {"content": self.content, "artifact": artifact, "truncated": self.truncated}
+        said = {"truncated": self.truncated, "nothing_relevant": self.nothing_relevant}
+        return {"content": self.content, "artifact": artifact, **said}
 
 
 class JsonRepair(StrEnum):

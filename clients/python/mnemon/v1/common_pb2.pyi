@@ -530,6 +530,9 @@ class SearchDiagnostics(_message.Message):
     PENDING_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
+    BEST_RELEVANCE_FIELD_NUMBER: _builtins.int
+    RELEVANCE_FLOOR_FIELD_NUMBER: _builtins.int
+    NOTHING_RELEVANT_FIELD_NUMBER: _builtins.int
     mode: Global___SearchMode.ValueType
     """ranked: the mode that was used; unset without a query."""
     exact: _builtins.bool
@@ -564,6 +567,19 @@ class SearchDiagnostics(_message.Message):
     """SearchDocuments, SearchMemories and SearchFacts: the reason why the vector database could not be queried; empty if
     it could. The answer is complete in both cases.
     """
+    best_relevance: _builtins.float
+    """ranked: the relevance of the best match, before min_score left out any; 0 if nothing was found. Unset without a
+    query.
+    """
+    relevance_floor: _builtins.float
+    """ranked: the relevance below which matches mostly have nothing to do with the query: the request's min_score, or
+    else the server's figure for this query and mode. Unset without either: if the server scales scores per query or
+    fuses ranks, they say nothing about it.
+    """
+    nothing_relevant: _builtins.bool
+    """ranked: true if nothing was found, or if even the best match is below relevance_floor. The results are returned all
+    the same, unless min_score leaves them out.
+    """
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
         """all: the time that the server took."""
@@ -584,12 +600,22 @@ class SearchDiagnostics(_message.Message):
         pending: _builtins.int = ...,
         degraded: _builtins.str = ...,
         duration: _duration_pb2.Duration | None = ...,
+        best_relevance: _builtins.float | None = ...,
+        relevance_floor: _builtins.float | None = ...,
+        nothing_relevant: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_best_relevance", b"_best_relevance", "_relevance_floor", b"_relevance_floor", "best_relevance", b"best_relevance", "duration", b"duration", "relevance_floor", b"relevance_floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "duration", b"duration", "exact", b"exact", "filtered_by_context", b"filtered_by_context", "filtered_by_threshold", b"filtered_by_threshold", "filtered_by_window", b"filtered_by_window", "filtered_count", b"filtered_count", "matched_count", b"matched_count", "mode", b"mode", "pending", b"pending", "returned", b"returned", "scanned", b"scanned", "total_candidates", b"total_candidates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best_relevance", b"_best_relevance", "_relevance_floor", b"_relevance_floor", "best_relevance", b"best_relevance", "degraded", b"degraded", "duration", b"duration", "exact", b"exact", "filtered_by_context", b"filtered_by_context", "filtered_by_threshold", b"filtered_by_threshold", "filtered_by_window", b"filtered_by_window", "filtered_count", b"filtered_count", "matched_count", b"matched_count", "mode", b"mode", "nothing_relevant", b"nothing_relevant", "pending", b"pending", "relevance_floor", b"relevance_floor", "returned", b"returned", "scanned", b"scanned", "total_candidates", b"total_candidates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__best_relevance: _TypeAlias = _typing.Literal["best_relevance"]  # noqa: Y015
+    _WhichOneofArgType__best_relevance: _TypeAlias = _typing.Literal["_best_relevance", b"_best_relevance"]  # noqa: Y015
+    _WhichOneofReturnType__relevance_floor: _TypeAlias = _typing.Literal["relevance_floor"]  # noqa: Y015
+    _WhichOneofArgType__relevance_floor: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_relevance) -> _WhichOneofReturnType__best_relevance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__relevance_floor) -> _WhichOneofReturnType__relevance_floor | None: ...
 
 Global___SearchDiagnostics: _TypeAlias = SearchDiagnostics  # noqa: Y015
 

@@ -701,7 +701,7 @@ class SearchFactsRequest(_message.Message):
     limit: _builtins.int
     """Maximum number of results; 0 means 10, at most 1,000."""
     min_score: _builtins.float
-    """Minimum relevance of a result, 0 to 1."""
+    """Minimum relevance of a result, 0 to 1; if it is above 0, it is also the diagnostics' relevance_floor."""
     view: _common_pb2.View.ValueType
     """How much of each fact is returned: IDS means namespace, key and revision."""
     offset: _builtins.int

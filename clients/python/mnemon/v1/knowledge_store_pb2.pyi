@@ -438,7 +438,7 @@ class SearchDocumentsRequest(_message.Message):
     limit: _builtins.int
     """Maximum number of results; 0 means 5, larger than 100 means 100."""
     min_score: _builtins.float
-    """Minimum relevance of a result, 0 to 1."""
+    """Minimum relevance of a result, 0 to 1; if it is above 0, it is also the diagnostics' relevance_floor."""
     view: _common_pb2.View.ValueType
     """How much of each document is returned."""
     @_builtins.property

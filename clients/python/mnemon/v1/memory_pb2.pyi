@@ -545,7 +545,7 @@ class SearchMemoriesRequest(_message.Message):
     limit: _builtins.int
     """Maximum number of results, at most 1,000; 0 means 10."""
     min_score: _builtins.float
-    """Minimum relevance of a result, 0 to 1."""
+    """Minimum relevance of a result, 0 to 1; if it is above 0, it is also the diagnostics' relevance_floor."""
     view: _common_pb2.View.ValueType
     """How much of each memory is returned."""
     explain: _builtins.bool

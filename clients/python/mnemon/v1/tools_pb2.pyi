@@ -500,6 +500,7 @@ class ToolOutput(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     ARTIFACT_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    NOTHING_RELEVANT_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or the
     answer of the operator's endpoint. The list has at most 32 KiB unless the server's `tool_result_kib` is another number:
@@ -508,6 +509,10 @@ class ToolOutput(_message.Message):
     truncated: _builtins.bool
     """For search_memory: true if `content` has fewer facts than were found, which its last fact says, too. For the others,
     increase `offset` by the number of facts in `content`. The facts in `artifact` are whole, and end at 3 MiB only.
+    """
+    nothing_relevant: _builtins.bool
+    """For search_memory: true if nothing was found, or nothing that is likely to have to do with the query: see
+    SearchDiagnostics. `content` has the facts all the same, with their scores.
     """
     @_builtins.property
     def artifact(self) -> _containers.RepeatedCompositeFieldContainer[_facts_pb2.FactMatch]:
@@ -519,10 +524,11 @@ class ToolOutput(_message.Message):
         content: _builtins.str = ...,
         artifact: _abc.Iterable[_facts_pb2.FactMatch] | None = ...,
         truncated: _builtins.bool = ...,
+        nothing_relevant: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "content", b"content", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "content", b"content", "nothing_relevant", b"nothing_relevant", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,7 @@ from mnemon_server.domain.documents import (
     SearchQuery,
     SearchResult,
 )
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
+from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, SearchMode, View
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.documents.filters import lenient_filter
@@ -52,7 +52,7 @@ class DocumentSearch:
         has_text, mode = bool(query.text.strip()), mode_of(query.mode, query.text, query.vector)
         finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
         if finds_nothing or query.top_k <= 0:
-            return SearchAnswer((), ignored, SearchDiagnostics(mode=mode, exact=True))
+            return SearchAnswer((), ignored, SearchDiagnostics(mode=mode, exact=True, relevance=NOTHING_RELEVANT))
         found = self._passages.find(
             PassageQuery(
                 text=query.text,

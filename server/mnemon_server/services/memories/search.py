@@ -18,7 +18,7 @@ from mnemon_server.domain.memories import (
     MemorySearchAnswer,
     ScorePart,
 )
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
+from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
@@ -57,7 +57,7 @@ class MemorySearch:
         refuse(query_violations(query, self._dimension))
         mode = mode_of(query.mode, query.text, query.vector)
         if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
-            return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True))
+            return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True, relevance=NOTHING_RELEVANT))
         now = self._clock()
         where = query.where
         if where.min_confidence is None:

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import BackendConnectionError
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.domain.records import Relevance, SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, KeywordScores, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.ranking.ascending import distinct
 from mnemon_server.ranking.fusion import Fusion
+from mnemon_server.ranking.relevance import relevance_floor
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import (
@@ -32,7 +33,7 @@ from mnemon_server.services.search.passage_queries import (
     ScoredPlace,
 )
 from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word, joined
-from mnemon_server.services.search.reranking import MESSAGE_LIFT_MAX, Reranking
+from mnemon_server.services.search.reranking import Reranking
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.search.turns import JUDGED
 
@@ -88,18 +89,18 @@ class PassageSearch:
 
     def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
         """The documents nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
-        ranker = self._settings.ranker
+        ranker, (choice, vector) = self._settings.ranker, self._find(query)
         if ranker is None or query.mode is not SearchMode.HYBRID:
-            choice, _ = self._find(query)
             ranking, places = choice.ranking, choice.scored()
         else:
-            before = min(ranker.score_before(query.min_score), query.min_score / MESSAGE_LIFT_MAX)
-            choice, vector = self._find(replace(query, min_score=before))
             assert vector is not None  # noqa: S101 - the search is by meaning, too
             reranking = Reranking(self._records, ranker, self._fusion(query))
             ranking, places = reranking.applied(query, vector, choice)
-        hits = self._hits(query, ranking, places[query.skip :], fits)
-        return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query), choice.matched)
+        floor = query.min_score or relevance_floor(self._fusion(query), query.text, query.mode)
+        relevance = Relevance(places[0].score if places else 0.0, floor)
+        places = [scored for scored in places[query.skip :] if scored.score >= query.min_score]
+        hits = self._hits(query, ranking, places, fits)
+        return PassageAnswer(hits, self._diagnostics(query, choice, relevance), self._weight(query), choice.matched)
 
     def _find(self, query: PassageQuery) -> tuple[Choice, Vector | None]:
         """The best documents, and the vector that was compared; None in keyword mode."""
@@ -148,7 +149,7 @@ class PassageSearch:
             return False  # a relative score must not depend on passages that do not match the filter
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
-    def _diagnostics(self, query: PassageQuery, choice: Choice) -> SearchDiagnostics:
+    def _diagnostics(self, query: PassageQuery, choice: Choice, relevance: Relevance) -> SearchDiagnostics:
         ranking = choice.ranking
         return SearchDiagnostics(
             mode=query.mode,
@@ -157,6 +158,7 @@ class PassageSearch:
             scanned=ranking.scanned,
             pending=self._applier.pending() if self._applier else 0,
             degraded=ranking.degraded,
+            relevance=relevance,
         )
 
     def _weight(self, query: PassageQuery) -> float:
@@ -187,8 +189,7 @@ class PassageSearch:
         while True:
             found = words.best(count)
             choice = self._choose(query, plan, by_word(found))
-            is_last = len(found.scores) < count or found.scores[-1] < query.min_score
-            if is_last or len(choice.places) == query.limit:
+            if len(found.scores) < count or len(choice.places) == query.limit:
                 return replace(choice, matched=len(words.passage_ids))
             count *= GRAPH_WIDENING
 
@@ -245,7 +246,7 @@ class PassageSearch:
         fusion, words_max, depth = self._fusion(query), widening * WORD_HITS_MAX, max(query.limit, JUDGED)
         of_near = plan.keywords.of(near.passage_ids)
         by_near = by_both(query.text, near, of_near, fusion=fusion, exact=False, min_cosine=query.min_cosine)
-        needed = _needed(query, by_near.scores[by_near.top(depth)], depth)
+        needed = _needed(by_near.scores[by_near.top(depth)], depth)
         for _ in range(2):
             # Rounding may have raised the scores that are shown, and lowered those of others.
             least = fusion.keyword_score_needed(query.text, needed - 2 * by_near.rounding, left_out_max)
@@ -263,15 +264,15 @@ class PassageSearch:
             )
             choice = self._choose(query, plan, ranking)
             # Again if some of the nearest are of the same document, or do not pass the filter.
-            needed = _needed(query, choice.shown_scores(), query.limit)
+            needed = _needed(choice.shown_scores(), query.limit)
             is_last = len(words.scores) >= words_max or not least
-            if is_last or choice.ranking.left_out[0] <= max(needed - ranking.rounding, query.min_score):
+            if is_last or choice.ranking.left_out[0] <= needed - ranking.rounding:
                 break
 
         def widened(limit: int) -> Choice:
             if limit <= depth:
                 return self._widened(query, plan, ranking, limit)
-            wider = replace(query, limit=limit, min_score=0.0)
+            wider = replace(query, limit=limit)
             return self._choose_by_both(wider, plan, vector, near, left_out_max, widening, WORD_HITS_MIN)
 
         return replace(choice, widened=widened)
@@ -382,7 +383,7 @@ class PassageSearch:
         while True:
             if found.refined is not None:
                 ranking = found.refined(found.passage_ids[found.rivals(count)])
-            rows = ranking.top(count, query.min_score)
+            rows = ranking.top(count)
             ids = ranking.passage_ids[rows]
             matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
@@ -394,7 +395,7 @@ class PassageSearch:
             count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
 
     def _widened(self, query: PassageQuery, plan: Plan, ranking: Ranking, limit: int) -> Choice:
-        return self._choose(replace(query, limit=limit, min_score=0.0), plan, ranking)
+        return self._choose(replace(query, limit=limit), plan, ranking)
 
     def _places(
         self, passage_ids: PassageIds, row_of: dict[int, int], limit: int
@@ -427,14 +428,13 @@ class PassageSearch:
 def _is_enough(query: PassageQuery, choice: Choice, *, is_last: bool) -> bool:
     """Whether no better passage can have been left out; in the last round, whether the choice has enough documents."""
     left_out_max = float(choice.ranking.left_out[0])
-    if left_out_max <= 0.0 or left_out_max < query.min_score:
+    if left_out_max <= 0.0:
         return True
     if len(choice.places) < query.limit:
         return False
     return is_last or float(choice.shown_scores().min()) >= left_out_max
 
 
-def _needed(query: PassageQuery, best: NDArray[np.float64], count: int) -> float:
-    """The score that a further passage needs to be shown, or to be one of the best `count`."""
-    worst = float(best.min()) if len(best) == count else 0.0
-    return max(worst, query.min_score)
+def _needed(best: NDArray[np.float64], count: int) -> float:
+    """The score that a further passage needs to be one of the best `count`."""
+    return float(best.min()) if len(best) == count else 0.0

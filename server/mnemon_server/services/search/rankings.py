@@ -47,11 +47,10 @@ class Ranking:
     refined: "Callable[[PassageIds], Ranking] | None" = None
     """Ranks again with exact cosines of these passages; None if all cosines are exact."""
 
-    def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
-        """Rows of the `count` best positive scores of at least `min_score`, best first; see best_rows."""
+    def top(self, count: int) -> NDArray[np.intp]:
+        """Rows of the `count` best positive scores, best first; see best_rows."""
         rows = best_rows(self.scores, self.passage_ids, count, self.cosines)
-        best = self.scores[rows]
-        return rows[(best > 0.0) & (best >= min_score)]
+        return rows[self.scores[rows] > 0.0]
 
     def rivals(self, count: int) -> NDArray[np.intp]:
         """Rows that may have one of the `count` best scores once these are exact, best first."""

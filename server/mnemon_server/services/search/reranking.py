@@ -37,8 +37,6 @@ DEPTH = 50
 
 MEANING = 1.2
 """How much more than in other texts meaning counts in messages to and from an assistant: 0.6 instead of 0.5."""
-MESSAGE_LIFT_MAX = 1.7
-"""The score of a message is at most so many times the one before: its beginning may be nearer than its best passage."""
 
 WEIGHTS_FILE = Path(__file__).with_name("ranker_weights.json")
 
@@ -59,10 +57,6 @@ class Ranker:
     def rerank(self, query: str, turns: Sequence[Turn], scores: Floats) -> list[tuple[int, float]]:
         """The indexes of the turns, each with its new score, best first. `scores` must descend."""
         return reordered(scores, self.scores(query, turns, scores))
-
-    def score_before(self, score: float) -> float:
-        """The lowest score that reranking can raise to `score`."""
-        return float(shifted(np.array([score]), -self.weights.clip(0.0).sum(keepdims=True))[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +86,7 @@ class Reranking:
                     of_first = turns.turns([scored.place.passage_id for scored in first])
                     new = self.ranker.scores(query.text, of_first, scores)
                 places = [*(first[row]._replace(score=score) for row, score in reordered(scores, new)), *rest]
-        return choice.ranking, [scored for scored in places if scored.score >= query.min_score][: query.limit]
+        return choice.ranking, places[: query.limit]
 
     def _message_scores(
         self, query: PassageQuery, vector: Vector, ranking: Ranking, places: Sequence[ScoredPlace]

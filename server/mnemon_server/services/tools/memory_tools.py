@@ -187,7 +187,8 @@ class MemoryTools:
         if room is not None and room.is_full:
             raise AnswerFullError(NO_ROOM)
         before = room.taken if room is not None else 0
-        matches = (await self._facts.search(query, room=room)).matches
+        found = await self._facts.search(query, room=room)
+        matches, relevance = found.matches, found.diagnostics.relevance
         truncated = room is not None and room.is_full
         if truncated and not matches:
             raise AnswerFullError(NO_ROOM)
@@ -196,7 +197,12 @@ class MemoryTools:
         )
         if room is not None and not request.artifact:
             room.count_as(len(content.encode()), since=before)
-        return ToolOutput(content, matches if request.artifact else (), truncated or shown < len(matches))
+        return ToolOutput(
+            content,
+            matches if request.artifact else (),
+            truncated or shown < len(matches),
+            nothing_relevant=relevance is not None and relevance.is_low,
+        )
 
     def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:
         return self.permitted(context.actions_permitted, "context.actions_permitted")

@@ -73,7 +73,9 @@ async def output_in_pieces(output: ToolOutput) -> Pieces:
 
 
 def _without_artifact(output: ToolOutput) -> bytes:
-    return pb.ToolOutput(content=output.content, truncated=output.truncated).SerializeToString()
+    return pb.ToolOutput(
+        content=output.content, truncated=output.truncated, nothing_relevant=output.nothing_relevant
+    ).SerializeToString()
 
 
 async def called_to_bytes(output: ToolOutput) -> bytes:

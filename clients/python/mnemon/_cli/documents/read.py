@@ -52,6 +52,7 @@ def search(
         click.echo(answer.to_json())
         return
     note(render.ignored_lines(answer.ignored_filters))
+    note_relevance(answer)
     if answer.diagnostics.degraded:
         note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
     session.console.print(render.search_table(answer))
@@ -159,6 +160,12 @@ def note_cut(*, truncated: bool) -> None:
     """Prints that an answer ended because of its size."""
     if truncated:
         note(["more was found than one answer holds, which is 3 MiB; ask for less of it, or more precisely"])
+
+
+def note_relevance(answer: values.RelevanceOfBest) -> None:
+    """Prints that a search found nothing that is likely to have to do with its query."""
+    if answer.nothing_relevant and answer.best_relevance:
+        note([f"nothing relevant (best {answer.best_relevance:.2f})"])
 
 
 def note(lines: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mnemon._cli import render
-from mnemon._cli.documents.read import LIST_LIMIT, note_cut, note_more, page_size_of
+from mnemon._cli.documents.read import LIST_LIMIT, note_cut, note_more, note_relevance, page_size_of
 from mnemon._cli.facts import render as fact_render
 from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.facts.options import json_object, namespace_argument, which_facts_options
@@ -162,6 +162,7 @@ def search(
     if as_json:
         click.echo(answer.to_json())
     else:
+        note_relevance(answer)
         session.console.print(fact_render.match_table(answer))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mnemon._cli.documents.read import note, note_cut
+from mnemon._cli.documents.read import note, note_cut, note_relevance
 from mnemon._cli.memories import render as memory_render
 from mnemon._cli.memories.options import future, which_options
 from mnemon._cli.options import json_option, limit_option, mode_option
@@ -53,6 +53,7 @@ def recall(
     if as_json:
         click.echo(answer.to_json())
         return
+    note_relevance(answer)
     if answer.diagnostics.degraded:
         note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
     session.console.print(memory_render.recall_table(answer))
