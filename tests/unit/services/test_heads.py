@@ -324,9 +324,10 @@ async def test_an_archive_gives_the_same_words_and_vectors(tmp_path: Path, terms
         assert state(two.vault) == state(one.vault)
 
 
-async def test_a_statement_is_compared_without_its_head(opened: Opened) -> None:
+async def test_a_statement_is_found_by_its_author_and_compared_without(opened: Opened) -> None:
     saved = await opened.statements.save(statement(SWAM, metadata=ANN))
     assert saved.memory is not None
     assert opened.vectors(SEMANTIC, saved.memory.memory_id) == opened.made_of(SWAM)
+    assert opened.found(SEMANTIC, "ann") == {saved.memory.memory_id}
     document = Document("s", SWAM, ANN)
     assert [text.whole for text in stored_texts(SEMANTIC, document, HEADS)] == [SWAM]
