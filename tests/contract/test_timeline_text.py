@@ -16,6 +16,7 @@ from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.timeline import Sequences, TextScores, Timeline
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
+from mnemon_server.engines.timeline.rows import text
 from mnemon_server.engines.timeline.rows.text_thread import TextThread
 from mnemon_server.engines.timeline.rows.text_words import CURRENT, PART_SEQUENCES
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
@@ -128,6 +129,26 @@ def test_events_are_found_by_meaning_by_words_and_by_both(open_timeline: OpenTim
     assert np.isnan(by_word.similarity).all()
 
 
+def test_among_many_events_the_newest_and_those_with_the_best_words_are_compared(
+    open_timeline: OpenTimeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "_COMPARED_MAX", 4)
+    monkeypatch.setattr(text, "_WORDED_MAX", 1)
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    append_texts(
+        timeline, ["the blue door", "a door in a long row of doors and gates", *(f"gate {i}" for i in range(8))]
+    )
+    settle(timeline)
+    by_both = search(timeline, "the blue door", SearchMode.HYBRID)
+    assert not by_both.exact and by_both.relevance[0] == pytest.approx(1.0, abs=1e-3)
+    assert set(by_both.sequences.tolist()) <= {1, 7, 8, 9, 10}
+    assert not np.isnan(by_both.similarity).any()
+    for mode in (SearchMode.VECTOR, SearchMode.KEYWORD):
+        assert search(timeline, "the blue door", mode).exact
+        assert 2 in search(timeline, "the blue doors", mode).sequences
+    assert search(timeline, "the blue door", SearchMode.HYBRID, among=[1, 2, 3]).exact
+
+
 def test_without_a_query_vector_only_words_count(open_timeline: OpenTimeline) -> None:
     timeline = open_timeline(embed=EMBEDDER.embed)
     append_texts(timeline, ["the blue door", "a gate"])
@@ -147,7 +168,9 @@ def test_words_are_found_while_the_model_fails_and_vectors_follow(open_timeline:
     timeline = open_timeline(embed=embed)
     append_texts(timeline, ["the blue door", "a gate"])
     wait_until(lambda: search(timeline, "door").sequences.tolist() == [1])
-    assert timeline.status().text_pending_count == search(timeline, "door", SearchMode.HYBRID).pending == 2
+    by_both = search(timeline, "the blue door", SearchMode.HYBRID)
+    assert timeline.status().text_pending_count == by_both.pending == 2
+    assert by_both.relevance.tolist() == pytest.approx([1.0])  # not halved, as if its meaning were another one
     works.set()
     settle(timeline)
     assert search(timeline, "the blue door", SearchMode.VECTOR).similarity.max() > 0.99
@@ -394,11 +417,15 @@ def test_an_index_that_is_ahead_of_the_records_is_discarded(open_timeline: OpenT
     assert found(timeline, "gate") == []
 
 
-def test_vectors_come_and_go_with_the_setting(open_timeline: OpenTimeline) -> None:
+def test_vectors_come_and_go_with_the_setting(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     append_texts(timeline := open_timeline(), ["the blue door", "a gate"])
     assert not timeline.has_embeddings
     assert found(timeline, "door", mode=SearchMode.HYBRID) == [1]
+    file = tmp_path / "vault" / "timeline-index" / "text.db"
+    before = file.stat().st_ino
     timeline = open_timeline(embed=EMBEDDER.embed)
+    assert search(timeline, "door").sequences.tolist() == [1]
+    assert file.stat().st_ino == before, "the words were added again"
     wait_until(lambda: search(timeline, "the blue door", SearchMode.VECTOR).relevance.max(initial=0) > 0.99)
     assert found(timeline, "door", mode=SearchMode.KEYWORD) == [1]
     timeline = open_timeline()

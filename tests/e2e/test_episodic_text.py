@@ -1,4 +1,4 @@
-"""A timeline whose events get vectors is searched by meaning, over a real channel against a real server."""
+"""A text finds events by meaning and words, over a real channel against a real server."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,9 +21,9 @@ async def fitting(episodic: Any, mode: common_pb2.SearchMode.ValueType) -> pb.Qu
     return await episodic.QueryWindow(pb.QueryWindowRequest(query=TEXTS[0], mode=mode))
 
 
-async def test_events_with_embeddings_are_found_by_meaning(tmp_path: Path) -> None:
+async def test_events_are_found_by_meaning_and_words_unless_they_have_no_embeddings(tmp_path: Path) -> None:
     for start in range(2):
-        async with whole_server(tmp_path, timeline_embeddings=True) as connection:
+        async with whole_server(tmp_path) as connection:
             episodic = connection.episodic
             if not start:
                 await record(episodic, *(happened(text, NOW - timedelta(hours=i)) for i, text in enumerate(TEXTS)))
@@ -36,10 +36,17 @@ async def test_events_with_embeddings_are_found_by_meaning(tmp_path: Path) -> No
             assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
             assert contents(events_of(answer))[:2] == list(TEXTS[:2])
             assert answer.results[0].score.vector == pytest.approx(1.0, abs=1e-3)
-            answer = await fitting(episodic, common_pb2.SEARCH_MODE_HYBRID)
-            assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
-            assert answer.results[0].score.relevance == pytest.approx(1.0, abs=1e-3)
-    async with whole_server(tmp_path) as connection:
+            for mode in (common_pb2.SEARCH_MODE_HYBRID, common_pb2.SEARCH_MODE_UNSPECIFIED):
+                answer = await fitting(episodic, mode)
+                assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
+                assert answer.results[0].score.relevance == pytest.approx(1.0, abs=1e-3)
+            # A new event has its vector at once.
+            [late] = await record(episodic, happened("a bicycle was stolen", NOW))
+            asked = pb.QueryWindowRequest(query="was a bicycle stolen", limit=1)
+            [match] = (await episodic.QueryWindow(asked)).results
+            assert match.score.vector == pytest.approx(1.0, abs=1e-3)
+            await episodic.PruneEvents(pb.PruneEventsRequest(event_ids=[late.event_id]))
+    async with whole_server(tmp_path, timeline_embeddings=False) as connection:
         answer = await fitting(connection.episodic, common_pb2.SEARCH_MODE_HYBRID)
         assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_KEYWORD
         assert not any(match.score.HasField("vector") for match in answer.results)

@@ -156,11 +156,13 @@ def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Cl
     answer = client.timeline.search("red roses", user="ada")
 
     assert contents(answer)[0] == "Ada planted roses, red roses."
+    assert answer.diagnostics.mode == "hybrid" and answer.results[0].score.similarity > 0.5
+    answer = client.timeline.search("red roses", user="ada", mode="keyword")
     assert set(contents(answer)) == {"Ada planted roses, red roses.", "Ada saw a rose."}
     scores = [match.score for match in answer.results if match.score]
     assert [score.relevance for score in scores] == sorted((score.relevance for score in scores), reverse=True)
     assert (scores[0].similarity, answer.diagnostics.mode, answer.diagnostics.pending) == (None, "keyword", 0)
-    assert len(client.timeline.search("roses", last_days=90)) == 3
+    assert len(client.timeline.search("roses", last_days=90, mode="keyword")) == 3
     assert not client.timeline.search(" ")
 
 

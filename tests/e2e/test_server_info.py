@@ -15,7 +15,13 @@ from mnemon_server import __version__
 from tests.support.command import run, run_json
 from tests.support.server import bare_server, failure_of, reason, whole_server
 
-DEFAULTS = {Capability.DURABLE, Capability.ABSOLUTE_SCORES, Capability.RERANKING, Capability.BRIDGE}
+DEFAULTS = {
+    Capability.DURABLE,
+    Capability.ABSOLUTE_SCORES,
+    Capability.RERANKING,
+    Capability.TIMELINE_VECTORS,
+    Capability.BRIDGE,
+}
 
 
 async def info_of(folder: Path, **settings: Any) -> mnemon.ServerInfo:
@@ -42,7 +48,7 @@ async def test_the_settings_determine_capabilities_and_limits(tmp_path: Path) ->
         tmp_path / "other",
         fusion="rrf",
         search_reranking=False,
-        timeline_embeddings=True,
+        timeline_embeddings=False,
         bridge_enabled=False,
         max_message_mib=8,
         unary_calls_max=7,
@@ -51,12 +57,12 @@ async def test_the_settings_determine_capabilities_and_limits(tmp_path: Path) ->
         change_retention_days=0.5,
     )
     assert set(plain.capabilities) == DEFAULTS
-    assert set(other.capabilities) == {Capability.DURABLE, Capability.TIMELINE_VECTORS}
+    assert set(other.capabilities) == {Capability.DURABLE}
     limits = other.limits
     assert (limits.message_bytes, limits.unary_calls, limits.streams) == (8 << 20, 7, 9)
     assert (limits.default_deadline_s, limits.change_retention_s) == (1.5, 43_200.0)
     in_memory = await info_of(tmp_path / "nothing", knowledge_store_backend="in_memory")
-    assert set(in_memory.capabilities) == DEFAULTS - {Capability.DURABLE}
+    assert set(in_memory.capabilities) == DEFAULTS - {Capability.DURABLE, Capability.TIMELINE_VECTORS}
 
 
 async def test_a_vault_keeps_its_unique_id_over_a_restart(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_a_recorded_event_is_listed_shown_counted_and_found(address: str, client
     assert run_json(address, "summary", "--since", "30d")[0]["types"] == {"conversation": 1, "task": 1}
     wait_until(lambda: client.timeline.status().text_pending_count == 0)
     found = run(address, "timeline", "passport")
+    assert "Renew the passport." in found.stdout and "photo" in found.stdout
+    found = run(address, "timeline", "passport", "--mode", "keyword")
     assert "Renew the passport." in found.stdout and "photo" in found.stdout and "lunch" not in found.stdout
     [answer] = run_json(address, "timeline", "passport", "--since", "30d", "--mode", "keyword")
     [match] = answer["results"]

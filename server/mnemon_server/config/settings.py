@@ -194,7 +194,7 @@ class Settings:
         ),
     )
     timeline_embeddings: bool = field(
-        default=False, metadata=_row("Compute vectors of events, so that they can be searched by meaning.")
+        default=True, metadata=_row("Compute vectors of events, so that they can be searched by meaning.")
     )
     bridge_enabled: bool = field(
         default=True, metadata=_row("Save events of the timeline as statements according to the routing policy.")

@@ -141,6 +141,7 @@ class WindowDiagnostics:
     duration_s: float = 0.0
     mode: SearchMode | None = None
     pending: int = 0
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

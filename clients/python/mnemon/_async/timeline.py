@@ -106,9 +106,9 @@ class AsyncTimeline(AsyncService):
         The window is the `last_days`, or from `since` to `until`, both inclusive and both optional. The default is the
         last 30 days. `limit`, also `top_k`, is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read
         100,000 events. It may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one
-        page, and a blank text finds nothing. `mode` is "hybrid", "vector" or "keyword"; without embeddings, events are
-        found by word. The `view` "ids" returns only ids. `which` are the keyword arguments of `EventFilters`, such as
-        `user="ada"`.
+        page, and a blank text finds nothing. `mode` is "hybrid", which is the default, "vector" or "keyword"; if the
+        server computes no vectors of events, they are found by word. The `view` "ids" returns only ids. `which` are the
+        keyword arguments of `EventFilters`, such as `user="ada"`.
         """
         request = timeline_requests.window(
             query,

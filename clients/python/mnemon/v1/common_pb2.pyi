@@ -537,7 +537,8 @@ class SearchDiagnostics(_message.Message):
     """ranked: the mode that was used; unset without a query."""
     exact: _builtins.bool
     """all: true if every candidate was compared, so that no result can be missing; false if a graph index selected the
-    candidates. In SearchSimilar, statements that the graph left out count as left out by the threshold.
+    candidates. In SearchSimilar, statements that the graph left out count as left out by the threshold. In a hybrid
+    QueryWindow of more than 10,000 events, the newest of these and the 2,000 with the best words are compared.
     """
     total_candidates: _builtins.int
     """all: the number of candidates at the start. SearchSimilar and QueryWindow: all stored statements or events, before
@@ -561,7 +562,8 @@ class SearchDiagnostics(_message.Message):
     """SearchDocuments, SearchMemories and SearchFacts: vectors compared one by one."""
     pending: _builtins.int
     """Committed writes that an index has not applied yet. SearchDocuments, SearchMemories and SearchFacts find them
-    anyway. QueryWindow with a query finds the newest 2,048 by their words anyway, and counts only the others.
+    anyway. QueryWindow with a query finds the newest 2,048 by their words anyway, and the newest 16 by meaning, and
+    counts only the others. In hybrid mode, those that have no embedding yet are found by their words.
     """
     degraded: _builtins.str
     """SearchDocuments, SearchMemories and SearchFacts: the reason why the vector database could not be queried; empty if

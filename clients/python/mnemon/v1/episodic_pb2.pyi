@@ -385,7 +385,7 @@ class QueryWindowRequest(_message.Message):
     blank text finds nothing; unset orders by time.
     """
     mode: _common_pb2.SearchMode.ValueType
-    """How the text is matched. If events have no embeddings: by keyword."""
+    """How the text is matched; unset means hybrid. If the server computes no embeddings of events: by keyword."""
     limit: _builtins.int
     """Maximum number of events, at most 1,000; 0 means 50. It is applied last. A page also ends at 3 MiB, or after a
     filter had to read 100,000 events; it may then have fewer events, or none.

@@ -85,6 +85,8 @@ class TextScores:
     """The search mode that was used."""
     pending: int
     """The number of requested events that are not yet in the text index."""
+    exact: bool = True
+    """Whether all of them were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ class Timeline(Protocol):
         """How well the events in `among` match a text. Events with nothing in common with it are left out.
 
         Without embeddings of events, or without a `vector`, only keywords count. In hybrid mode, relevance is the mean
-        of both.
+        of both; among very many events, only the newest and those with the best words are compared.
         """
 
     @property

@@ -110,7 +110,8 @@ class TimelineQueries:
         vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
         scores = self._timeline.search_text(text, vector, sequences, mode)
         events, fits, truncated = self._read_best(scores, query.limit)
-        diagnostics = _diagnostics(counts, len(events), scores.mode, scores.pending)
+        diagnostics = _diagnostics(counts, len(events), scores.mode)
+        diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact)
         return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:
@@ -186,12 +187,11 @@ def _fit(scores: TextScores, row: np.intp) -> EventScore:
     )
 
 
-def _diagnostics(counts: _Counts, returned: int, mode: SearchMode | None = None, pending: int = 0) -> WindowDiagnostics:
+def _diagnostics(counts: _Counts, returned: int, mode: SearchMode | None = None) -> WindowDiagnostics:
     return WindowDiagnostics(
         total_scanned=counts.total,
         filtered_by_context=counts.total - counts.in_context + counts.rejected,
         filtered_by_window=counts.in_context - counts.in_window,
         returned=returned,
         mode=mode,
-        pending=pending,
     )

@@ -206,8 +206,7 @@ def _score_to_bytes(score: EventScore) -> bytes:
 
 
 def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowDiagnostics) -> None:
-    # Events are compared one by one, in every mode.
-    target.exact = True
+    target.exact = diagnostics.exact
     target.total_candidates = diagnostics.total_scanned
     target.filtered_by_context = diagnostics.filtered_by_context
     target.filtered_by_window = diagnostics.filtered_by_window

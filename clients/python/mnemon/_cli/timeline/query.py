@@ -26,7 +26,7 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in values.SearchMode]),
-    help="With QUERY: by meaning, by word, or both.  [default: as the server can]",
+    help="With QUERY: by meaning, by word, or both.  [default: hybrid]",
 )
 @limit_option(_LIMIT)
 @json_option
@@ -78,7 +78,7 @@ def _show_answer(session: Session, answer: timeline.WindowAnswer, *, as_json: bo
         session.console.print(event_render.answer_table(answer))
     note_cut(truncated=answer.truncated)
     if answer.diagnostics.pending:
-        note([f"{answer.diagnostics.pending:,} events have yet to be indexed; this search did not see them"])
+        note([f"{answer.diagnostics.pending:,} events have yet to be indexed; this search may have missed them"])
 
 
 @click.command()

@@ -203,6 +203,10 @@ class TextFile:
                 found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
                 if found == f"{FORMAT} {identity}":
                     return
+                if found == f"{FORMAT} {identity.split(' ')[0]} ":
+                    # Vectors are to be added. It has none so far.
+                    connection.execute(_SET_META, ("identity", f"{FORMAT} {identity}"))
+                    return
                 # An older program may have left words of format 1, in a table of this name.
                 is_older = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'part'").get
                 if is_older or found != f"{FORMER_FORMAT} {identity}":
