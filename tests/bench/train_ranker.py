@@ -6,7 +6,7 @@ Trains on the first three conversations by default. The results on the others ar
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from mnemon_server.services.search.reranking import DEPTH, FEATURES, WEIGHTS_FIL
 from mnemon_server.services.search.turns import REACH, Turn, answering
 from numpy.typing import NDArray
 
-from tests.bench.conversations import Conversation, load_conversations
+from tests.bench.conversations import Conversation, Question, load_conversations
 from tests.bench.metrics import METRICS, estimate, measure
 from tests.bench.serving import serving
 
@@ -66,14 +66,18 @@ def turn_id(conversation: Conversation, turn: str) -> str:
 
 def ask(client: Client, conversation: Conversation) -> list[Asked]:
     """Searches for all questions of a conversation on a server with the settings UNRANKED."""
-    return [_ask(client, conversation, question.text, question.evidence) for question in conversation.questions]
+    return [_ask(client, conversation, question) for question in conversation.questions]
 
 
-def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str]) -> Asked:
+def _ask(client: Client, conversation: Conversation, question: Question) -> Asked:
     answer = client.documents.search(
-        text, limit=FOUND, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.IDS
+        question.text, limit=FOUND, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.IDS
     )
-    scores = {result.doc_id: result.score for result in answer}
+    return judged(conversation, question, {result.doc_id: result.score for result in answer})
+
+
+def judged(conversation: Conversation, question: Question, scores: Mapping[str, float]) -> Asked:
+    """The question with its results: the scores of documents, best first."""
     doc_ids = [turn_id(conversation, each.id) for each in conversation.turns]
     turns = [
         replace(Turn.of(each.document, each.document, {}), score=scores.get(doc_id, 0.0))
@@ -85,11 +89,11 @@ def _ask(client: Client, conversation: Conversation, text: str, evidence: frozen
     }
     best = tuple(scores)[:DEPTH]
     return Asked(
-        query=text,
+        query=question.text,
         doc_ids=best,
         turns=tuple(found[doc_id] for doc_id in best),
         scores=np.array([scores[doc_id] for doc_id in best]),
-        relevant=frozenset(turn_id(conversation, turn) for turn in evidence),
+        relevant=frozenset(turn_id(conversation, turn) for turn in question.evidence),
     )
 
 
