@@ -16,7 +16,7 @@ from time import perf_counter
 
 import click
 from mnemon import Client, SearchMode, View
-from mnemon_server.embedding.built_in import MINILM, MULTILINGUAL
+from mnemon_server.embedding.built_in import MINILM, UNIVERSAL
 
 from tests.bench import machine
 from tests.bench.processes import MnemonServer, clean_environment, other_checkout
@@ -89,8 +89,8 @@ def main(records: int) -> None:
                 if result.error:
                     raise result.error
         rows = [
-            change(folder, MINILM.name, MULTILINGUAL.name, query),
-            change(folder, MULTILINGUAL.name, MINILM.name, query),
+            change(folder, MINILM.name, UNIVERSAL.name, query),
+            change(folder, UNIVERSAL.name, MINILM.name, query),
         ]
     click.echo(f"{machine.describe()}\n\n{workload.description}\n")
     for cells in (HEADINGS, ("---",) * len(HEADINGS), *rows):

@@ -23,7 +23,7 @@ import click
 import numpy as np
 from mnemon import Client, SearchMode, View
 from mnemon_server.domain.backup import RECORDS
-from mnemon_server.embedding.built_in import MINILM, MULTILINGUAL
+from mnemon_server.embedding.built_in import MINILM, UNIVERSAL
 from mnemon_server.engines.sqlite.schema import open_reader
 from mnemon_server.engines.sqlite.upkeep.shadow import progress_of
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -36,7 +36,7 @@ WRITES_PER_S, SEARCHES_PER_S = 5.0, 10.0
 CALLERS = 16
 POLL_S = 2.0
 FORMER = ("--embedding-model", MINILM.name)
-SECOND = (*FORMER, "--embedding-shadow-model", MULTILINGUAL.name)
+SECOND = (*FORMER, "--embedding-shadow-model", UNIVERSAL.name)
 
 
 @dataclass
@@ -141,7 +141,7 @@ def turns(folder: Path, load: Load, rounds: int, seconds: float) -> float:
 def exchanged(folder: Path, load: Load, records: int) -> float:
     """Starts the server with the new model and checks it; returns the seconds until it answered."""
     began = perf_counter()
-    server = MnemonServer(folder, "--embedding-model", MULTILINGUAL.name)
+    server = MnemonServer(folder, "--embedding-model", UNIVERSAL.name)
     try:
         with Client(server.address, timeout=300.0) as client:
             found = client.documents.search("what is there?", mode=SearchMode.VECTOR, limit=10, view=View.IDS)
@@ -149,7 +149,7 @@ def exchanged(folder: Path, load: Load, records: int) -> float:
             stored = {document.doc_id for document in client.documents.list(view=View.IDS)}
             lost = [doc_id for doc_id in load.acknowledged if doc_id not in stored]
             name = client.documents.status().embedding_model.name
-            if lost or len(found.results) != 10 or name != MULTILINGUAL.name or len(stored) < records:
+            if lost or len(found.results) != 10 or name != UNIVERSAL.name or len(stored) < records:
                 raise click.ClickException(f"{len(lost)} acknowledged writes are lost; the model is {name}")
     finally:
         server.stop()

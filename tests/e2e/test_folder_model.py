@@ -54,7 +54,7 @@ async def test_a_vault_is_not_opened_with_changed_files(tmp_path: Path) -> None:
         pass
     write_json(folder / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True})
     with pytest.raises(
-        EmbeddingModelMismatchError, match=r"made by tiny@.* replace all vectors with .mnemon-server re"
+        EmbeddingModelMismatchError, match=r"made by tiny@.*: configure tiny again, .* with .mnemon-server re"
     ):
         async with whole_server(tmp_path / "data", embedding_model=str(folder)):
             pass

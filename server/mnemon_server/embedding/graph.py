@@ -1,6 +1,6 @@
 """Builds the ONNX graph of a BERT sentence encoder from its weights: encoder, mean pooling, normalisation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from mnemon_server.domain.errors import EmbeddingError
 HEADS = 12
 LAYER_NORM_EPSILON = 1e-12
 OUTPUT = "embedding"
+WORD_EMBEDDINGS = "word_embeddings"
+"""The node with the embedding of each token."""
 _OPSET, _IR_VERSION = 20, 9
 _MICROSOFT = "com.microsoft"
 
@@ -62,15 +64,24 @@ def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
     return model
 
 
-def build_encoder(weights: Weights) -> onnx.ModelProto:
-    """The encoder alone. Its output `last_hidden_state` has the shape (batch, sequence, dimension)."""
+def build_encoder(weights: Weights, add_words: Callable[[GraphBuilder], None] | None = None) -> onnx.ModelProto:
+    """The encoder alone. Its output `last_hidden_state` has the shape (batch, sequence, dimension).
+
+    Args:
+        weights: its tensors, by their names in BERT.
+        add_words: adds the node WORD_EMBEDDINGS, of that shape, if the embeddings of words are not among the weights.
+    """
     graph = GraphBuilder()
     graph.node("Cast", ["attention_mask"], "attention_mask_int32", to=TensorProto.INT32)
+    if add_words is None:
+        _add_words(graph, weights)
+    else:
+        add_words(graph)
     hidden = _embeddings(graph, weights)
     for layer in range(_layer_count(weights)):
         hidden = _layer(graph, weights, f"encoder.layer.{layer}", hidden)
     graph.node("Identity", [hidden], "last_hidden_state")
-    dimension = weights["embeddings.word_embeddings.weight"].shape[1]
+    dimension = weights["embeddings.position_embeddings.weight"].shape[1]
     return make_model("bert", graph, tensor("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", dimension]))
 
 
@@ -102,16 +113,19 @@ def _layer_count(weights: Weights) -> int:
     return len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
 
 
+def _add_words(graph: GraphBuilder, weights: Weights) -> None:
+    graph.constant("words", weights["embeddings.word_embeddings.weight"])
+    graph.node("Gather", ["words", "input_ids"], WORD_EMBEDDINGS)
+
+
 def _embeddings(graph: GraphBuilder, weights: Weights) -> str:
     # A text has only one segment, so segment 0's embedding is added at every position.
     positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
-    graph.constant("words", weights["embeddings.word_embeddings.weight"])
     graph.constant("positions", positions)
     graph.constant("zero", np.array([0], np.int64))
     graph.node("Shape", ["input_ids"], "length", start=1, end=2)
-    graph.node("Gather", ["words", "input_ids"], "word_embeddings")
     graph.node("Slice", ["positions", "zero", "length", "zero"], "position_embeddings")
-    graph.node("Add", ["word_embeddings", "position_embeddings"], "embedding_sum")
+    graph.node("Add", [WORD_EMBEDDINGS, "position_embeddings"], "embedding_sum")
     scale, shift = _layer_norm(graph, weights, "embeddings.LayerNorm")
     inputs = ["embedding_sum", scale, shift]
     return graph.node("LayerNormalization", inputs, "embeddings", axis=-1, epsilon=LAYER_NORM_EPSILON)

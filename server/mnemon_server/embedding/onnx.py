@@ -9,6 +9,7 @@ import numpy as np
 
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
+from mnemon_server.embedding.built_in import BuiltInModel
 from mnemon_server.embedding.coverage import coverage
 from mnemon_server.embedding.encoder import Encoder
 from mnemon_server.embedding.onnx_session import open_session
@@ -149,9 +150,9 @@ class OnnxEmbedder:
 
 
 def open_built_graph(
-    graph: Path, tokenizer: Path, *, name: str, revision: str, precision: str, threads: int
+    graph: Path, tokenizer: Path, *, built_in: BuiltInModel, revision: str, precision: str, threads: int
 ) -> OnnxEmbedder:
-    """The embedder for a graph from `input_ids` and `attention_mask` to `embedding`, of unit length.
+    """The embedder for a built-in model's graph from `input_ids` and `attention_mask` to `embedding`, of unit length.
 
     Raises:
         EmbeddingError: the graph or the tokenizer cannot be loaded.
@@ -159,9 +160,18 @@ def open_built_graph(
     try:
         tokens, session = TextTokenizer(tokenizer, SEQUENCE_MAX), open_session(graph)
     except Exception as error:  # both libraries raise plain exceptions of their own
-        raise EmbeddingError(f"The model {name} cannot be loaded from {graph}: {error}") from error
+        raise EmbeddingError(f"The model {built_in.name} cannot be loaded from {graph}: {error}") from error
     dimension = int(session.get_outputs()[0].shape[-1])
-    model = EmbeddingModel(name, revision, precision, dimension, SEQUENCE_MAX - tokens.special_tokens)
+    (prefix,) = tokens.encode([built_in.passage_prefix])
+    model = EmbeddingModel(
+        built_in.name,
+        revision,
+        precision,
+        dimension,
+        SEQUENCE_MAX - len(prefix.ids),
+        built_in.query_prefix,
+        built_in.passage_prefix,
+    )
     return OnnxEmbedder(Encoder(session, "embedding", is_normal=True), tokens, model, threads=threads)
 
 

@@ -300,9 +300,9 @@ class _Housekeeping:
             shadow.exchange(connection, ShadowModel(identity, self._embed))
         else:
             raise EmbeddingModelMismatchError(
-                f"the vectors stored here were made by {stored}, and the configured model is {identity}: configure the "
-                "former model again, alone or with the new one as embedding_shadow_model, or replace all vectors with "
-                "`mnemon-server reembed`"
+                f"the vectors stored here were made by {stored}, and the configured model is {identity}: configure "
+                f"{stored.partition('@')[0]} again, alone or with the new one as embedding_shadow_model, or replace "
+                "all vectors with `mnemon-server reembed`"
             )
 
     def before_commit(self, connection: apsw.Connection) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.embedding.base import Embedder
-from mnemon_server.embedding.built_in import MINILM
+from mnemon_server.embedding.built_in import MINILM, UNIVERSAL
 from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.weights import package_folder
 
@@ -36,7 +36,15 @@ def int8_embedder(model_cache: Path) -> Iterator[Embedder]:
 
 @pytest.fixture(scope="session")
 def multilingual_embedder(model_cache: Path) -> Iterator[Embedder]:
-    """The model of sixteen languages as the server runs it."""
+    """The model of a hundred languages as the server runs it."""
     embedder = open_embedder("multilingual", precision="int8", model_dir=None, cache_dir=model_cache)
+    yield embedder
+    embedder.close()
+
+
+@pytest.fixture(scope="session")
+def universal_embedder(model_cache: Path) -> Iterator[Embedder]:
+    """The model of sixteen languages as the server runs it."""
+    embedder = open_embedder(UNIVERSAL.name, precision="int8", model_dir=None, cache_dir=model_cache)
     yield embedder
     embedder.close()

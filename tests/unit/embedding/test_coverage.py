@@ -19,39 +19,44 @@ READ_BY_NONE = ("डॉक्टर ने उसके घुटने के �
 
 
 @pytest.mark.parametrize("text", [*READ_BY_BOTH, "", "42 + 7 = ?"])
-def test_text_that_a_model_reads_is_covered(
-    int8_embedder: Embedder, multilingual_embedder: Embedder, text: str
-) -> None:
+def test_text_that_a_model_reads_is_covered(int8_embedder: Embedder, universal_embedder: Embedder, text: str) -> None:
     assert int8_embedder.coverage(text) > 0.5
-    assert multilingual_embedder.coverage(text) > 0.5
+    assert universal_embedder.coverage(text) > 0.5
 
 
 @pytest.mark.parametrize("text", READ_BY_ONE)
-def test_text_that_only_one_model_reads(int8_embedder: Embedder, multilingual_embedder: Embedder, text: str) -> None:
+def test_text_that_only_one_model_reads(int8_embedder: Embedder, universal_embedder: Embedder, text: str) -> None:
     assert int8_embedder.coverage(text) < 0.1
-    assert multilingual_embedder.coverage(text) > 0.3
+    assert universal_embedder.coverage(text) > 0.3
 
 
 @pytest.mark.parametrize("text", READ_BY_NONE)
-def test_text_that_neither_model_reads(int8_embedder: Embedder, multilingual_embedder: Embedder, text: str) -> None:
+def test_text_that_neither_model_reads(int8_embedder: Embedder, universal_embedder: Embedder, text: str) -> None:
     assert int8_embedder.coverage(text) < 0.1
-    assert multilingual_embedder.coverage(text) < 0.1
+    assert universal_embedder.coverage(text) < 0.1
 
 
 @pytest.mark.parametrize("text", ["TV", "Bo", "mysql", "K8s", "2FA", "7 pm", "Is it on?", "QX-4471-B", "a3f9c2e17b"])
 def test_a_few_letters_of_a_script_that_a_model_reads_are_no_evidence(
-    int8_embedder: Embedder, multilingual_embedder: Embedder, text: str
+    int8_embedder: Embedder, universal_embedder: Embedder, text: str
 ) -> None:
     assert int8_embedder.coverage(text) > 0.7
-    assert multilingual_embedder.coverage(text) > 0.7
+    assert universal_embedder.coverage(text) > 0.7
 
 
 @pytest.mark.parametrize("text", ["кот", "ねこ", "강아지"])
 def test_a_few_letters_of_a_script_that_a_model_lacks_are(
-    int8_embedder: Embedder, multilingual_embedder: Embedder, text: str
+    int8_embedder: Embedder, universal_embedder: Embedder, text: str
 ) -> None:
     assert int8_embedder.coverage(text) < 0.1
-    assert multilingual_embedder.coverage(text) > 0.6
+    assert universal_embedder.coverage(text) > 0.6
+
+
+@pytest.mark.parametrize(
+    "text", [*READ_BY_BOTH, *READ_BY_ONE, *READ_BY_NONE, "кот", "ねこ", "γάτα", "बिल्ली", "42 + 7 = ?"]
+)
+def test_the_model_of_a_hundred_languages_reads_them_all(multilingual_embedder: Embedder, text: str) -> None:
+    assert multilingual_embedder.coverage(text) > 0.5
 
 
 def test_one_han_character_is_no_long_token_and_two_are() -> None:
