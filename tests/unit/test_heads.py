@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mnemon_server.ranking.heads import Heads
 
-KEYS = ("title", "speaker", "author", "from", "role", "date")
+KEYS = ("title", "speaker", "author", "from", "role", "date", "time")
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,14 @@ KEYS = ("title", "speaker", "author", "from", "role", "date")
         ({"title": "Trip to Rome", "author": ("Ann", "Bo")}, "We left.", "Trip to Rome. Ann, Bo: "),
         ({"date": datetime(2024, 2, 3, 9, tzinfo=UTC)}, "We left.", "(3 February 2024): "),
         ({"date": "2024-02-03T09:00:00Z", "from": "bo@example.org"}, "Hi", "bo@example.org (3 February 2024): "),
+        ({"time": "2:05 pm on 8 May, 2023"}, "I swam.", "(8 May, 2023): "),
+        ({"time": "14:05"}, "I swam.", "(14:05): "),
         ({"date": "2024-02-33"}, "Hi", "(2024-02-33): "),
         ({"author": " ", "speaker": 5, "title": True}, "Hi", ""),
         # Nothing is said twice.
         ({"speaker": "Ann", "author": "Ann"}, "I swam.", "Ann: "),
         ({"speaker": "Ann", "date": "2023-05-08"}, "ANN (8 May 2023): I swam.", ""),
+        ({"speaker": "Ann", "time": "1:56 pm on 8 May, 2023"}, "Ann (8 May, 2023): I swam.", ""),
         ({"title": "Trip to Rome"}, "# Trip to Rome\n\nWe left.", ""),
         ({"title": "Rome", "author": "Ann"}, f"{'We left. ' * 50}\nRome", "Ann: "),
         ({"author": "Ann"}, "Annual report", "Ann: "),

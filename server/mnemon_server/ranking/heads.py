@@ -19,6 +19,8 @@ SAID_MAX = 100
 """What these first characters of a text say already, its head does not repeat."""
 
 _TITLE, _DAYS = "title", ("date", "time")
+_CLOCK = re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:\s*[ap]\.?m\.?)?(?:,|\s+on)?\s+(?=\w)", re.IGNORECASE)
+"""A time of day before a date. Days of ISO times stand without it, too."""
 _ISO_DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d:\d\d.*)?")
 _MONTHS = (
     "January", "February", "March", "April", "May", "June",
@@ -37,7 +39,8 @@ class Heads:
         """The head of a text, such as "Trip to Rome. Ann (8 May 2023): "; empty if there is nothing to say."""
         titles, names, days = list[str](), list[str](), list[str]()
         for key in self.keys:
-            for text, is_day in _texts(metadata.get(key)):
+            for given, is_day in _texts(metadata.get(key)):
+                text = _CLOCK.sub("", given, count=1) if key in _DAYS else given
                 part = titles if key == _TITLE else days if is_day or key in _DAYS else names
                 if text not in part and not _says(content, text):
                     part.append(text)
