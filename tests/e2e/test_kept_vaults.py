@@ -55,7 +55,8 @@ async def test_the_events_of_the_first_data_folder_get_the_words_of_today(tmp_pa
     async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
 
         async def is_found() -> bool:
-            return len((await client.timeline.search("passports", since=LONG_AGO, user="ada")).results) == 1
+            found = await client.timeline.search("passports", since=LONG_AGO, user="ada", mode="keyword")
+            return len(found.results) == 1
 
         def has_words_of_today() -> bool:
             # The file is deleted and made again.

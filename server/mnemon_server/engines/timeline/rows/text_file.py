@@ -201,15 +201,14 @@ class TextFile:
                 connection.execute(_SET_META, ("vectors", 0))
             else:
                 found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
-                if found == f"{FORMAT} {identity}":
-                    return
-                if found == f"{FORMAT} {identity.split(' ')[0]} ":
-                    # Vectors are to be added. It has none so far.
+                # A file without a model has no vectors so far, and takes those of any.
+                identities = (identity, f"{identity.split(' ')[0]} ")
+                if found in [f"{FORMAT} {each}" for each in identities]:
                     connection.execute(_SET_META, ("identity", f"{FORMAT} {identity}"))
                     return
                 # An older program may have left words of format 1, in a table of this name.
                 is_older = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'part'").get
-                if is_older or found != f"{FORMER_FORMAT} {identity}":
+                if is_older or found not in [f"{FORMER_FORMAT} {each}" for each in identities]:
                     raise ForeignFileError(self.path.name)
             connection.execute(CURRENT.create_statement)
             rows = [("identity", f"{FORMAT} {identity}"), (CURRENT.progress_key, 0)]
