@@ -10,7 +10,7 @@ from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.conflicts import Conflict, Decision
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import Expression, FieldTypes
-from mnemon_server.domain.records import MetadataValue, Scope, SearchMode, View, WriteReceipt
+from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode, View, WriteReceipt
 
 TOP_K_DEFAULT, TOP_K_MAX = 3, 100
 MIN_SIMILARITY_DEFAULT = 0.7
@@ -141,6 +141,7 @@ class SimilarityDiagnostics:
     returned: int = 0
     exact: bool = True
     duration_s: float = 0.0
+    relevance: Relevance | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ def relevance_floor(fusion: Fusion, query: str, mode: SearchMode) -> float | Non
             return KEYWORD_FLOOR
         case SearchMode.VECTOR:
             # Its scores are plain cosines, which do not count from the model's zero.
-            return 1.0 - (1.0 - VECTOR_FLOOR) / fusion.slope
+            zero = 1.0 - 1.0 / fusion.slope
+            return VECTOR_FLOOR + (1.0 - VECTOR_FLOOR) * zero
         case SearchMode.HYBRID:
             weight = fusion.weight(query)
             return weight * VECTOR_FLOOR + (1.0 - weight) * KEYWORD_FLOOR if fusion.is_absolute else None

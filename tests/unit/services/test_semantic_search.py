@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
-from mnemon_server.domain.records import Scope, SearchMode, View
+from mnemon_server.domain.records import Relevance, Scope, SearchMode, View
 from mnemon_server.domain.semantic import (
     SavedSemantic,
     SemanticFilter,
@@ -20,6 +20,8 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
 )
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.ranking.fusion import DEFAULT_FUSION
+from mnemon_server.ranking.relevance import VECTOR_FLOOR, relevance_floor
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.search import SemanticSearch
 from numpy.typing import NDArray
@@ -123,6 +125,9 @@ def expected(
         matched_count=len(matched),
         filtered_count=len(said) - len(matched),
         returned=min(query.top_k, len(matched)),
+        relevance=Relevance(
+            pytest.approx(ranked[0][1] if ranked else 0.0, abs=2e-6), query.min_similarity or VECTOR_FLOOR
+        ),
     )
     return matched[: query.top_k], diagnostics
 
@@ -357,6 +362,9 @@ async def test_filters_and_threshold_hide_no_match_of_a_text(opened: OpenedSeman
             matched_count=len(matched),
             filtered_count=len(said) - len(matched),
             returned=min(query.top_k, len(matched)),
+            relevance=Relevance(
+                pytest.approx(matched[0].score if matched else 0.0), relevance_floor(DEFAULT_FUSION, query.text, mode)
+            ),
         )
         found += len(answer.results)
     assert found > 100

@@ -98,6 +98,7 @@ def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.Similarit
             exact=said.exact,
             duration_s=said.duration.ToTimedelta().total_seconds(),
             mode=convert.mode_from_pb(said.mode),
+            **convert.relevance_from_pb(said),
         ),
         response.truncated,
     )

@@ -12,6 +12,8 @@ from mnemon._values.documents import (
     SCOPE_FIELDS,
     JsonValue,
     MetadataValue,
+    Relevance,
+    RelevanceOfBest,
     Scope,
     ScopeFields,
     SearchMode,
@@ -175,7 +177,7 @@ class SemanticMatch(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityDiagnostics(JsonValue):
+class SimilarityDiagnostics(Relevance):
     """The number of statements at each step of a search."""
 
     total_candidates: int
@@ -198,7 +200,7 @@ class SimilarityDiagnostics(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityAnswer(JsonValue, Sequence[SemanticMatch]):
+class SimilarityAnswer(RelevanceOfBest, JsonValue, Sequence[SemanticMatch]):
     """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[SemanticMatch, ...]

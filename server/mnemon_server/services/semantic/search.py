@@ -7,13 +7,13 @@ all candidates are compared. Searches with words are those of PassageSearch.
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.records import SearchMode, View
+from mnemon_server.domain.records import NOTHING_RELEVANT, Relevance, SearchMode, View
 from mnemon_server.domain.semantic import (
     MIN_SIMILARITY_DEFAULT,
     SemanticFilter,
@@ -25,6 +25,7 @@ from mnemon_server.domain.semantic import (
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
+from mnemon_server.ranking.relevance import relevance_floor
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
@@ -55,8 +56,11 @@ class _Compared:
     """Candidates with their similarities."""
 
     scores: Scores
+    """Those that reach the threshold."""
     exact: bool
     """Whether all candidates were compared."""
+    best: float
+    """The highest similarity, also of those below the threshold."""
 
 
 class SemanticSearch:
@@ -74,6 +78,7 @@ class SemanticSearch:
         self._embed_query = embed_query
         self._dimension = dimension
         self._exact_scan_max = settings.exact_scan_max
+        self._fusion = settings.fusion
         self._passages = PassageSearch(records, embed_query, settings=settings)
 
     def over(self, records: RecordEngine) -> "SemanticSearch":
@@ -88,15 +93,19 @@ class SemanticSearch:
         refuse(query_violations(query, self._dimension))
         mode = mode_of(query.mode, query.text, query.vector)
         if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
-            return SimilarAnswer((), SimilarityDiagnostics(mode=mode))
+            return SimilarAnswer((), SimilarityDiagnostics(mode=mode, relevance=NOTHING_RELEVANT))
         vector = None if query.vector is None else unit_vector(query.vector)
         if mode is not SearchMode.VECTOR:
             return self._find_by_words(query, mode, vector, fits)
         candidates = self._candidates(query.where)
         compared = self._compare(candidates, self._embed_query(query.text) if vector is None else vector, query)
         matches = self._matches(compared.scores, query, fits)
-        matched = len(compared.scores.scores)
-        return SimilarAnswer(matches, _diagnostics(mode, candidates, matched, len(matches), exact=compared.exact))
+        fusion = self._fusion if vector is None else replace(self._fusion, model=None)
+        diagnostics = replace(
+            _diagnostics(mode, candidates, len(compared.scores.scores), len(matches), exact=compared.exact),
+            relevance=Relevance(compared.best, query.min_similarity or relevance_floor(fusion, query.text, mode)),
+        )
+        return SimilarAnswer(matches, diagnostics)
 
     def close(self) -> None:
         """Waits for the searches that have begun."""
@@ -129,8 +138,11 @@ class SemanticSearch:
             for hit in found.hits
         )
         candidates = self._counted(query.where, max(found.diagnostics.total_candidates, found.matched))
-        exact = found.diagnostics.exact
-        return SimilarAnswer(matches, _diagnostics(mode, candidates, found.matched, len(matches), exact=exact))
+        said = found.diagnostics
+        diagnostics = replace(
+            _diagnostics(mode, candidates, found.matched, len(matches), exact=said.exact), relevance=said.relevance
+        )
+        return SimilarAnswer(matches, diagnostics)
 
     # Candidates
 
@@ -159,27 +171,30 @@ class SemanticSearch:
     def _compare(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> _Compared:
         """The candidates that reach the threshold."""
         if candidates.count > self._exact_scan_max:
-            near = self._propose(candidates, vector, query)
-            if near is not None:
-                return _Compared(near, exact=False)
+            proposed = self._propose(candidates, vector, query)
+            if proposed is not None:
+                return proposed
         scores = (
             self._records.scan_vectors(vector, candidates.ids, exact=max(EXACT_BEST, 2 * query.top_k))
             if candidates.count
             else NOTHING
         )
-        return _Compared(_reaching(scores, _threshold(query)), exact=True)
+        return _Compared(_reaching(scores, _threshold(query)), exact=True, best=_best(scores))
 
-    def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> Scores | None:
+    def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> _Compared | None:
         """What the graph proposes; None if there is no graph, or if it may have missed a part of the answer."""
         for widening in (1, GRAPH_WIDENING):
             limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.top_k)
             near = self._records.nearest_vectors(vector, limit=limit)
             if near is None:
                 return None
-            found = _reaching(_among(near, candidates.ids), _threshold(query))
+            proposed = _among(near, candidates.ids)
+            if not len(proposed.scores):
+                continue  # the best similarity is not known
+            found = _reaching(proposed, _threshold(query))
             is_complete = len(near.scores) < limit or not _reaches(near.scores[-1:], _threshold(query)).any()
             if is_complete or len(found.scores) >= query.top_k:
-                return found
+                return _Compared(found, exact=False, best=_best(proposed))
         return None
 
     # Reading
@@ -254,6 +269,10 @@ def _diagnostics(
 def _threshold(query: SimilarQuery) -> float:
     """The least similarity in a search by meaning alone."""
     return MIN_SIMILARITY_DEFAULT if query.min_similarity is None else query.min_similarity
+
+
+def _best(scores: Scores) -> float:
+    return float(similarities(scores.scores).max(initial=0.0))
 
 
 def _reaching(scores: Scores, min_similarity: float) -> Scores:

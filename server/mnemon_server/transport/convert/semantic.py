@@ -28,6 +28,7 @@ from mnemon_server.wire.values import (
     duration_to_pb,
     fill_metadata,
     fill_receipt,
+    fill_relevance,
     fill_scope,
     fill_score,
     fill_time,
@@ -184,3 +185,4 @@ def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: Similar
     target.returned = diagnostics.returned
     target.exact = diagnostics.exact
     target.duration.CopyFrom(duration_to_pb(diagnostics.duration_s))
+    fill_relevance(target, diagnostics.relevance)

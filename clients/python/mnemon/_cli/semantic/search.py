@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mnemon._cli.documents.read import LIST_LIMIT, note, note_cut, note_more, page_size_of
+from mnemon._cli.documents.read import LIST_LIMIT, note, note_cut, note_more, note_relevance, page_size_of
 from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.semantic import render as statement_render
 from mnemon._cli.semantic.options import which_statements_options
@@ -41,6 +41,7 @@ def similar(
     if as_json:
         click.echo(answer.to_json())
         return
+    note_relevance(answer)
     session.console.print(statement_render.similarity_table(answer))
     below = answer.diagnostics.filtered_by_threshold
     if below and (min_similarity is not None or mode == SearchMode.VECTOR):
