@@ -157,6 +157,13 @@ def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Cl
 
     assert contents(answer)[0] == "Ada planted roses, red roses."
     assert answer.diagnostics.mode == "hybrid" and answer.results[0].score.similarity > 0.5
+    best = answer.results[0].score
+    assert best is not None
+    assert (answer.best_relevance, answer.nothing_relevant) == (best.relevance, False)
+    foreign = client.timeline.search("When must the red car of Bob go to the garage?", user="ada")
+    assert len(foreign) > 0
+    assert foreign.nothing_relevant
+    assert client.timeline.search(last_days=7).best_relevance is None, "there is no text"
     answer = client.timeline.search("red roses", user="ada", mode="keyword")
     assert set(contents(answer)) == {"Ada planted roses, red roses.", "Ada saw a rose."}
     scores = [match.score for match in answer.results if match.score]

@@ -11,7 +11,7 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import Expression, FieldTypes
-from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
+from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode
 
 LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000
 LAST_DAYS_DEFAULT, LAST_DAYS_MAX = 30, 36_500
@@ -142,6 +142,7 @@ class WindowDiagnostics:
     mode: SearchMode | None = None
     pending: int = 0
     exact: bool = True
+    relevance: Relevance | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
         limit=given.limit,
         **which,
     )
-    return _json((_told(event.to_dict()) for event in answer), truncated=answer.truncated)
+    found = (_told(event.to_dict()) for event in answer)
+    return _json(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
 
 
 def _told(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def window_from_pb(response: pb.QueryWindowResponse) -> timeline.WindowAnswer:
             duration_s=said.duration.ToTimedelta().total_seconds(),
             mode=convert.mode_from_pb(said.mode),
             pending=said.pending,
+            **convert.relevance_from_pb(said),
         ),
         truncated=response.truncated,
     )

@@ -7,7 +7,16 @@ from enum import StrEnum
 from typing import Any, overload
 
 from mnemon._errors import MnemonError
-from mnemon._values.documents import SCOPE_FIELDS, JsonValue, MetadataValue, Scope, ScopeFields, SearchMode
+from mnemon._values.documents import (
+    SCOPE_FIELDS,
+    JsonValue,
+    MetadataValue,
+    Relevance,
+    RelevanceOfBest,
+    Scope,
+    ScopeFields,
+    SearchMode,
+)
 from mnemon._values.filters import FilterLike
 
 TAGS = (*SCOPE_FIELDS, "source")
@@ -131,7 +140,7 @@ class EventMatch(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowDiagnostics(JsonValue):
+class WindowDiagnostics(Relevance):
     """The number of events at each step of a query."""
 
     total_scanned: int
@@ -149,7 +158,7 @@ class WindowDiagnostics(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowAnswer(JsonValue, Sequence[EpisodicEvent]):
+class WindowAnswer(RelevanceOfBest, JsonValue, Sequence[EpisodicEvent]):
     """The events of a window, newest first, or best first with a text. It is itself a sequence of the events."""
 
     results: tuple[EventMatch, ...]

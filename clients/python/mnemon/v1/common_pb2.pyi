@@ -570,16 +570,16 @@ class SearchDiagnostics(_message.Message):
     it could. The answer is complete in both cases.
     """
     best_relevance: _builtins.float
-    """all but QueryWindow: the relevance of the best match, before min_score left out any; 0 if nothing was found. Unset
+    """all: the relevance of the best match, before min_score left out any; 0 if nothing was found. Unset
     without a query. SearchSimilar with words: of the statements with that similarity.
     """
     relevance_floor: _builtins.float
-    """all but QueryWindow: the relevance below which matches mostly have nothing to do with the query: the request's
+    """all: the relevance below which matches mostly have nothing to do with the query: the request's
     min_score if that is a relevance, or else the server's figure for this query and mode. Unset without either: if the
     server scales scores per query or fuses ranks, they say nothing about it.
     """
     nothing_relevant: _builtins.bool
-    """all but QueryWindow: true if nothing was found, or if even the best match is below relevance_floor. The results are
+    """all: true if nothing was found, or if even the best match is below relevance_floor. The results are
     returned all the same, unless min_score leaves them out.
     """
     @_builtins.property

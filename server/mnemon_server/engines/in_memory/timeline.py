@@ -42,6 +42,7 @@ from mnemon_server.engines.promises.timeline import (
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.ranking.heads import NO_HEADS, Heads
+from mnemon_server.ranking.relevance import KEYWORD_FLOOR
 from mnemon_server.wire.events import encode
 
 SEGMENT_EVENTS_MAX = 10_000
@@ -202,6 +203,7 @@ class InMemoryTimeline:
             keyword=relevance,
             mode=SearchMode.KEYWORD,
             pending=0,
+            floor=KEYWORD_FLOOR,
         )
 
     # Status

@@ -87,6 +87,8 @@ class TextScores:
     """The number of requested events that are not yet in the text index."""
     exact: bool = True
     """Whether all of them were compared."""
+    floor: float | None = None
+    """The relevance below which events mostly have nothing to do with the text; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

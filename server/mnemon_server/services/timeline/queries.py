@@ -18,7 +18,7 @@ from mnemon_server.domain.episodic import (
     WindowPage,
     WindowQuery,
 )
-from mnemon_server.domain.records import SearchMode
+from mnemon_server.domain.records import NOTHING_RELEVANT, Relevance, SearchMode
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.timeline import TextScores, Timeline, WindowSlice
 from mnemon_server.engines.promises.values import Fits, Vector
@@ -106,12 +106,13 @@ class TimelineQueries:
         sequences = self._timeline.sequences(where)
         counts = self._counts(where, len(sequences))
         if not text.strip():
-            return WindowPage((), None, _diagnostics(counts, 0, mode))
+            return WindowPage((), None, replace(_diagnostics(counts, 0, mode), relevance=NOTHING_RELEVANT))
         vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
         scores = self._timeline.search_text(text, vector, sequences, mode)
         events, fits, truncated = self._read_best(scores, query.limit)
         diagnostics = _diagnostics(counts, len(events), scores.mode)
-        diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact)
+        relevance = Relevance(float(scores.relevance.max(initial=0.0)), scores.floor)
+        diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact, relevance=relevance)
         return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:

@@ -30,7 +30,14 @@ from mnemon_server.domain.records import View
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
-from mnemon_server.wire.values import SEARCH_MODES_TO_PB, duration_to_pb, fill_score, fill_time, time_to_pb
+from mnemon_server.wire.values import (
+    SEARCH_MODES_TO_PB,
+    duration_to_pb,
+    fill_relevance,
+    fill_score,
+    fill_time,
+    time_to_pb,
+)
 
 _STATES_TO_PB = {state: common_pb2.State.Value(f"STATE_{state.name}") for state in TimelineState}
 _DAY_ZERO = EPOCH.date().toordinal()
@@ -215,6 +222,7 @@ def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowD
     if diagnostics.mode is not None:
         target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
     target.pending = diagnostics.pending
+    fill_relevance(target, diagnostics.relevance)
 
 
 def _fill_ends(target: Any, earliest: datetime | None, latest: datetime | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mnemon._cli.documents.read import note, note_cut, note_more, page_size_of
+from mnemon._cli.documents.read import note, note_cut, note_more, note_relevance, page_size_of
 from mnemon._cli.options import json_option, limit_option
 from mnemon._cli.session import Session
 from mnemon._cli.timeline import render as event_render
@@ -76,6 +76,7 @@ def _show_answer(session: Session, answer: timeline.WindowAnswer, *, as_json: bo
         click.echo(answer.to_json())
     else:
         session.console.print(event_render.answer_table(answer))
+        note_relevance(answer)
     note_cut(truncated=answer.truncated)
     if answer.diagnostics.pending:
         note([f"{answer.diagnostics.pending:,} events have yet to be indexed; this search may have missed them"])
