@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -156,7 +157,7 @@ class Events(ServerSearch):
 
     def _put(self, collection: Collection) -> Iterable[Any]:
         began = datetime.now(UTC) - timedelta(hours=3)
-        return self._client.timeline.add_many(
+        yield from self._client.timeline.add_many(
             EpisodicEvent(
                 "conversation",
                 text.content,
@@ -167,6 +168,9 @@ class Events(ServerSearch):
             )
             for number, text in enumerate(collection.texts)
         )
+        # Until an event has a vector, it is found by its words alone.
+        while self._client.timeline.status().text_pending_count:
+            time.sleep(0.05)
 
     def _id(self, result: Any) -> str:
         return str(result.event_id)
