@@ -65,7 +65,9 @@ def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, 
     rule = find_rule(registry, new.rule, candidate)
     resolve = new.policy is ConflictPolicy.RESOLVE
     shown = 1 if resolve else CONFLICTS_SHOWN
-    found = find_conflicts(reader, candidate, rule.detection, limit=shown, deciding=resolve, judged=new.judged)
+    # A judge may read what the model does not.
+    compared = candidate if new.is_read or new.judged else replace(candidate, embedding=None)
+    found = find_conflicts(reader, compared, rule.detection, limit=shown, deciding=resolve, judged=new.judged)
     settled = _settle(candidate, found.opponents[0].memory, rule) if resolve and found.opponents else None
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
 

@@ -42,6 +42,7 @@ from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.services.semantic.decisions import decision_filter, stored_decision
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import given_statement
+from mnemon_server.services.semantic.vectors import is_read
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.vectors import vector_violations
@@ -124,7 +125,8 @@ class ConflictStore:
         memory = await self._statements.find(candidate)
         resolved = await self._offload(self._rule, rule, memory, "detection", detection)
         config = resolved.detection
-        if not config.signals.isdisjoint(BY_VECTOR):
+        is_comparable = memory.embedding is not None or is_read(self._embedder, memory.content)
+        if is_comparable and not config.signals.isdisjoint(BY_VECTOR):
             [memory] = await self._statements.embedded([memory])
         found = await self._offload(find_conflicts, self._records, memory, config, limit=limit)
         conflicts = tuple(opponent.conflict for opponent in found.opponents)
@@ -175,7 +177,13 @@ class ConflictStore:
         )
         [embedded] = await self._statements.embedded([replace(self._statements.owned(memory), memory_id="")])
         vector = np.array(embedded.embedding, np.float32)
-        new = NewSemantic(memory=given_statement(embedded), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
+        new = NewSemantic(
+            memory=given_statement(embedded),
+            vector=vector,
+            is_read=memory.embedding is not None or is_read(self._embedder, memory.content),
+            policy=ConflictPolicy.RESOLVE,
+            rule=rule,
+        )
         if self._advisor is not None:
             new = replace(new, judged=await self._advisor.judge(new))
         return preview_plan(await self._offload(self._plan, new))

@@ -24,6 +24,8 @@ class NewSemantic:
     """If its `create_time` is None, it gets the time of the commit."""
     vector: Vector
     """Has unit length."""
+    is_read: bool = True
+    """Whether the vector tells what the statement means: it was given, or made by a model that reads the language."""
     policy: ConflictPolicy = ConflictPolicy.IGNORE
     rule: str = ""
     """The name of the rule; if empty, the rule whose conditions match."""

@@ -30,7 +30,7 @@ from mnemon_server.services.semantic.stored_form import (
     save_plain,
     to_document,
 )
-from mnemon_server.services.semantic.vectors import vectors_of
+from mnemon_server.services.semantic.vectors import is_read, vectors_of
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import problem, settled, take_in, take_in_own
@@ -225,7 +225,13 @@ class SemanticSaving:
 
     def _new(self, request: SaveSemantic, vector: Vector) -> NewSemantic:
         memory = self._memory(request)
-        return NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
+        return NewSemantic(
+            memory=memory,
+            vector=vector,
+            is_read=request.embedding is not None or is_read(self._embedder, memory.content),
+            policy=request.conflict_policy,
+            rule=request.rule,
+        )
 
     @staticmethod
     def _memory(request: SaveSemantic) -> SemanticMemory:
