@@ -49,14 +49,14 @@ def coverage(text: str, known: Iterable[tuple[int, int]], read: Collection[str])
     """The share of a text's letters, 0 to 1, that are in long tokens: at least three letters, or two CJK characters.
 
     Args:
-        text: the text. Without any letter, the result is 1.
+        text: the text. Without any letter, the result is 1, or 0 if no token is known, as of an emoji.
         known: the start and the exclusive end of each token of the vocabulary, in code points.
         read: the scripts that the model reads. In these, the share is the higher, the shorter the text is.
     """
     others, syllables = _counts(text)
     total = others + _LETTERS_OF_SYLLABLE * syllables
     if not total:
-        return 1.0
+        return float(any(end > start for start, end in known) or not text.strip())
     in_long_tokens = 0
     for start, end in known:
         letters, long_syllables = _counts(text[start:end])

@@ -98,10 +98,10 @@ class Fusion:
 
     def weight(self, query: str) -> float:
         """The weight of the vector part; 1 if the query has no keyword. It is less for text that the model cannot
-        read.
+        read, and 0 if there is neither a keyword nor anything that the model knows: to it, all emoji look alike.
         """
         if not query_terms(query):
-            return 1.0
+            return float(self.model is None or self.model.coverage(query) > 0.0)
         weight = _VECTOR_WEIGHTS[self.method] if self.vector_weight is None else self.vector_weight
         if self.model is None:
             return weight

@@ -71,3 +71,10 @@ async def test_without_a_common_word_the_nearest_come_first_with_a_score(query: 
         results = await found(store, query)
         assert [result.doc_id for result in results] == [result.doc_id for result in near]
         assert [result.score > 0 for result in results] == [result.score > 0 for result in near]
+
+
+async def test_an_emoji_is_not_another_one() -> None:
+    """The default model knows none, so to it all of them are the same."""
+    async with holding(["👍", "😂😂😂", "Driving now", "7:30"]) as store:
+        assert await found(store, "🚗") == []
+        assert [result.doc_id for result in await found(store, "at 7:30")][:1] == ["3"]
