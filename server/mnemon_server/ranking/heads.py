@@ -8,7 +8,7 @@ or words again makes the same.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from typing import Any
 
 from mnemon_server.domain.records import MetadataValue
@@ -33,13 +33,13 @@ class Heads:
     """The heads of a vault's records."""
 
     keys: tuple[str, ...] = ()
-    """The metadata keys that make a head; none makes no heads."""
+    """The metadata keys that make a head, in any case; none makes no heads."""
 
     def of(self, metadata: Mapping[str, MetadataValue], content: str) -> str:
-        """The head of a text, such as "Trip to Rome. Ann (8 May 2023): "; empty if there is nothing to say."""
+        """The head of a text, such as "Trip. Ann (8 May 2023, 2023-05-08): "; empty if there is nothing to say."""
         titles, names, days = list[str](), list[str](), list[str]()
-        for key in self.keys:
-            for given, is_day in _texts(metadata.get(key)):
+        for key, value in self._chosen(metadata):
+            for given, is_day in _texts(value):
                 text = _CLOCK.sub("", given, count=1) if key in _DAYS else given
                 part = titles if key == _TITLE else days if is_day or key in _DAYS else names
                 if text not in part and not _says(content, text):
@@ -54,7 +54,20 @@ class Heads:
 
     def are_equal(self, first: Mapping[str, MetadataValue], second: Mapping[str, MetadataValue]) -> bool:
         """Whether both metadata make the same head of any text."""
-        return all(first.get(key) == second.get(key) for key in self.keys)
+        return self._chosen(first) == self._chosen(second)
+
+    def has(self, key: str) -> bool:
+        """Whether a metadata key may make a head."""
+        return key.lower() in map(str.lower, self.keys)
+
+    def _chosen(self, metadata: Mapping[str, MetadataValue]) -> list[tuple[str, MetadataValue]]:
+        """The keys in lower case, with their values, in the same order however the metadata is ordered."""
+        names = sorted(metadata) if self.keys else []
+        chosen = [(name.lower(), metadata[name]) for key in self.keys for name in names if name.lower() == key.lower()]
+        if any(key in _DAYS and isinstance(value, str) and _written_out(value.strip()) for key, value in chosen):
+            # The author's own day: a time is stored in UTC, where it may be the day before or after.
+            return [(key, value) for key, value in chosen if key not in _DAYS or not isinstance(value, datetime)]
+        return chosen
 
 
 NO_HEADS = Heads()
@@ -63,26 +76,31 @@ NO_HEADS = Heads()
 def _texts(value: Any) -> Iterator[tuple[str, bool]]:
     """The texts of a metadata value, each with whether it is a day. Numbers say nothing without their key."""
     if isinstance(value, datetime):
-        yield _in_words(value), True
+        yield from ((text, True) for text in _forms(value, is_date=value.time() == time()))
     elif isinstance(value, tuple | list):
         for each in value:
             yield from _texts(each)
     elif isinstance(value, str) and (text := " ".join(value.split())):
-        yield _written_out(text)
+        days = _written_out(text)
+        yield from ((each, True) for each in days) if days else [(text, False)]
 
 
-def _written_out(text: str) -> tuple[str, bool]:
+def _written_out(text: str) -> list[str]:
+    """The forms of a date or time in ISO 8601, on the day that its own zone shows; empty for any other text."""
     if found := _ISO_DATE.fullmatch(text):
         try:
-            return _in_words(date.fromisoformat(found[1])), True
+            return _forms(date.fromisoformat(found[1]), is_date=found[1] == text)
         except ValueError:
-            return text, False
-    return text, False
+            return []
+    return []
 
 
-def _in_words(day: date) -> str:
-    """The day as questions name it, since a number for the month has no word in common with them."""
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+def _forms(day: date, *, is_date: bool) -> list[str]:
+    """The day as questions name it, since a number for the month has no word in common with them; a date without a
+    time of day is asked for in its short form, too.
+    """
+    written = f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    return [written, f"{day:%Y-%m-%d}"] if is_date else [written]
 
 
 def _says(content: str, text: str) -> bool:

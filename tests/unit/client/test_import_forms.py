@@ -241,10 +241,18 @@ def test_each_mail_becomes_a_document() -> None:
         "subject": "Tea",
         "from": "Adà <ada@example.org>",
         "to": "bo@example.org",
+        "date": "2026-01-31",
         "time": datetime(2026, 1, 31, 11, tzinfo=UTC),
     }
     assert second.content == "Re: Tea\n\nFrom now on, black."
     assert [each for each in read("mbox", MAILS) if isinstance(each, LeftOut)] == [LeftOut(Place(1), "attachments", 1)]
+
+
+def test_the_date_of_a_mail_is_that_of_the_clock_of_its_sender() -> None:
+    mail = "From a@example.org Sat Mar 14 23:30:00 2026\nDate: Sat, 14 Mar 2026 23:30:00 -0800\n\nGreen.\n"
+    [found] = documents_of("mbox", mail)
+    assert found.metadata["date"] == "2026-03-14"
+    assert found.metadata["time"] == datetime(2026, 3, 15, 7, 30, tzinfo=UTC)
 
 
 def test_a_line_of_a_mail_that_begins_with_from_does_not_end_it() -> None:

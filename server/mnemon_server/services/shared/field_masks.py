@@ -59,8 +59,8 @@ def with_keys(stored: Mapping[str, MetadataValue], change: Change) -> dict[str, 
 
 def may_change_text(change: Change, heads: Heads) -> bool:
     """Whether a change may give a record another text, or another head."""
-    keys = {*change.set_metadata, *change.remove_metadata}
-    return bool({"content", "metadata"}.intersection(change.mask) or keys.intersection(heads.keys))
+    keys = (*change.set_metadata, *change.remove_metadata)
+    return bool({"content", "metadata"}.intersection(change.mask)) or any(map(heads.has, keys))
 
 
 def is_part_of_scope(path: str) -> bool:

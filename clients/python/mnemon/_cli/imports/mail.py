@@ -64,6 +64,8 @@ def _mail(place: Place, content: bytes, name: str) -> Iterator[Found]:
     mail_id = str(mail.get("message-id", "")).strip(" <>") or blake2b(content, digest_size=16).hexdigest()
     metadata: dict[str, MetadataValue] = {each: str(mail[each]) for each in _HEADERS if mail[each]}
     if sent := getattr(mail["date"], "datetime", None):
+        # A time is stored in UTC; the day is that of the sender's clock.
+        metadata["date"] = f"{sent:%Y-%m-%d}"
         metadata["time"] = sent if sent.tzinfo else sent.astimezone()
     yield Item(place, Document(f"mail/{mail_id}", text, {"source": name, **metadata}))
     if attached := sum(1 for _ in mail.iter_attachments()):
