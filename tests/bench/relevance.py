@@ -66,14 +66,15 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Bests:
-    """The relevance of the best match of each question, and by how much it is above the server's floor."""
+    """The relevance of the best match of each question, the server's floor, and whether it says that it is relevant."""
 
     relevance: Floats
-    above: Floats
+    floor: Floats
+    is_relevant: NDArray[np.bool_]
 
     def share(self, floor: float | None = None) -> float:
-        """The share of questions whose best match reaches a floor, by default the server's."""
-        return float(np.mean(self.above >= 0.0 if floor is None else self.relevance >= floor))
+        """The share of questions whose best match reaches a floor; by default, of those that the server answers."""
+        return float(np.mean(self.is_relevant if floor is None else self.relevance >= floor))
 
 
 Measured = dict[tuple[str, str, SearchMode], Bests]
@@ -168,25 +169,28 @@ def measure(client: Client, corpus: Corpus, progress: Progress) -> Measured:
             raise result.error
     task = progress.add_task(corpus.name, total=len(MODES) * sum(map(len, corpus.questions.values())))
 
-    def best(text: str, mode: SearchMode) -> tuple[float, float]:
+    def best(text: str, mode: SearchMode) -> tuple[float, float, bool]:
         answer = client.documents.search(text, limit=1, scope=scope, mode=mode, view=View.IDS)
-        found, floor = answer.best_relevance or 0.0, answer.diagnostics.relevance_floor or 0.0
         progress.advance(task)
-        return found, found - floor
+        return answer.best_relevance or 0.0, answer.diagnostics.relevance_floor or 0.0, not answer.nothing_relevant
 
     measured = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for origin, texts in corpus.questions.items():
             for mode in MODES:
                 found = np.array(list(pool.map(best, texts, [mode] * len(texts))), np.float64)
-                measured[corpus.name, origin, mode] = Bests(found[:, 0], found[:, 1])
+                measured[corpus.name, origin, mode] = Bests(found[:, 0], found[:, 1], found[:, 2] > 0.0)
     return measured
 
 
 def pooled(measured: Measured, among: Sequence[Corpus], origin: str, mode: SearchMode) -> Bests:
     """The questions of one origin about all these texts."""
     found = [measured[corpus.name, origin, mode] for corpus in among]
-    return Bests(np.concatenate([each.relevance for each in found]), np.concatenate([each.above for each in found]))
+    return Bests(
+        np.concatenate([each.relevance for each in found]),
+        np.concatenate([each.floor for each in found]),
+        np.concatenate([each.is_relevant for each in found]),
+    )
 
 
 def auc(own: Floats, foreign: Floats) -> float:
@@ -239,7 +243,7 @@ def draw(measured: Measured, among: Sequence[Corpus], file: Path) -> None:
                 shares = [found.share(floor) for floor in STEPS]
                 axes.plot(STEPS, shares, label=origin, **style)
             own = pooled(measured, of_part, OWN, SearchMode.HYBRID)
-            axes.axvline(np.median(own.relevance - own.above), color="black", linewidth=1, linestyle=":", label="floor")
+            axes.axvline(np.median(own.floor), color="black", linewidth=1, linestyle=":", label="floor")
             axes.set(title=part, xlabel="best relevance", xlim=(0, 1), ylim=(0, 1.02))
             axes.grid(alpha=0.3)
             axes.legend(fontsize="x-small")

@@ -66,7 +66,7 @@ def test_a_learnt_statement_is_found_listed_and_shown(address: str, client: Clie
         assert nothing.stdout == "nothing found\n"
         assert nothing.stderr == "note: below the least similarity: 2\n"
     refused = run(address, "similar", "tax", "--min-similarity", "0.7", "--mode", "keyword")
-    assert refused.returncode == 1 and "min_score: must be unset if mode is keyword" in refused.stderr
+    assert refused.returncode == 2 and "--min-similarity compares meaning" in refused.stderr
     sheet = run(address, "known", memory_id).stdout
     assert BERLIN in sheet and "home, city" in sheet
     listed = run(address, "known", "--limit", "1")

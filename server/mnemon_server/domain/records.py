@@ -129,14 +129,31 @@ class Relevance:
     """Before a minimum left out any; 0 if nothing was found."""
     floor: float | None
     """The relevance below which matches mostly have nothing to do with the query; None if that is not known."""
+    is_near: bool = False
+    """Whether the best match is relevant by its meaning alone, though its relevance may be below the floor."""
 
     @property
     def is_low(self) -> bool:
         """Whether nothing relevant was found."""
-        return self.best <= 0.0 or (self.floor is not None and self.best < self.floor)
+        return self.best <= 0.0 or (self.floor is not None and self.best < self.floor and not self.is_near)
 
 
-NOTHING_RELEVANT = Relevance(0.0, None)
+@dataclass(frozen=True, slots=True)
+class RelevanceFloors:
+    """The floors of a search."""
+
+    score: float | None
+    """The relevance below which matches mostly have nothing to do with the query; None if that is not known."""
+    cosine: float = math.inf
+    """The cosine from which on a match is relevant, whatever its words; infinite if that does not count."""
+
+    def relevance(self, best: float, cosine: float | None = None) -> Relevance:
+        """The relevance of the best match, given its score and its cosine; None or NaN if that was not computed."""
+        return Relevance(best, self.score, is_near=cosine is not None and cosine >= self.cosine)
+
+
+NO_FLOORS = RelevanceFloors(None)
+NOTHING_RELEVANT = NO_FLOORS.relevance(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

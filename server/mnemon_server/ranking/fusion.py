@@ -103,10 +103,14 @@ class Fusion:
         if not query_terms(query):
             return float(self.model is None or self.model.coverage(query) > 0.0)
         weight = _VECTOR_WEIGHTS[self.method] if self.vector_weight is None else self.vector_weight
+        return weight * self.read_share(query)
+
+    def read_share(self, query: str) -> float:
+        """How much of a text the model reads, above 0 and at most 1."""
         if self.model is None:
-            return weight
+            return 1.0
         share = (self.model.coverage(query) - _UNREAD_COVERAGE) / (_READ_COVERAGE - _UNREAD_COVERAGE)
-        return weight * min(max(share, _LEAST_SHARE), 1.0)
+        return min(max(share, _LEAST_SHARE), 1.0)
 
     def fuse(self, query: str, cosines: Floats, keyword: Floats) -> Fused:
         """The scores of the candidates. Cosines and keyword scores have equal length; a candidate without a word of the

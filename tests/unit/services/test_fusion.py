@@ -5,7 +5,7 @@ import pytest
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.values import Scores
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
-from mnemon_server.ranking.relevance import relevance_floor
+from mnemon_server.ranking.relevance import relevance_floors
 from mnemon_server.services.search.fusion import FusedScores, LeftOut, fuse
 
 from tests.support.fixed_model import FixedModel
@@ -86,9 +86,30 @@ def test_cosines_count_from_the_models_zero(method: FusionMethod) -> None:
 @pytest.mark.parametrize("model", [None, FixedModel(zero=0.75), FixedModel(covered=0.0)])
 def test_a_match_at_the_floors_of_both_parts_is_at_the_floor_of_the_whole(model: FixedModel | None) -> None:
     fusion = Fusion(model=model)
-    floor = {mode: relevance_floor(fusion, "two words", mode) or 0.0 for mode in SearchMode}
+    floor = {mode: relevance_floors(fusion, "two words", mode).score or 0.0 for mode in SearchMode}
     vector, keyword = scores({1: floor[SearchMode.VECTOR]}), scores({1: floor[SearchMode.KEYWORD]})
     assert fuse("two words", vector, keyword, fusion=fusion).scores == pytest.approx([floor[SearchMode.HYBRID]])
+
+
+@pytest.mark.parametrize(
+    ("model", "cosine", "is_low"),
+    [
+        (None, 0.45, False),
+        (None, 0.43, True),
+        (FixedModel(zero=0.75), 0.87, False),
+        (FixedModel(zero=0.75), 0.85, True),
+        (FixedModel(covered=0.7), 0.6, False),
+        (FixedModel(covered=0.7), 0.5, True),
+        (FixedModel(covered=0.0), 1.0, True),
+    ],
+)
+def test_a_paraphrase_is_relevant_by_its_meaning_as_far_as_the_model_reads_the_query(
+    model: FixedModel | None, cosine: float, *, is_low: bool
+) -> None:
+    fusion = Fusion(model=model)
+    [score] = fuse("two words", scores({1: cosine}), scores({}), fusion=fusion).scores.tolist()
+    told = relevance_floors(fusion, "two words", SearchMode.HYBRID).relevance(score, cosine)
+    assert told.is_low == is_low
 
 
 def test_scores_stay_between_0_and_1_despite_rounding() -> None:

@@ -158,6 +158,22 @@ async def test_an_answer_tells_how_relevant_its_best_match_is(opened: Opened) ->
     assert await told("nobody") == ([], 0.0, True)
 
 
+async def test_a_paraphrase_without_a_common_word_is_relevant_on_every_page(opened: Opened) -> None:
+    for cosine in (0.5, 0.1):
+        await remember_at(opened, cosine, f"at {cosine}")
+
+    async def told(**fields: object) -> tuple[int, float, bool]:
+        query = MemoryQuery(text="a zebra", vector=toward(1.0), **fields)  # type: ignore[arg-type]
+        answer = await opened.store.search(query)
+        relevance = answer.diagnostics.relevance
+        assert relevance is not None and relevance.floor is not None and relevance.best < relevance.floor
+        return len(answer.results), round(relevance.best, 6), relevance.is_low
+
+    assert await told() == (2, 0.25, False)
+    assert await told(limit=1) == (1, 0.25, False)
+    assert await told(min_score=0.3) == (0, 0.25, True), "the caller's floor is strict"
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

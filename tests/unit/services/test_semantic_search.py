@@ -21,7 +21,7 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.ranking.fusion import DEFAULT_FUSION
-from mnemon_server.ranking.relevance import VECTOR_FLOOR, relevance_floor
+from mnemon_server.ranking.relevance import VECTOR_FLOOR, relevance_floors
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.search import SemanticSearch
 from numpy.typing import NDArray
@@ -362,8 +362,8 @@ async def test_filters_and_threshold_hide_no_match_of_a_text(opened: OpenedSeman
             matched_count=len(matched),
             filtered_count=len(said) - len(matched),
             returned=min(query.top_k, len(matched)),
-            relevance=Relevance(
-                pytest.approx(matched[0].score if matched else 0.0), relevance_floor(DEFAULT_FUSION, query.text, mode)
+            relevance=relevance_floors(DEFAULT_FUSION, query.text, mode).relevance(
+                pytest.approx(matched[0].score if matched else 0.0), matched[0].similarity if matched else None
             ),
         )
         found += len(answer.results)

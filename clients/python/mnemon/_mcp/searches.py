@@ -45,7 +45,7 @@ class TimelineQuery(BaseModel):
 
 
 _MORE = "More was found than one answer holds. Ask more precisely to see the rest."
-NOTHING_RELEVANT = "Nothing relevant was found: even the best result probably has nothing to do with the query."
+NOTHING_RELEVANT = "The best results may have nothing to do with the query."
 _CUT = "ask more precisely, with limit 1, to see more of it"
 
 

@@ -54,6 +54,12 @@ def search(
     view: str,
 ) -> pb.SearchSimilarRequest:
     """A search for statements."""
+    if min_similarity is not None:
+        # The request has another name for it, which the server would complain about.
+        if not 0.0 <= min_similarity <= 1.0:
+            raise invalid("min_similarity", "must be between 0 and 1")
+        if mode == values.SearchMode.KEYWORD:
+            raise invalid("min_similarity", 'must be None if mode is "keyword", which does not compare meaning')
     return pb.SearchSimilarRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),

@@ -199,7 +199,7 @@ class Relevance(JsonValue):
     relevance_floor: float | None = None
     """The relevance below which matches mostly have nothing to do with the query; None if the server cannot tell."""
     nothing_relevant: bool = False
-    """True if nothing was found, or if even the best match is below the floor."""
+    """True if nothing was found, or if even the best match is below the floor and not near by its meaning alone."""
 
 
 class RelevanceOfBest:

@@ -579,8 +579,9 @@ class SearchDiagnostics(_message.Message):
     server scales scores per query or fuses ranks, they say nothing about it.
     """
     nothing_relevant: _builtins.bool
-    """all: true if nothing was found, or if even the best match is below relevance_floor. The results are
-    returned all the same, unless min_score leaves them out.
+    """all: true if nothing was found, or if even the best match is below relevance_floor. Without a min_score, a best
+    match of a hybrid search that is near enough by its meaning alone is relevant below the floor, too: a paraphrase may
+    have no word in common with the query. The results are returned all the same, unless min_score leaves them out.
     """
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:

@@ -24,7 +24,7 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.errors import MnemonError, RequestIdReusedError
 from mnemon_server.domain.filters import matches
-from mnemon_server.domain.records import RequestKey, SearchMode
+from mnemon_server.domain.records import RelevanceFloors, RequestKey, SearchMode
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import InMemoryChangeLog
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
@@ -203,7 +203,7 @@ class InMemoryTimeline:
             keyword=relevance,
             mode=SearchMode.KEYWORD,
             pending=0,
-            floor=KEYWORD_FLOOR,
+            floors=RelevanceFloors(KEYWORD_FLOOR),
         )
 
     # Status

@@ -21,7 +21,7 @@ from mnemon_server.domain.episodic import (
     TimelineStatus,
 )
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.domain.records import RequestKey, SearchMode
+from mnemon_server.domain.records import NO_FLOORS, RelevanceFloors, RequestKey, SearchMode
 from mnemon_server.engines.promises.values import Fits, Vector
 
 Sequences = NDArray[np.int64]
@@ -87,8 +87,7 @@ class TextScores:
     """The number of requested events that are not yet in the text index."""
     exact: bool = True
     """Whether all of them were compared."""
-    floor: float | None = None
-    """The relevance below which events mostly have nothing to do with the text; None if that is not known."""
+    floors: RelevanceFloors = NO_FLOORS
 
 
 @dataclass(frozen=True, slots=True)

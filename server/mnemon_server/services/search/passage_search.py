@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import BackendConnectionError
-from mnemon_server.domain.records import Relevance, SearchDiagnostics, SearchMode
+from mnemon_server.domain.records import Relevance, RelevanceFloors, SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, KeywordScores, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.ranking.ascending import distinct
 from mnemon_server.ranking.fusion import Fusion
-from mnemon_server.ranking.relevance import relevance_floor
+from mnemon_server.ranking.relevance import relevance_floors
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import (
@@ -96,8 +96,7 @@ class PassageSearch:
             assert vector is not None  # noqa: S101 - the search is by meaning, too
             reranking = Reranking(self._records, ranker, self._fusion(query))
             ranking, places = reranking.applied(query, vector, choice)
-        floor = query.min_score or relevance_floor(self._fusion(query), query.text, query.mode)
-        relevance = Relevance(places[0].score if places else 0.0, floor)
+        relevance = self._relevance(query, ranking, places)
         places = [scored for scored in places[query.skip :] if scored.score >= query.min_score]
         hits = self._hits(query, ranking, places, fits)
         return PassageAnswer(hits, self._diagnostics(query, choice, relevance), self._weight(query), choice.matched)
@@ -160,6 +159,17 @@ class PassageSearch:
             degraded=ranking.degraded,
             relevance=relevance,
         )
+
+    def _relevance(self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace]) -> Relevance:
+        """The relevance of the best of all places, whichever of them the answer has."""
+        if query.min_score:
+            floors = RelevanceFloors(query.min_score)
+        else:
+            floors = relevance_floors(self._fusion(query), query.text, query.mode)
+        if not places:
+            return floors.relevance(0.0)
+        cosine = None if ranking.cosines is None else float(ranking.cosines[places[0].row])
+        return floors.relevance(places[0].score, cosine)
 
     def _weight(self, query: PassageQuery) -> float:
         """The weight of meaning in the scores."""

@@ -25,7 +25,7 @@ from mnemon_server.domain.semantic import (
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
-from mnemon_server.ranking.relevance import relevance_floor
+from mnemon_server.ranking.relevance import relevance_floors
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
@@ -101,9 +101,10 @@ class SemanticSearch:
         compared = self._compare(candidates, self._embed_query(query.text) if vector is None else vector, query)
         matches = self._matches(compared.scores, query, fits)
         fusion = self._fusion if vector is None else replace(self._fusion, model=None)
+        floor = query.min_similarity or relevance_floors(fusion, query.text, mode).score
         diagnostics = replace(
             _diagnostics(mode, candidates, len(compared.scores.scores), len(matches), exact=compared.exact),
-            relevance=Relevance(compared.best, query.min_similarity or relevance_floor(fusion, query.text, mode)),
+            relevance=Relevance(compared.best, floor),
         )
         return SimilarAnswer(matches, diagnostics)
 

@@ -111,8 +111,7 @@ class TimelineQueries:
         scores = self._timeline.search_text(text, vector, sequences, mode)
         events, fits, truncated = self._read_best(scores, query.limit)
         diagnostics = _diagnostics(counts, len(events), scores.mode)
-        relevance = Relevance(float(scores.relevance.max(initial=0.0)), scores.floor)
-        diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact, relevance=relevance)
+        diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact, relevance=_relevance(scores))
         return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:
@@ -177,6 +176,13 @@ def _best_first(scores: TextScores, count: int) -> Iterator[NDArray[np.intp]]:
         order = some[np.lexsort((-scores.sequences[some], -scores.relevance[some]))]
         for start in range(0, len(order), count):
             yield order[start : start + count]
+
+
+def _relevance(scores: TextScores) -> Relevance:
+    rows = next(_best_first(scores, 1), None)
+    if rows is None:
+        return scores.floors.relevance(0.0)
+    return scores.floors.relevance(float(scores.relevance[rows[0]]), float(scores.similarity[rows[0]]))
 
 
 def _fit(scores: TextScores, row: np.intp) -> EventScore:

@@ -36,6 +36,8 @@ def similar(
     as_json: bool,
 ) -> None:
     """Find the statements that match QUERY best."""
+    if min_similarity is not None and mode == SearchMode.KEYWORD:
+        raise click.UsageError("--min-similarity compares meaning, so it does not go with --mode keyword")
     answer = session.client.semantic.search(query, limit=limit, mode=mode, min_similarity=min_similarity, **which)
     note_cut(truncated=answer.truncated)
     if as_json:

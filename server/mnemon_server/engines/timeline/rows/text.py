@@ -30,7 +30,7 @@ from mnemon_server.engines.timeline.rows.text_work import (
 )
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.heads import Heads
-from mnemon_server.ranking.relevance import relevance_floor
+from mnemon_server.ranking.relevance import relevance_floors
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
 
@@ -212,7 +212,7 @@ class TextIndex:
             asked.mode,
             pending=0,
             exact=len(compared) == len(among),
-            floor=relevance_floor(self._ranking.fusion, asked.query, asked.mode),
+            floors=relevance_floors(self._ranking.fusion, asked.query, asked.mode),
         )
         return scores, missing
 
