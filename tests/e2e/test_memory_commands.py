@@ -48,6 +48,7 @@ def test_a_search_says_that_nothing_relevant_was_found(address: str, memory: Cli
     unrelated = run(address, *command, "How long does sourdough bread have to rest?", "--mode", "vector")
     assert unrelated.returncode == 0
     assert re.match(r"note: nothing relevant \(best 0\.\d\d\)\n", unrelated.stderr)
+    memory.documents.delete("train")
 
 
 def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Client) -> None:
