@@ -1,4 +1,4 @@
-"""What a fusion asks about a model, with answers that a test chooses."""
+"""A model for fusions, with coverage and zero chosen by a test."""
 
 from dataclasses import dataclass
 

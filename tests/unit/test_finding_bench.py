@@ -1,4 +1,4 @@
-"""What the comparison of searches counts: by set, by writer, and beside the plain searches."""
+"""The comparison of searches counts by set and by writer, beside the plain searches."""
 
 import pytest
 

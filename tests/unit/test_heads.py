@@ -1,4 +1,4 @@
-"""What the metadata of a record adds to its text for searches."""
+"""The head that the metadata of a record gives its text."""
 
 from datetime import UTC, datetime
 from typing import Any

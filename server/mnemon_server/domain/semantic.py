@@ -104,7 +104,7 @@ class SavedSemantic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarQuery:
-    """What to search for: a vector of the model's dimension, a text, or both."""
+    """The query: a vector of the model's dimension, a text, or both."""
 
     vector: Sequence[float] | None = None
     text: str = ""

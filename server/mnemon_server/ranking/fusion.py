@@ -57,7 +57,7 @@ _SCALED_MIN = 0.01
 
 
 class TextModel(Protocol):
-    """What a fusion asks about the model that embeds the queries."""
+    """The model that embeds the queries, as far as a fusion needs it."""
 
     def coverage(self, text: str) -> float:
         """How well its vocabulary covers a text, 0 to 1."""

@@ -16,7 +16,7 @@ from mnemon_server.domain.records import MetadataValue
 PART_MAX = 100
 """The maximum number of characters of each part of a head, so that a passage has room for the text behind it."""
 SAID_MAX = 100
-"""What these first characters of a text say already, its head does not repeat."""
+"""The head leaves out whatever these first characters of a text contain."""
 
 _TITLE, _DAYS = "title", ("date", "time")
 _CLOCK = re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:\s*[ap]\.?m\.?)?(?:,|\s+on)?\s+(?=\w)", re.IGNORECASE)

@@ -10,7 +10,7 @@ VECTOR_FLOOR, KEYWORD_FLOOR = 0.44, 0.32
 def relevance_floors(fusion: Fusion, query: str, mode: SearchMode) -> RelevanceFloors:
     """The floors below which matches of a query mostly have nothing to do with it.
 
-    There is none if their scores depend on the other candidates.
+    Without floors if the scores depend on the other candidates.
     """
     if mode is SearchMode.KEYWORD:
         return RelevanceFloors(KEYWORD_FLOOR)

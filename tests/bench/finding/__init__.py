@@ -1,1 +1,1 @@
-"""What searches find, on every set, beside plain ones: the sets, the searches, and the table."""
+"""Recall of every search on every set, beside plain ones: the sets, the searches, and the table."""

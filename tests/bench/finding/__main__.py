@@ -1,4 +1,4 @@
-"""What the searches that an agent calls find, beside plain vectors, plain BM25 and Chroma on the same texts.
+"""Recall of the searches that an agent calls, beside plain vectors, plain BM25 and Chroma on the same texts.
 
     python -m tests.bench.finding [DATA] [--sets chats] [--searches documents,facts] [--json FILE]
 
@@ -55,7 +55,7 @@ def rankings(searches: dict[str, Search], collections: Sequence[Collection], pro
 
 
 def figures(found: Rankings, collections: Sequence[Collection]) -> Figures:
-    """What each search found, on the sets and on their parts."""
+    """The recall of each search, on the sets and on their parts."""
     parts = dict(_parts(collections))
     return {
         search: {

@@ -203,7 +203,7 @@ class Relevance(JsonValue):
 
 
 class RelevanceOfBest:
-    """What answers of searches say of their best match."""
+    """How relevant the best match of a search is."""
 
     __slots__ = ()
     diagnostics: Relevance

@@ -29,7 +29,7 @@ class FusedScores:
     cosines: NDArray[np.float64]
     keyword_scores: NDArray[np.float64]
     vector_parts: NDArray[np.float64]
-    """What the cosines contribute to the scores; `keyword_parts` is the same for the keyword scores."""
+    """The share of the cosines in the scores; `keyword_parts` is the same for the keyword scores."""
     keyword_parts: NDArray[np.float64]
     left_out: NDArray[np.float64]
     """The highest score that each passage of LeftOut may have."""

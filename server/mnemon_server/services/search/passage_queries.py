@@ -39,7 +39,7 @@ class PassageQuery:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known before comparing the candidates."""
+    """The candidates of a search, before they are compared."""
 
     candidates: int
     among: PassageIds | None

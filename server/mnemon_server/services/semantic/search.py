@@ -56,7 +56,7 @@ class _Compared:
     """Candidates with their similarities."""
 
     scores: Scores
-    """Those that reach the threshold."""
+    """The matches that reach the threshold."""
     exact: bool
     """Whether all candidates were compared."""
     best: float
