@@ -16,8 +16,8 @@ class RankingSettings:
     fusion: Fusion = DEFAULT_FUSION
     """How meaning and keywords are combined into the relevance of an event."""
     heads: Heads = NO_HEADS
-    """The heads of the texts of a new vault, embedded and indexed before them. A vault that exists keeps its own until all
-    records are embedded anew.
+    """The heads of the texts of a new vault, embedded and indexed before them. A vault that exists keeps its own until
+    all records are embedded anew.
     """
 
 
