@@ -188,7 +188,7 @@ def _time(run: Callable[[Any], object], value: Any) -> float:
 
 
 def group_of(collection: Collection, trained_on: Sequence[str]) -> str:
-    """The row of the table: those that weights may be chosen on apart from the others."""
+    """The row of the table: sets for choosing weights are apart from the reporting ones."""
     if collection.set == "conversations":
         return f"conversations, {'choosing' if collection.name in trained_on else 'reporting'}"
     return f"languages: {collection.name}" if collection.set == "languages" else collection.set

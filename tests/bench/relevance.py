@@ -54,7 +54,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Texts that are searched alone, and questions by where they come from; `OWN` are those that the texts answer."""
+    """Texts that are searched alone, and questions by their origin; the texts answer the questions of `OWN`."""
 
     name: str
     part: str
@@ -73,7 +73,7 @@ class Bests:
     is_relevant: NDArray[np.bool_]
 
     def share(self, floor: float | None = None) -> float:
-        """The share of questions whose best match reaches a floor; by default, of those that the server answers."""
+        """The share of questions whose best match reaches a floor; by default, the server's own."""
         return float(np.mean(self.is_relevant if floor is None else self.relevance >= floor))
 
 

@@ -34,7 +34,7 @@ async def test_tenants_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> 
             samples.append(await held_at_rest(os.getpid(), tmp_path))
             objects.append(await count_objects())
         # A leak grows in each turn: with each tenant, or by more than ten objects for each call. Pools and caches grow
-        # in one and shrink in another, also those of tests that ran before, and those of threads on a busy machine.
+        # in one and shrink in another, also pools of earlier tests, and of threads on a busy machine.
         files, threads, mib = (least_growth(each) for each in zip(*samples, strict=True))
         assert files < TENANTS and threads < TENANTS and mib < MIB_MORE, samples
         assert least_growth(objects) < calls, objects

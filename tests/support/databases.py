@@ -27,7 +27,7 @@ def contents_of(folder: Path) -> bytes:
 
 
 def files_below(folder: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Iterator[tuple[Path, bytes]]:
-    """All files below a folder with their content, ascending, without those that a server removes meanwhile."""
+    """All files below a folder with their content, ascending; files that a server removes meanwhile are left out."""
     for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names):
         try:
             yield path, read(path)

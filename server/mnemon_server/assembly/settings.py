@@ -119,7 +119,7 @@ def vault_settings(
 
 
 def heads_of(settings: Settings) -> Heads:
-    """The heads of the records of new vaults, and of those that are embedded anew.
+    """The heads of records in new vaults and in vaults that are embedded anew.
 
     Raises:
         ConfigurationError: a key cannot be one of metadata.

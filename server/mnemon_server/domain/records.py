@@ -128,7 +128,7 @@ class Relevance:
     best: float
     """Before a minimum left out any; 0 if nothing was found."""
     floor: float | None
-    """The relevance below which matches mostly have nothing to do with the query; None if that is not known."""
+    """The relevance below which matches are mostly unrelated to the query; None if unknown."""
     is_near: bool = False
     """Whether the best match is relevant by its meaning alone, though its relevance may be below the floor."""
 
@@ -143,7 +143,7 @@ class RelevanceFloors:
     """The floors of a search."""
 
     score: float | None
-    """The relevance below which matches mostly have nothing to do with the query; None if that is not known."""
+    """The relevance below which matches are mostly unrelated to the query; None if unknown."""
     cosine: float = math.inf
     """The cosine from which on a match is relevant, whatever its words; infinite if that does not count."""
 

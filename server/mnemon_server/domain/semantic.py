@@ -109,7 +109,7 @@ class SimilarQuery:
     vector: Sequence[float] | None = None
     text: str = ""
     mode: SearchMode | None = None
-    """None means by meaning alone if there is no text, or else hybrid."""
+    """None: hybrid if the query has a text, otherwise by meaning alone."""
     top_k: int = TOP_K_DEFAULT
     min_similarity: float | None = None
     """None means MIN_SIMILARITY_DEFAULT if meaning alone is compared, or else any similarity."""

@@ -39,7 +39,7 @@ _PARTS = {
     "fo": "output.dense",
     "oln": "output.LayerNorm",
 }
-"""The names of tensors in the file, and those of BERT."""
+"""The names of tensors in the file, and their names in BERT."""
 _KINDS = {"w": ".weight", "b": ".bias", None: ""}
 _NAME = re.compile(r"(?:l(?P<layer>\d+)\.)?(?P<part>[a-z.]+?)(?:\.(?P<kind>[wb]))?")
 

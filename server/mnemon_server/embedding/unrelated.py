@@ -1,4 +1,4 @@
-"""The zero of a model: the cosine that it gives to texts which have nothing in common.
+"""The zero of a model: the cosine that it gives to unrelated texts.
 
 Some models, such as those of the E5 family, give any two texts a cosine above 0.7. Only what a cosine exceeds its
 model's zero by says that texts are related.
@@ -28,8 +28,8 @@ STATEMENTS = (
 )
 
 _MAX = 0.95
-"""Above it, a model does not tell these texts apart, such as one that has no English words. That says nothing about
-other texts. Models give unrelated texts up to 0.85.
+"""Above it, a model cannot tell these texts apart, for example because it knows no English. Other texts
+may differ. Models give unrelated texts up to 0.85.
 """
 
 

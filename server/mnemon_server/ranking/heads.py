@@ -36,7 +36,7 @@ class Heads:
     """The metadata keys that make a head, in any case; none makes no heads."""
 
     def of(self, metadata: Mapping[str, MetadataValue], content: str) -> str:
-        """The head of a text, such as "Trip. Ann (8 May 2023, 2023-05-08): "; empty if there is nothing to say."""
+        """The head of a text, such as "Trip. Ann (8 May 2023, 2023-05-08): "; empty if the metadata adds nothing."""
         titles, names, days = list[str](), list[str](), list[str]()
         for key, value in self._chosen(metadata):
             for given, is_day in _texts(value):
@@ -74,7 +74,7 @@ NO_HEADS = Heads()
 
 
 def _texts(value: Any) -> Iterator[tuple[str, bool]]:
-    """The texts of a metadata value, each with whether it is a day. Numbers say nothing without their key."""
+    """The texts of a metadata value, each with whether it is a day. Numbers are left out."""
     if isinstance(value, datetime):
         yield from ((text, True) for text in _forms(value, is_date=value.time() == time()))
     elif isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""The relevance that tells matches of a query from texts that have nothing to do with it."""
+"""The relevance that separates matches of a query from unrelated texts."""
 
 from mnemon_server.domain.records import NO_FLOORS, RelevanceFloors, SearchMode
 from mnemon_server.ranking.fusion import Fusion
@@ -8,9 +8,9 @@ VECTOR_FLOOR, KEYWORD_FLOOR = 0.44, 0.32
 
 
 def relevance_floors(fusion: Fusion, query: str, mode: SearchMode) -> RelevanceFloors:
-    """The floors below which matches of a query mostly have nothing to do with it.
+    """The floors below which matches are mostly unrelated to the query.
 
-    Without floors if the scores depend on the other candidates.
+    Empty if the scores depend on the other candidates.
     """
     if mode is SearchMode.KEYWORD:
         return RelevanceFloors(KEYWORD_FLOOR)

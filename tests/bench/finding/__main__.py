@@ -171,7 +171,7 @@ def main(
     chosen, names = _listed("--sets", sets, SETS), _listed("--searches", searches, SEARCHES)
     collections = load(chosen, data, written=written, questions_max=questions_max)
     if not collections:
-        click.echo("skipped: there are no such texts", err=True)
+        click.echo("skipped: these texts are missing", err=True)
         return
     model, measured = measure(collections, names, address, vectors)
     texts, questions = (

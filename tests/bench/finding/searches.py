@@ -1,4 +1,4 @@
-"""The searches that are compared: those of a server that an agent calls, by default settings, and plain ones."""
+"""The compared searches: the ones that an agent calls, with default settings, and plain ones."""
 
 import hashlib
 import json

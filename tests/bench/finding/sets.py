@@ -37,7 +37,7 @@ class Collection:
 
 
 def load(names: Iterable[str], data: Path | None, *, written: str, questions_max: int) -> list[Collection]:
-    """The collections of the named sets; those of `data` only where the folder has them."""
+    """The collections of the named sets; sets of `data` are left out if the folder lacks them."""
     found: list[Collection] = []
     for name in names:
         if name == "chats":

@@ -1,4 +1,4 @@
-"""The zero of a model: the cosine of texts that have nothing in common."""
+"""The zero of a model: the cosine of unrelated texts."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -132,7 +132,7 @@ def test_the_author_may_be_in_the_metadata() -> None:
 
 
 def test_a_message_to_an_assistant_may_end_with_a_question() -> None:
-    """Half of those that are looked for do."""
+    """Half of the messages that people look for do."""
     texts = ["I adopt the dog Anna on Sunday, when can I?", "Good that you adopt a dog"]
     assert list(scores(texts, QUERY, default_ranker(), speaker="user")) == ["d0", "d1"]
 

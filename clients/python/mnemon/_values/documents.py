@@ -197,7 +197,7 @@ class Relevance(JsonValue):
     best_relevance: float | None = None
     """Its relevance, 0 to 1, before any minimum; 0 if nothing was found, None without a query."""
     relevance_floor: float | None = None
-    """The relevance below which matches mostly have nothing to do with the query; None if the server cannot tell."""
+    """The relevance below which matches are mostly unrelated to the query; None if the server cannot tell."""
     nothing_relevant: bool = False
     """True if nothing was found, or if even the best match is below the floor and not near by its meaning alone."""
 

@@ -187,7 +187,7 @@ class SimilarityDiagnostics(Relevance):
     filtered_by_window: int
     """Left out by `created_from` and `created_to`."""
     filtered_by_threshold: int
-    """Left out by `min_similarity`, or because they have nothing in common with the text of the query."""
+    """Left out by `min_similarity`, or because they share no word or meaning with the query."""
     matched_count: int
     """Passed all filters, before `limit`."""
     filtered_count: int

@@ -98,7 +98,7 @@ def detect(
 ) -> Conflict | None:
     """The conflict of two statements; None for different users, for the same statement, or if no deciding signal fired.
 
-    Statements that merely were learnt at the same time, or differ in importance, are no conflict by default. What was
+    By default, being learnt at the same time or differing in importance does not make a conflict. What was
     judged takes the place of what the relation model says.
     """
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):

@@ -22,7 +22,7 @@ SQUARE_MIN = 1e-280
 
 
 class TextMovedError(Exception):
-    """The text of a record, or its head, is no longer the one for which passages were made."""
+    """The text or the head of a record changed after its passages were made."""
 
 
 class _Passage(NamedTuple):
@@ -52,7 +52,7 @@ class PlacedText:
         return [
             _Passage(max(self.start, shift + start), shift + end, self.whole[start:end])
             for start, end in ((span.start, span.end) for span in spans)
-            # A model may read so little at once that a passage has nothing but a part of the head.
+            # A model may read so little at once that a passage holds only a part of the head.
             if end > len(self.head) or not self.text
         ]
 

@@ -16,7 +16,7 @@ ROUNDING = 0.002
 """How far rounding may lower or raise a cosine."""
 
 DIGITS = 6
-"""Decimal places of a similarity: those that vectors of 32-bit numbers give reliably."""
+"""The decimal places of a similarity that vectors of 32-bit numbers give reliably."""
 
 SPARE_ROUNDED = 32
 """How many more rounded scores than those wanted are replaced by exact ones, since rounding may have changed their

@@ -2,7 +2,7 @@
 
 A search by meaning alone compares up to `exact_scan_max` candidates one by one. Beyond that, the graph proposes
 statements, and the filters are applied to them. If the graph may have missed a statement that belongs in the answer,
-all candidates are compared. Searches with words are those of PassageSearch.
+all candidates are compared. PassageSearch does the searches with words.
 """
 
 from collections.abc import Callable, Sequence

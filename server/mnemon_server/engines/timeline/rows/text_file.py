@@ -201,7 +201,7 @@ class TextFile:
                 connection.execute(_SET_META, ("vectors", 0))
             else:
                 found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
-                # A file without a model has no vectors so far, and takes those of any.
+                # A file without a model has no vectors yet, so any model may add them.
                 identities = (identity, f"{identity.split(' ')[0]} ")
                 if found in [f"{FORMAT} {each}" for each in identities]:
                     connection.execute(_SET_META, ("identity", f"{FORMAT} {identity}"))
