@@ -280,6 +280,13 @@ def test_check_config_fails_on_a_wrong_value() -> None:
     assert "setting chroma_port (environment MNEMON_CHROMA_PORT): 'many' is invalid" in failed.stderr
 
 
+def test_a_collection_name_that_chroma_refuses_stops_the_start(tmp_path: Path) -> None:
+    failed = run_command("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--collection", "kb")
+    assert failed.returncode == 1
+    assert "setting collection: 'kb' is invalid; it must be 3 to 512 letters" in failed.stderr
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_version_is_printed() -> None:
     assert run_command("version", program=True).stdout.strip() == __version__
 

@@ -163,7 +163,10 @@ def _open_applier(
 
 def _collection_name(name: str, tenant: str) -> str:
     """The name of a collection on a ChromaDB server, where each tenant has its own collections."""
-    return name if tenant == DEFAULT_TENANT else f"{name}-{tenant}"
+    if tenant == DEFAULT_TENANT:
+        return name
+    # ChromaDB refuses a name that ends like "team_"; no id of a tenant contains a period.
+    return f"{name}-{tenant}" if tenant[-1].isalnum() else f"{name}-{tenant}.0"
 
 
 def _reader_of_semantic(vault: Vault) -> ReadRecords:

@@ -11,6 +11,7 @@ from typing import Any
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import SETTINGS, Settings
 from mnemon_server.config.values import VARIABLE_PREFIX, Texts, parse_value
+from mnemon_server.domain.collections import index_name_problem
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.namespaces import NamespaceTemplate
 
@@ -18,6 +19,7 @@ CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
 _CLIENT_VARIABLES = ("MNEMON_ADDRESS", "MNEMON_API_KEY", "MNEMON_PROFILE")
 """Variables of the Python client and the command `mnemon`, which are often set where a server starts."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
+_CHROMA_HOST = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?|[^/?#\s:]+|\[?(?=[^:]*:[^:]*:)[0-9a-fA-F:.]+\]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def _check_together(settings: Settings) -> None:
     _check_master_keys(settings)
     _check_tool_namespace(settings.tool_namespace)
     _check_origins(settings)
+    _check_chroma(settings)
     addresses = {"listen": Address.parse(settings.listen)}
     if settings.http_listen:
         addresses["http_listen"] = Address.parse(settings.http_listen)
@@ -151,6 +154,21 @@ def _check_origins(settings: Settings) -> None:
             raise ConfigurationError(
                 f"setting http_origins: {origin!r} is not an origin; one is like https://app.example, without a path"
             )
+
+
+def _check_chroma(settings: Settings) -> None:
+    backends = {"collection": settings.knowledge_store_backend, "memory_collection": settings.memory_backend}
+    names = [name for name, backend in backends.items() if backend == "chromadb"]
+    for name in names:
+        if problem := index_name_problem(getattr(settings, name)):
+            raise ConfigurationError(f"setting {name}: {getattr(settings, name)!r} is invalid; it {problem}")
+    if len(names) > 1 and settings.collection == settings.memory_collection:
+        raise ConfigurationError("collection and memory_collection are the same: give each a name of its own")
+    if settings.chroma_host and not _CHROMA_HOST.fullmatch(settings.chroma_host):
+        raise ConfigurationError(
+            f"setting chroma_host: {settings.chroma_host!r} is invalid; it must be the name or address of a host, "
+            "whose port is chroma_port, or a URL such as https://chroma.example:8000"
+        )
 
 
 def _check_authentication(settings: Settings, addresses: Mapping[str, Address]) -> None:

@@ -1,7 +1,10 @@
 """Collections: the kinds of document in a vault, each with its own typed fields."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+_INDEX_NAME = re.compile(r"(?!.*\.\.)(?!\d+(\.\d+){3}$)[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
 
 
 class FieldType(StrEnum):
@@ -135,3 +138,13 @@ COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS)
 
 COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")
 """Fields that a filter can name in every collection, in addition to the collection's own fields and the metadata."""
+
+
+def index_name_problem(name: str) -> str:
+    """The rule of ChromaDB that the name of a collection breaks, as the end of a sentence; empty if it is valid."""
+    if _INDEX_NAME.fullmatch(name):
+        return ""
+    return (
+        "must be 3 to 512 letters without accents, digits, '.', '_' and '-', beginning and ending with a letter or "
+        "digit, without two periods in a row, and not an IP address"
+    )

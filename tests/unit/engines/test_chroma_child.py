@@ -9,8 +9,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+from mnemon_server.domain.collections import index_name_problem
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
@@ -173,6 +175,53 @@ def test_a_failing_request_gets_an_error_and_the_child_continues(child: Conversa
 def test_a_missing_server_is_reported_as_unreachable(child: Conversation, request_: OpenRequest) -> None:
     away = replace(request_, path="", host="127.0.0.1", port=1)
     assert child.ask("open", request=asdict(away)).header["failure"] == "unreachable"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kb",
+        "kbs",
+        "x" * 512,
+        "x" * 513,
+        "-ab",
+        "ab_",
+        "a.b",
+        "a..b",
+        "1.2.3.4",
+        "1.2.3",
+        "a b",
+        "n\u00ed\u00f1o",
+        "A-b_9",
+        "abc\n",
+    ],
+)
+def test_the_names_that_chroma_refuses_are_refused_before(
+    child: Conversation, request_: OpenRequest, name: str
+) -> None:
+    opened = "result" in child.ask("open", request=asdict(replace(request_, collection=name))).header
+    assert opened == (not index_name_problem(name))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "damaged"),
+    [
+        (400, {"error": "InvalidArgumentError", "message": "name: expected 3-512 characters"}, False),
+        (403, {"error": "AuthError", "message": "forbidden"}, False),
+        (413, {"error": "Payload", "message": "too large"}, False),
+        (429, {"error": "RateLimitError", "message": "slow down"}, False),
+        (503, "upstream connect error", False),
+        (500, {"error": "InternalError", "message": "Error executing plan: cannot read the segment"}, True),
+    ],
+)
+def test_a_refused_request_is_no_damage(status: int, body: object, *, damaged: bool) -> None:
+    from chromadb.api.base_http_client import BaseHTTPClient
+    from mnemon_server.engines.chroma.collection import is_damage
+
+    answer = httpx.Response(status, json=body, request=httpx.Request("POST", "http://chroma/query"))
+    with pytest.raises(Exception) as caught:
+        BaseHTTPClient._raise_chroma_error(answer)
+    assert is_damage(caught.value) is damaged
 
 
 def test_many_identical_vectors_are_not_damage(request_: OpenRequest) -> None:

@@ -9,7 +9,7 @@ import chromadb
 import httpx
 import numpy as np
 from chromadb.config import Settings
-from chromadb.errors import NotFoundError
+from chromadb.errors import ChromaError, InternalError, NotFoundError
 from numpy.typing import NDArray
 
 from mnemon_server.engines.chroma.protocol import CollectionError, Failure, Frame, Opened, OpenRequest
@@ -187,7 +187,8 @@ def connect(request: OpenRequest) -> Any:
         return chromadb.PersistentClient(Path(request.path), settings=Settings(anonymized_telemetry=False))
     settings = Settings(anonymized_telemetry=False)
     try:
-        return chromadb.HttpClient(request.host, request.port, request.ssl, settings=settings)
+        # As a URL: Chroma's client ignores the port of a name that begins with "http", and takes no IPv6 address.
+        return chromadb.HttpClient(request.url, ssl=request.url.startswith("https"), settings=settings)
     except ValueError as error:  # the client's error for a refused connection
         raise CollectionError(Failure.UNREACHABLE, str(error)) from error
 
@@ -204,10 +205,15 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error while opening or checking means damaged data, rather than a lack of resources."""
+    """Whether an error while opening or checking means damaged data, rather than a refusal or a lack of resources."""
     if isinstance(error, CollectionError):
         return error.failure is Failure.DAMAGED
     if isinstance(error, OSError | MemoryError | httpx.TransportError):
+        return False
+    if isinstance(error, ChromaError) and not isinstance(error, InternalError):
+        return False  # the request was refused, or a limit of the server's
+    refused = getattr(error.__context__, "response", None)  # of an answer that is none of Chroma's own errors
+    if refused is not None and refused.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
         return False
     # Everything else that Chroma raises, including panics of its native code, which are not an `Exception`.
     return not any(reason in str(error).lower() for reason in _RESOURCE_ERRORS)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mnemon_server.domain.collections import index_name_problem
+from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
 from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where
@@ -35,11 +37,16 @@ class ChromaIndex:
 
         Args:
             settings: where the collection is.
-            collection: name of the collection, 3 to 512 characters of `a-zA-Z0-9._-`.
+            collection: name of the collection.
             dimension: number of components of a vector.
             model_identity: the embedding model's identity; a collection of another model is refused.
             environment: clock, randomness and other dependencies.
+
+        Raises:
+            ConfigurationError: ChromaDB refuses the name of the collection.
         """
+        if problem := index_name_problem(collection):
+            raise ConfigurationError(f"the collection name {collection!r} is invalid; it {problem}")
         request = OpenRequest(
             collection=collection,
             dimension=dimension,

@@ -82,6 +82,16 @@ class OpenRequest:
     port: int = 8000
     ssl: bool = False
 
+    @property
+    def url(self) -> str:
+        """The address of the server. `host` may be a whole URL, which then includes the port."""
+        scheme = "https" if self.ssl else "http"
+        if "://" in self.host:
+            given, _, rest = self.host.rstrip("/").partition("://")
+            return f"{scheme if self.ssl else given}://{rest}"
+        host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
+        return f"{scheme}://{host}:{self.port}"
+
     def to_header(self) -> dict[str, Any]:
         """The request as JSON-serialisable values."""
         return asdict(self)
