@@ -1,5 +1,6 @@
 """The command `mnemon-server` as a process: its output, how it starts, and how signals stop it."""
 
+import asyncio
 import json
 import os
 import platform
@@ -10,14 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from mnemon import Client, DocumentNotFoundError
+from mnemon import AsyncClient, Client, DeadlineExceededError, DocumentNotFoundError
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2_grpc
 from mnemon_server import __version__
@@ -188,6 +189,32 @@ def test_usual_calls_log_no_warning(tmp_path: Path) -> None:
         client.erasures.run(user="ada", request_id="an erasure")
         with pytest.raises(DocumentNotFoundError):
             client.documents.get("unknown")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert warnings(server) == []
+
+
+async def test_calls_that_meet_and_calls_that_are_left_log_no_warning(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST) as server:
+        async with AsyncClient(server.address()) as client:
+            memory = await client.memories.add("Ada likes tea.")
+            await client.documents.put("a", "Ada likes tea.")
+
+            async def write(number: int) -> None:
+                await client.memories.update(memory.memory_id, set_metadata={"title": f"title {number}"})
+                await client.memories.update(memory.memory_id, content=f"Ada likes {number}.")
+                await client.documents.update("a", set_metadata={"title": f"title {number}"})
+                await client.documents.update("a", content=f"Ada likes {number}.")
+                await client.timeline.add("task", f"Ada counts {number}.", user="ada", importance=0.9)
+                await client.bridge.update_policy(min_importance=number / 100)
+
+            async def leave(number: int) -> None:
+                with suppress(DeadlineExceededError):
+                    await client.memories.count(timeout=number / 10_000)
+
+            for _ in range(3):
+                await asyncio.gather(*map(write, range(30)))
+                await asyncio.gather(*map(leave, range(1, 60)))
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         assert warnings(server) == []

@@ -111,7 +111,7 @@ class Bridge:
             self._task.cancel()
             await asyncio.wait([self._task])
         # If this fails, the log is read again from the position that was stored last.
-        with suppress(MnemonError, ChangedError):
+        with suppress(MnemonError):
             await self._ledger.keep()
 
     def keep_after(self) -> int:
@@ -265,7 +265,7 @@ class Bridge:
                     pass
             elif isinstance(error, StorageFailedError):
                 await self._offload(self._vault.recover)
-        except (MnemonError, ChangedError):
+        except MnemonError:
             log.debug("bridge: the storage still fails, or the disk is still full", exc_info=True)
 
     def _report(self, problem: str, error: Exception | None = None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mnemon_server.domain.bridge import RoutingPolicy, UpdatedPolicy
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.bridge.routing import policy_of, policy_values
@@ -19,8 +20,8 @@ _Kept = tuple[str | None, str | None]
 """The stored state and policy; None for one that was never stored."""
 
 
-class ChangedError(Exception):
-    """The state or the policy changed since the caller read it; nothing was written."""
+class ChangedError(MnemonError):
+    """The state or the policy changed since the caller read it; nothing was written. A MnemonError is not logged."""
 
 
 class BridgeLedger:

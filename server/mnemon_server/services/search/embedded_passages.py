@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.embedding.base import Embedder, Span
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -21,8 +22,8 @@ SQUARE_MIN = 1e-280
 """Squared lengths below this may have lost digits, since the smallest numbers have fewer."""
 
 
-class TextMovedError(Exception):
-    """The text or the head of a record changed after its passages were made."""
+class TextMovedError(MnemonError):
+    """The text or the head of a record changed after its passages were made. A MnemonError is not logged."""
 
 
 class _Passage(NamedTuple):
