@@ -288,6 +288,9 @@ def test_rules_inherit_are_changed_and_deleted(client: Client) -> None:
     assert resolved.ancestors[0] == "base"
     assert client.rules.match(SemanticMemory("a", user="ada"))["name"] == "home"
     assert client.rules.match(SemanticMemory("a", user="bob"))["name"] == "base"
+    assert client.rules.match(SemanticMemory("a", user="ada"), SemanticMemory("b", user="ada"))["name"] == "home"
+    with pytest.raises(mnemon.InvalidArgumentError, match="existing: must belong to the same user as candidate"):
+        client.rules.match(SemanticMemory("a", user="ada"), SemanticMemory("b", user="bob"))
     changed = client.rules.update("home", {"priority": 9}, update_mask=["priority", "conditions"])
     assert changed.rule == {"name": "home", "extends": "base", "priority": 9}
     with pytest.raises(mnemon.RevisionMismatchError):
@@ -328,21 +331,25 @@ def test_the_events_say_what_happened_to_statements_and_rules(client: Client) ->
         page = client.changes.list_page(page.cursor, page_size=1000)
     answer = move(client)
     client.rules.add({"name": "home", "priority": 4})
+    client.rules.update("home", {"detection": {"time_window_s": 60}, "conditions": {"users": ["ada"]}})
+    client.rules.update("home", {})
 
     with client.watch(page.cursor, full=True) as watch:
-        events = {}
+        events: dict[str, list[mnemon.Change]] = {}
         for event in watch:
-            events[event.type] = event
-            if event.type == mnemon.ChangeType.RULE_REGISTERED:
+            events.setdefault(event.type, []).append(event)
+            if len(events.get(mnemon.ChangeType.RULE_UPDATED, ())) == 2:
                 break
 
     assert answer.decision is not None
-    resolved = events[mnemon.ChangeType.CONFLICT_RESOLVED].details
+    resolved = events[mnemon.ChangeType.CONFLICT_RESOLVED][0].details
     assert isinstance(resolved, mnemon.Decision) and resolved.decision_id == answer.decision.decision_id
-    saved, pruned = events[mnemon.ChangeType.SEMANTIC_SAVED], events[mnemon.ChangeType.SEMANTIC_PRUNED]
+    saved, pruned = events[mnemon.ChangeType.SEMANTIC_SAVED][-1], events[mnemon.ChangeType.SEMANTIC_PRUNED][0]
     assert isinstance(saved.record, SemanticMemory) and saved.record.content == MUNICH
     assert (pruned.record_id, pruned.details) == (answer.decision.existing_id, "superseded")
-    assert events[mnemon.ChangeType.RULE_REGISTERED].details == {"name": "home", "priority": 4}
+    assert events[mnemon.ChangeType.RULE_REGISTERED][0].details == {"name": "home", "priority": 4}
+    changed = [update.changed_fields for update in events[mnemon.ChangeType.RULE_UPDATED]]
+    assert changed == [("conditions.users", "detection.time_window_s"), ()]
 
 
 async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:

@@ -14,6 +14,7 @@ from mnemon.v1 import changes_pb2, common_pb2, decisions_pb2, rules_pb2_grpc, se
 from mnemon.v1 import rules_pb2 as pb
 
 from tests.support.server import Connection, detail, failure_of, reason, run_command, whole_server
+from tests.support.timeline_messages import violations
 
 DEFAULT = pb.MergeRuleConfig(name="default")
 STRICT = pb.MergeRuleConfig(
@@ -280,6 +281,8 @@ async def test_runtime_rule_updates(rules: Rules) -> None:
     expected.arbitration.weights.semantic = 0.3
     assert (written(answer.rule), answer.rule.revision, answer.registry_version) == (expected, 2, 5)
     assert await rules.get("home") == expected
+    # One that changes nothing counts, too.
+    assert (await rules.update(changes)).registry_version == 6
     # The change affects the rules that inherit from it.
     weights = (await rules.resolve("phone")).rule.arbitration.weights
     assert weights == decisions_pb2.FactorWeights(importance=0.4, recency=0.5, source=0.0, semantic=0.3)
@@ -353,9 +356,18 @@ async def test_conditional_rule_matching(rules: Rules) -> None:
     assert await rules.matching("bob", importance=0.951) == "default"
     assert await rules.matching("bob") == "default"
     candidate = semantic_pb2.SemanticMemory(content="c", scope={"user": "ada", "persona": "mentor"}, importance=0.5)
-    answer = await rules.stub.FindMatchingRule(pb.FindMatchingRuleRequest(candidate=candidate))
-    assert answer.rule.name == "of the mentor"
-    assert answer.rule.detection.semantic_threshold == 0.8
+    # Only the candidate's values decide, not those of the statement that it conflicts with.
+    existing = semantic_pb2.SemanticMemory(content="e", scope={"user": "ada"}, source="skill", importance=0.9)
+    for request in (
+        pb.FindMatchingRuleRequest(candidate=candidate),
+        pb.FindMatchingRuleRequest(candidate=candidate, existing=existing),
+    ):
+        answer = await rules.stub.FindMatchingRule(request)
+        assert answer.rule.name == "of the mentor"
+        assert answer.rule.detection.semantic_threshold == 0.8
+    existing.scope.user = "bob"
+    request = pb.FindMatchingRuleRequest(candidate=candidate, existing=existing)
+    assert violations(await failure_of(rules.stub.FindMatchingRule(request))) == {"existing"}
 
 
 async def test_rules_are_listed_in_order_of_registration_or_of_matching(rules: Rules) -> None:

@@ -249,6 +249,7 @@ def test_a_search_sends_its_filters_and_reads_the_diagnostics() -> None:
         (lambda client: client.conflicts.detect(""), "candidate"),
         (lambda client: client.conflicts.preview("text"), "memory"),
         (lambda client: client.rules.match("text"), "candidate"),
+        (lambda client: client.rules.match(mnemon.SemanticMemory("a"), "text"), "existing"),
         (lambda client: client.rules.list_page(order="name"), "order"),
     ],
 )

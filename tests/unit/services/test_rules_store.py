@@ -94,9 +94,46 @@ async def test_every_change_is_in_the_log_once_with_the_configuration(rules: Rul
     ]
 
 
+async def test_an_update_counts_and_is_told_even_if_it_changes_nothing(rules: RuleStore, vault: Vault) -> None:
+    revision = (await rules.register(BASE)).revision
+    unchanged = await rules.update(BASE, request_id="once")
+    assert (unchanged.rule, unchanged.revision, unchanged.version) == (BASE, revision, 3)
+    assert await rules.update(BASE, request_id="once") == unchanged
+    assert (await rules.update({"name": "default"})).version == 4
+    assert told(vault)[1:] == [("rule:updated", "base", BASE), ("rule:updated", "default", {"name": "default"})]
+    assert [(change.revision, change.changed) for change in changes_of(vault)[1:]] == [(revision, ()), (0, ())]
+    elsewhere = RuleStore(vault)
+    assert (await elsewhere.export())[1] == 4
+    await elsewhere.aclose()
+
+
+async def test_an_update_names_the_fields_that_it_changes(rules: RuleStore, vault: Vault) -> None:
+    await rules.register(BASE)
+    changes = {
+        "name": "base",
+        "priority": 2,
+        "conditions": {"users": ["ada"]},
+        "detection": {"time_window_s": 60},
+        "arbitration": {"weights": {"source": 1}, "source_priority": {"form.a": 2}},
+    }
+    await rules.update(changes)
+    await rules.update({"name": "base"}, mask=["conditions", "arbitration"])
+    await rules.load([{"name": "base", "description": "again"}])
+    assert [change.changed for change in changes_of(vault)] == [
+        (),
+        ("conditions.users", "detection.time_window_s", "arbitration.weights.source", "arbitration.source_priority"),
+        (
+            "conditions.users",
+            "arbitration.weights.source",
+            "arbitration.merge_threshold",
+            "arbitration.source_priority",
+        ),
+        ("description", "priority", "detection.time_window_s"),
+    ]
+
+
 async def test_a_call_that_changes_nothing_is_not_in_the_log(rules: RuleStore, vault: Vault) -> None:
     await rules.register(BASE)
-    assert (await rules.update(BASE)).version == 2
     assert await rules.load([BASE]) == LoadedRules(0, 0, 0, 2)
     missing = await rules.delete("nowhere", allow_missing=True)
     assert (missing.receipt.outcome, missing.version) == (WriteOutcome.MISSING, 2)

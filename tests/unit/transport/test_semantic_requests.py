@@ -38,7 +38,7 @@ def fields(read: Any, request: Any) -> list[str]:
         (conflict_requests.read_preview, conflicts_pb2.PreviewResolutionRequest(), "memory"),
         (rule_requests.read_rule, rules_pb2.RegisterRuleRequest(), "rule"),
         (rule_requests.read_rule, rules_pb2.UpdateRuleRequest(), "rule"),
-        (rule_requests.read_candidate, rules_pb2.FindMatchingRuleRequest(), "candidate"),
+        (rule_requests.read_pair, rules_pb2.FindMatchingRuleRequest(), "candidate"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
@@ -139,7 +139,7 @@ def test_given_statements_are_checked_under_their_own_path() -> None:
         "memory.metadata.unset", "memory.create_time",
     ]  # fmt: skip
     match = rules_pb2.FindMatchingRuleRequest(candidate=BAD_MEMORY)
-    assert fields(rule_requests.read_candidate, match) == [
+    assert fields(rule_requests.read_pair, match) == [
         "candidate.metadata.unset", "candidate.create_time",
     ]  # fmt: skip
 

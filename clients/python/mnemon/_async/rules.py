@@ -123,13 +123,19 @@ class AsyncRules(AsyncService):
         request = rule_requests.list_page(order=order, page_size=page_size, page_token=page_token)
         return rule_convert.page_from_pb(await self._call(self._stub.ListRules, request, timeout))
 
-    async def match(self, candidate: semantic.SemanticMemory, *, timeout: float | None = None) -> dict[str, Any]:
+    async def match(
+        self,
+        candidate: semantic.SemanticMemory,
+        existing: semantic.SemanticMemory | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
         """Returns the rule that applies to a statement, with everything that it inherits.
 
-        User, persona, source and importance decide: the enabled rule with the highest priority whose conditions match,
-        or "default".
+        User, persona, source and importance of the candidate decide: the enabled rule with the highest priority whose
+        conditions match, or "default". `existing`, the statement that it conflicts with, must have the same user.
         """
-        request = rule_requests.find_matching(candidate)
+        request = rule_requests.find_matching(candidate, existing)
         response = await self._call(self._stub.FindMatchingRule, request, timeout)
         return rule_convert.rule_from_pb(response.rule)
 

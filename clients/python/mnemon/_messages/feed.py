@@ -11,7 +11,7 @@ from mnemon._messages import documents as convert
 from mnemon._messages.decisions import decision_from_pb
 from mnemon._messages.facts import fact_from_pb
 from mnemon._messages.memories import memory_from_pb
-from mnemon._messages.rules import rule_from_pb
+from mnemon._messages.rules import field_from_pb, rule_from_pb
 from mnemon._messages.semantic import statement_from_pb
 from mnemon._messages.timeline import happened_from_pb
 from mnemon._values import documents as values
@@ -95,7 +95,7 @@ def change_from_pb(change: pb.Change) -> changes.Change:
         change.revision,
         convert.scope_from_pb(change.scope) if change.HasField("scope") else _NO_SCOPE,
         change.request_id,
-        tuple(change.changed_fields),
+        tuple(map(field_from_pb, change.changed_fields) if change.HasField("rule") else change.changed_fields),
         _record_from_pb(change),
         _details_from_pb(change),
     )

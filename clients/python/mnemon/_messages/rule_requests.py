@@ -73,11 +73,16 @@ def list_page(*, order: str, page_size: int, page_token: str) -> pb.ListRulesReq
     )
 
 
-def find_matching(candidate: semantic.SemanticMemory) -> pb.FindMatchingRuleRequest:
+def find_matching(
+    candidate: semantic.SemanticMemory, existing: semantic.SemanticMemory | None
+) -> pb.FindMatchingRuleRequest:
     """A request for the rule that applies."""
-    if not isinstance(candidate, semantic.SemanticMemory):
-        raise invalid("candidate", "must be a SemanticMemory")
-    return pb.FindMatchingRuleRequest(candidate=statement_to_pb(candidate))
+    for field, given in (("candidate", candidate), ("existing", existing or candidate)):
+        if not isinstance(given, semantic.SemanticMemory):
+            raise invalid(field, "must be a SemanticMemory")
+    return pb.FindMatchingRuleRequest(
+        candidate=statement_to_pb(candidate), existing=None if existing is None else statement_to_pb(existing)
+    )
 
 
 def resolve(name: str) -> pb.ResolveRuleRequest:

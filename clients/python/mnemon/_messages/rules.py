@@ -65,6 +65,11 @@ def field_to_pb(path: str) -> str:
     return _DURATIONS.get(path, path)
 
 
+def field_from_pb(path: str) -> str:
+    """The key of a rule that the path of a field stands for, such as "detection.time_window_s"."""
+    return _DURATION_KEYS.get(path, path)
+
+
 def rule_from_pb(message: Message) -> dict[str, Any]:
     """A rule's message, or a part of one, as JSON values."""
     return {
@@ -88,7 +93,7 @@ def resolved_from_pb(response: pb.ResolveRuleResponse) -> rules.ResolvedRule:
     """A rule with all that it inherits."""
     return rules.ResolvedRule(
         rule=rule_from_pb(response.rule),
-        origins={_DURATION_KEYS.get(origin.field, origin.field): origin.rule for origin in response.origins},
+        origins={field_from_pb(origin.field): origin.rule for origin in response.origins},
         ancestors=tuple(response.ancestors),
     )
 

@@ -543,18 +543,26 @@ class FindMatchingRuleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CANDIDATE_FIELD_NUMBER: _builtins.int
+    EXISTING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def candidate(self) -> _semantic_pb2.SemanticMemory:
         """Required. The candidate; only its user, persona, source and importance are used."""
+
+    @_builtins.property
+    def existing(self) -> _semantic_pb2.SemanticMemory:
+        """The statement that the candidate conflicts with, if there is one. It must have the user of the candidate. It does
+        not change the answer: a save chooses the rule by the new statement, before it looks for conflicts.
+        """
 
     def __init__(
         self,
         *,
         candidate: _semantic_pb2.SemanticMemory | None = ...,
+        existing: _semantic_pb2.SemanticMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate", "existing", b"existing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate", "existing", b"existing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -113,7 +113,8 @@ class RulesServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRule(self, request, context):
-        """UpdateRule changes the fields in a mask, or all fields that are set.
+        """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
+        change feed a `rule:updated`, even if the rule had these values.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

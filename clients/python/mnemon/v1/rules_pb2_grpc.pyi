@@ -44,7 +44,9 @@ class RulesServiceStub:
     GetRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]
     """GetRule returns a rule as written."""
     UpdateRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]
-    """UpdateRule changes the fields in a mask, or all fields that are set."""
+    """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
+    change feed a `rule:updated`, even if the rule had these values.
+    """
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]
     """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
     and if other rules extend it, unless force.
@@ -80,7 +82,9 @@ class RulesServiceAsyncStub(RulesServiceStub):
     GetRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]  # type: ignore[assignment]
     """GetRule returns a rule as written."""
     UpdateRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]  # type: ignore[assignment]
-    """UpdateRule changes the fields in a mask, or all fields that are set."""
+    """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
+    change feed a `rule:updated`, even if the rule had these values.
+    """
     DeleteRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]  # type: ignore[assignment]
     """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
     and if other rules extend it, unless force.
@@ -131,7 +135,9 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.UpdateRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.UpdateRuleResponse, _abc.Awaitable[_rules_pb2.UpdateRuleResponse]]:
-        """UpdateRule changes the fields in a mask, or all fields that are set."""
+        """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
+        change feed a `rule:updated`, even if the rule had these values.
+        """
 
     @_abc_1.abstractmethod
     def DeleteRule(

@@ -5,6 +5,7 @@ from copy import deepcopy
 from threading import Lock
 from typing import Any
 
+from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleDict, RuleReceipt
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.rules.rule_set import RuleSet
@@ -16,7 +17,8 @@ class MergeRuleRegistry:
     """Merge rules by name, which may inherit from one another. Any thread may call any method.
 
     Rules are stored as they were written, and resolved when they are read, so that a changed base affects its children.
-    A change applies as a whole, or not at all if it raises. The version increases by one with every effective change.
+    A change applies as a whole, or not at all if it raises. The version increases by one with every effective change,
+    and with every update.
     The methods raise the errors of the RuleSet methods that do the work.
     """
 
@@ -32,7 +34,7 @@ class MergeRuleRegistry:
 
     @property
     def version(self) -> int:
-        """1 at first; increases by one with every change."""
+        """1 at first; see above for when it increases."""
         return self._rules.version
 
     def get(self, name: str) -> Rule:
@@ -42,7 +44,12 @@ class MergeRuleRegistry:
     def find_matching(self, candidate: SemanticMemory, existing: SemanticMemory | None = None) -> ResolvedRule:
         """The rule that applies to a candidate: among enabled rules whose conditions hold, the first with the highest
         priority; if there is no such rule, "default". No condition uses `existing`, which the candidate conflicts with.
+
+        Raises:
+            InvalidArgumentError: the two belong to different users, so that they never conflict.
         """
+        if existing is not None and existing.scope.user != candidate.scope.user:
+            raise InvalidArgumentError.of("existing", "must belong to the same user as candidate")
         return self._rules.find_matching(candidate)
 
     def resolve(self, name: str) -> ResolvedRule:
@@ -60,7 +67,8 @@ class MergeRuleRegistry:
         return receipt_of(after, name)
 
     def update(self, name: str, changes: object, mask: Sequence[str] = ()) -> RuleReceipt:
-        """Applies `changes` to the rule: objects are merged key by key, lists are replaced.
+        """Applies `changes` to the rule: objects are merged key by key, lists are replaced. The version increases even
+        if the rule had these values.
 
         With a mask, only the fields that it names change: they get their values from `changes`, and a field that
         `changes` do not set is inherited again.

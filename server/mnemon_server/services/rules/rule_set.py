@@ -127,7 +127,8 @@ class RuleSet:
         return self._with([kept])
 
     def updated(self, name: str, changes: object, mask: Sequence[str] = ()) -> "RuleSet":
-        """The set with `changes` applied to a rule: to all fields that they set, or to those that a mask names.
+        """The set with `changes` applied to a rule: to all fields that they set, or to those that a mask names. It has
+        the next version even if nothing differs.
 
         Raises:
             InvalidArgumentError: a value is invalid, the name differs, or the mask names an unknown field.
@@ -141,7 +142,8 @@ class RuleSet:
         if mask:
             check_mask(mask)
             rule, laid_over = without_fields(rule, mask), only_fields(laid_over, mask)
-        return self._with([checked_rule(merged(rule, laid_over))])
+        changed = self._with([checked_rule(merged(rule, laid_over))])
+        return RuleSet(self.rules, self.version + 1) if changed is self else changed
 
     def deleted(self, name: str, *, force: bool = False) -> "RuleSet":
         """The set without a rule; the same set if the rule does not exist.

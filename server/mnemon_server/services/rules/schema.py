@@ -269,6 +269,18 @@ def field_paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
+def changed_paths(
+    old: Mapping[str, Any], new: Mapping[str, Any], keys: Keys = SCHEMA, prefix: str = ""
+) -> Iterator[str]:
+    """Yields the paths of the values that differ, as a mask names them: a map counts as a whole."""
+    for key, node in keys.nodes.items():
+        before, after = old.get(key), new.get(key)
+        if isinstance(node, Keys):
+            yield from changed_paths(before or {}, after or {}, node, f"{prefix}{key}.")
+        elif before != after:
+            yield f"{prefix}{key}"
+
+
 def _violations(node: Node, value: object, field: str) -> Iterable[FieldViolation]:
     if isinstance(node, Kind):
         if not node.accepts(value):

@@ -36,7 +36,7 @@ from mnemon_server.engines.promises.values import DocumentWrite, RecordStamps
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
 from mnemon_server.services.rules.rule_set import PlacedRule, RuleSet
-from mnemon_server.services.rules.schema import checked_rule, rule_json
+from mnemon_server.services.rules.schema import changed_paths, checked_rule, rule_json
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.writes import request_key
@@ -54,7 +54,7 @@ Change = Callable[[MergeRuleRegistry], dict[str, Any]]
 class RuleStore:
     """The merge rules of a vault. All methods are safe to call from many tasks at once.
 
-    A change is one transaction, and the log names every rule that it changed. It raises the errors of
+    A change is one transaction, and the log names every rule that it changed, with the fields. It raises the errors of
     MergeRuleRegistry, and those of a RecordEngine's write. A repeated call with the same `request_id` gets the first
     answer.
     """
@@ -101,9 +101,9 @@ class RuleStore:
         found = tuple(StoredRule(copied(placed.rule), placed.revision) for _, placed in page)
         return RulePage(found, position, rules.version)
 
-    async def find_matching(self, candidate: SemanticMemory) -> ResolvedRule:
+    async def find_matching(self, candidate: SemanticMemory, existing: SemanticMemory | None = None) -> ResolvedRule:
         """The rule that applies to a candidate; see MergeRuleRegistry."""
-        return (await self._rules()).find_matching(candidate)
+        return MergeRuleRegistry(await self._rules()).find_matching(candidate, existing)
 
     async def resolve(self, name: str) -> ResolvedRule:
         """The rule with everything that it inherits. RuleNotFoundError if it does not exist."""
@@ -142,7 +142,8 @@ class RuleStore:
             _check_revision(registry.rules.placed(kept["name"]), expected_revision)
             return asdict(registry.update(kept["name"], kept, mask))
 
-        answer, _ = await self._change(change, _key(request_id, "update-rule", kept, [*mask], expected_revision))
+        key = _key(request_id, "update-rule", kept, [*mask], expected_revision)
+        answer, _ = await self._change(change, key, updated=kept["name"])
         return RuleReceipt(**answer)
 
     async def delete(
@@ -210,8 +211,13 @@ class RuleStore:
     async def _rules(self) -> RuleSet:
         return (await self._offload(self.registry_in)).rules
 
-    async def _change(self, change: Change, request: RequestKey | None) -> tuple[dict[str, Any], TransactionReceipt]:
-        """The answer of `change` for the registry of the transaction; for a replay, the first answer."""
+    async def _change(
+        self, change: Change, request: RequestKey | None, *, updated: str = ""
+    ) -> tuple[dict[str, Any], TransactionReceipt]:
+        """The answer of `change` for the registry of the transaction; for a replay, the first answer.
+
+        The log names the rule that is `updated` even if it had these values.
+        """
 
         def program(tx: VaultTransaction) -> str:
             registry = self.registry_in(tx)
@@ -219,6 +225,10 @@ class RuleStore:
             answer = change(registry)
             if registry.rules is not before:
                 self.write_in(tx, before, registry.rules)
+                if updated and registry.rules == before:
+                    placed = registry.rules.placed(updated)
+                    details = rule_json(placed.rule)
+                    tx.note_change(ChangeType.RULE_UPDATED, updated, revision=placed.revision, details=details)
             return json.dumps(answer)
 
         receipt = await completion(self._vault.transact(program, request=request))
@@ -251,16 +261,20 @@ def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mappin
     for name, placed in after.rules.items():
         if placed != before.rules.get(name):
             change = ChangeType.RULE_UPDATED if name in before.rules else ChangeType.RULE_REGISTERED
-            collection.put_document(_to_write(placed, change, stamps.get(name)))
+            known = before.rules.get(name, placed)
+            changed = tuple(changed_paths(known.rule, placed.rule))
+            collection.put_document(_to_write(placed, change, changed, stamps.get(name)))
     stamp = _stamp(after)
     tx.set_value(RULES_STAMP, stamp)
     return stamp
 
 
-def _to_write(placed: PlacedRule, change: ChangeType, stamps: RecordStamps | None) -> DocumentWrite:
+def _to_write(
+    placed: PlacedRule, change: ChangeType, changed: tuple[str, ...], stamps: RecordStamps | None
+) -> DocumentWrite:
     text = rule_json(placed.rule)
     document = Document(placed.rule["name"], text, metadata={PLACE: placed.place})
-    return DocumentWrite(document=document, passages=(), change=change, details=text, stamps=stamps)
+    return DocumentWrite(document=document, passages=(), change=change, details=text, changed=changed, stamps=stamps)
 
 
 @reads(RULES)

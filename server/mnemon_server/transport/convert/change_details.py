@@ -13,7 +13,7 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.services.semantic.decisions import decision_from_json
 from mnemon_server.transport.convert.decisions import fill_decision
-from mnemon_server.transport.convert.rules import fill_rule
+from mnemon_server.transport.convert.rules import field_to_pb, fill_rule
 from mnemon_server.wire.values import fill_time
 
 
@@ -45,6 +45,7 @@ def _fill_decision(target: pb.Change, details: str) -> None:
 
 def _fill_rule(target: pb.Change, details: str) -> None:
     fill_rule(target.rule, json.loads(details))
+    target.changed_fields[:] = map(field_to_pb, target.changed_fields)
 
 
 def _fill_warning(target: pb.Change, details: str) -> None:

@@ -65,13 +65,14 @@ def read_list(request: pb.ListRulesRequest) -> Page:
     return page
 
 
-def read_candidate(request: pb.FindMatchingRuleRequest) -> SemanticMemory:
-    """The statement for which a rule is sought."""
+def read_pair(request: pb.FindMatchingRuleRequest) -> tuple[SemanticMemory, SemanticMemory | None]:
+    """The statement for which a rule is sought, and the one that it conflicts with."""
     require(request, "candidate")
     reader = Reader()
     candidate = read_statement(reader, "candidate", request.candidate)
+    existing = read_statement(reader, "existing", request.existing) if request.HasField("existing") else None
     reader.finish()
-    return candidate
+    return candidate, existing
 
 
 def read_load(request: pb.LoadRulesRequest) -> list[dict[str, Any]]:

@@ -59,9 +59,9 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
     async def FindMatchingRule(  # noqa: N802
         self, request: pb.FindMatchingRuleRequest, context: Context
     ) -> pb.FindMatchingRuleResponse:
-        candidate = requests.read_candidate(request)
+        candidate, existing = requests.read_pair(request)
         async with self.vault(context) as vault:
-            rule = await vault.rules.find_matching(candidate)
+            rule = await vault.rules.find_matching(candidate, existing)
         response = pb.FindMatchingRuleResponse()
         convert.fill_resolved(response.rule, rule)
         return response

@@ -277,10 +277,10 @@ def test_with_a_mask_only_its_fields_change_and_objects_are_replaced() -> None:
     }
 
 
-def test_an_update_that_changes_nothing_keeps_the_version() -> None:
+def test_an_update_that_changes_nothing_increases_the_version() -> None:
     registry = registry_of(STRICT)
-    assert registry.update("strict", {"name": "strict", "priority": 1}, ["extends"]).version == 2
-    assert registry.version == 2
+    assert registry.update("strict", {"name": "strict", "priority": 1}, ["extends"]).version == 3
+    assert (registry.version, registry.get("strict")) == (3, STRICT)
 
 
 def test_a_rule_keeps_its_name() -> None:
@@ -330,6 +330,11 @@ def test_the_matching_rule_with_the_highest_priority_is_found() -> None:
     assert registry.find_matching(candidate("bob", importance=0.5)).name == "home"
     assert registry.find_matching(candidate("eve", importance=0.5)).name == "strict"
     assert registry.find_matching(candidate("ada")).name == "strict"
+
+
+def test_statements_of_two_users_have_no_rule_because_they_never_conflict() -> None:
+    with pytest.raises(InvalidArgumentError, match="existing: must belong to the same user as candidate"):
+        MergeRuleRegistry().find_matching(candidate("ada"), candidate("bob"))
 
 
 @pytest.mark.parametrize(
