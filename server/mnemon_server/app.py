@@ -1,6 +1,7 @@
 """Assembles the server. Everything that holds resources is closed in reverse order."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from mnemon_server.assembly.tracing import open_tracing
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.vault_folders import (
@@ -40,6 +42,8 @@ from mnemon_server.transport.server import GrpcServer
 
 WAITING_TEXTS_MAX = 65_536
 """Three times the number of passages in the largest bulk message."""
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -77,9 +81,7 @@ async def running_server(
         )
         await stack.enter_async_context(server)
         vaults = await stack.enter_async_context(open_vaults(settings, report=report, accounts=accounts))
-        # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.
-        async with vaults.use(DEFAULT_TENANT):
-            pass
+        await _open_default(vaults, is_shared=identities is not None)
         if identities and (tenants := identities.tenants):
             accounts.set_quotas(tenants.quotas)
             tenants.listeners.append(lambda: accounts.set_quotas(tenants.quotas))
@@ -94,6 +96,20 @@ async def running_server(
         stack.push_async_callback(server.shut_down)
         await server.serve(vaults)
         yield server
+
+
+async def _open_default(vaults: VaultPool, *, is_shared: bool) -> None:
+    """Opens the default vault, so that problems with the data folder appear at the start, not at the first call.
+
+    On a server that is shared by tenants, damage in this vault does not keep the others from theirs.
+    """
+    try:
+        async with vaults.use(DEFAULT_TENANT):
+            pass
+    except (RecordDamagedError, StorageFailedError) as error:
+        if not is_shared:
+            raise
+        log.error("the vault of the tenant %s is not served, all others are: %s", DEFAULT_TENANT, error)  # noqa: TRY400
 
 
 @asynccontextmanager

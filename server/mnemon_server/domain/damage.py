@@ -48,8 +48,19 @@ class PageDamagedError(RecordDamagedError):
         more = f" and {len(pages) - _PAGES_NAMED:,} more" if len(pages) > _PAGES_NAMED else ""
         where = f"page {named}{more} of {file}" if pages else f"a page of {file}"
         MnemonError.__init__(
-            self, f"{where} is damaged on disk; restore a backup of the vault (mnemon-server verify finds all damage)"
+            self,
+            f"{where} is damaged on disk: stop the server and run `mnemon-server repair`, which repairs it or says "
+            "what only a backup can bring back",
         )
+
+
+class VaultDamagedError(RecordDamagedError):
+    """A vault as a whole cannot be read. Other vaults are not affected."""
+
+    def __init__(self, message: str) -> None:
+        """`message` says what is damaged or missing, and what would help."""
+        self.collection, self.record_id = "vault", ""
+        MnemonError.__init__(self, message)
 
 
 class CommitsLostError(RecordDamagedError):

@@ -11,7 +11,7 @@ import apsw
 from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError, StorageFullError
 from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.folder import alone
-from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
+from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, VaultKeyError
 from mnemon_server.engines.private import create_file, create_folder, refused, tighten_database
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
 from mnemon_server.engines.sqlite.pages.database import connect, is_plain
@@ -108,6 +108,8 @@ class AccessFile:
                 self._connection = _opened(path, VaultKeyFile(folder, master, KEY_NAME))
         except OSError as error:
             raise refused(error, "the file of keys") from error
+        except VaultKeyError:
+            raise
         except (apsw.Error, RecordDamagedError) as error:
             raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from mnemon_server.domain.damage import VaultDamagedError
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.encryption import Cipher
 from mnemon_server.engines.file_errors import translated
@@ -26,11 +27,11 @@ SEGMENTS, SNAPSHOTS = "segments", "snapshots"
 log = logging.getLogger(__name__)
 
 
-class KeyLostError(VaultKeyError):
+class KeyLostError(VaultDamagedError, VaultKeyError):
     """The key file is missing."""
 
 
-class KeyDamagedError(VaultKeyError):
+class KeyDamagedError(VaultDamagedError, VaultKeyError):
     """The key file is damaged."""
 
 

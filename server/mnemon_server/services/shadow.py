@@ -25,9 +25,9 @@ class ShadowKeeper(Periodic):
     async def _turn(self) -> float | None:
         for tenant in await asyncio.to_thread(self._tenants):
             if tenant not in self._done | self._vaults.retired:
-                async with self._vaults.use(tenant) as vault:
+                async with self._tolerating(tenant), self._vaults.use(tenant) as vault:
                     if not vault.is_shadow_current():
                         # The next turn comes soon, before the pool closes the vault.
                         return POLL_S
-                self._done.add(tenant)
+                    self._done.add(tenant)
         return None

@@ -24,6 +24,6 @@ class ErasureKeeper(Periodic):
         # One after the other, so that other vaults still find room.
         for tenant in await asyncio.to_thread(self._unfinished):
             if tenant not in self._vaults.retired:
-                async with self._vaults.use(tenant) as vault:
+                async with self._tolerating(tenant), self._vaults.use(tenant) as vault:
                     await vault.erasure.wait()
         return None

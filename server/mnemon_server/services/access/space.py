@@ -40,7 +40,8 @@ class SpaceMeter(Periodic):
             if account.limits_space and monotonic() >= next_at and self._is_active(account, calls):
                 # What is in progress is seen next time.
                 calls, began = account.usage.calls, monotonic()
-                await self._measure(tenant, account)
+                async with self._tolerating(tenant):
+                    await self._measure(tenant, account)
                 self._measured[tenant] = calls, monotonic() + PAUSE_PER_S * (monotonic() - began)
         return None
 

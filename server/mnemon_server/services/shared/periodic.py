@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -45,6 +47,14 @@ class Periodic(ABC):
     @abstractmethod
     async def _turn(self) -> float | None:
         """Does the work; returns the seconds until the next turn, or None for the usual interval."""
+
+    @asynccontextmanager
+    async def _tolerating(self, tenant: str) -> AsyncIterator[None]:
+        """Logs an expected error in the vault of a tenant, so that the others have their turn."""
+        try:
+            yield
+        except MnemonError as error:
+            log.warning("%s, of %s: %s", self._failure, tenant, error)
 
     async def _run(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from mnemon_server.domain.damage import PageDamagedError
+from mnemon_server.domain.damage import PageDamagedError, VaultDamagedError
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.vault_key import FINGERPRINT_BYTES, KeyLostError, VaultKey, VaultKeyFile
@@ -30,7 +30,7 @@ _PAGE_SIZES = re.compile(rb"\x10\x00(\x01\x01|\x02\x02)\x40\x40\x20\x20")
 """4,096 bytes; twice whether there is a write-ahead log; 64 bytes for nonce and tag; three constants."""
 
 
-class WrongKeyError(VaultKeyError):
+class WrongKeyError(VaultDamagedError, VaultKeyError):
     """A database was written with another key."""
 
 
