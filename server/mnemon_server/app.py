@@ -23,6 +23,7 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.backups.folders import discard_unfinished
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.vault_folders import (
     encrypt_keys,
@@ -133,6 +134,8 @@ async def open_vaults(
             await asyncio.to_thread(finish_replacements, folder)
             stack.enter_context(FolderLock(folder, shared=True))
             await asyncio.to_thread(encrypt_keys, folder, master)
+        if settings.backup_dir:
+            await asyncio.to_thread(discard_unfinished, settings.backup_dir)
         batcher = EmbeddingBatcher(
             embedder,
             batch_tokens_max=batch_tokens_max(settings),

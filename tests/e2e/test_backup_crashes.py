@@ -6,6 +6,7 @@ from shutil import copytree
 
 import pytest
 from mnemon import AsyncClient, Client, UnavailableError
+from mnemon._backup_folder import BackupFolder
 from mnemon_server.engines.vault_folders import finish_replacements
 
 from tests.support.killed_at import run_killed
@@ -77,6 +78,50 @@ def test_a_killed_backup_does_not_exist_and_can_be_made_again(
     assert list(tmp_path.rglob("copies/*")) == []
     assert run("restore", str(tmp_path / "kept/monday"), "--data-dir", str(tmp_path / "restored")).returncode == 0
     assert asyncio.run(contents_of(tmp_path / "restored")) == {"note": "After the backup."}
+
+
+@pytest.fixture(scope="module")
+def left(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a killed backup has left."""
+    folder = tmp_path_factory.mktemp("left")
+    run_killed("os.rename", 1, folder, "backup", str(folder / "monday"), "--data-dir", str(kept / "data"))
+    assert (folder / ".monday.part/records.db").exists()
+    return folder / ".monday.part"
+
+
+def test_what_a_killed_backup_has_left_is_no_damage_and_goes_with_the_next_backup(
+    kept: Path, left: Path, tmp_path: Path
+) -> None:
+    copytree(left, tmp_path / left.name)
+    (tmp_path / left.name / "records.db").write_bytes(b"half")
+    copytree(kept / "backup", tmp_path / "sunday")
+    for foreign in (".photos.part", ".film.part"):
+        (tmp_path / foreign).mkdir()
+        (tmp_path / foreign / "of another program").touch()
+    (tmp_path / ".song.part").touch()
+    assert run("verify", str(tmp_path)).returncode == 0
+    with BackupFolder(tmp_path / "tuesday"):
+        assert run("backup", str(tmp_path / "wednesday"), "--data-dir", str(kept / "data")).returncode == 0
+        assert {each.name for each in tmp_path.iterdir()} == {
+            *("sunday", "wednesday", ".tuesday.part", ".photos.part", ".film.part", ".song.part")
+        }
+
+
+async def test_a_start_and_an_erasure_remove_what_killed_backups_have_left_and_name_what_is_being_made(
+    left: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept/default"
+    copytree(left, kept / left.name)
+    copytree(left, tmp_path / "kept/acme" / left.name)
+    with BackupFolder(kept / "tuesday"):
+        copytree(left, kept / ".wednesday.part")
+        async with whole_server(tmp_path / "data", backup_dir=tmp_path / "kept") as server:
+            assert [each.name for each in (tmp_path / "kept").glob("*/*")] == [".tuesday.part"]
+            copytree(left, kept / left.name)
+            async with AsyncClient(str(server.server.address)) as client:
+                receipt = await client.erasures.run(user="ada")
+        assert [each.name for each in kept.iterdir()] == [".tuesday.part"]
+    assert receipt.out_of_reach[0] == "the server's backup tuesday, which is being made"
 
 
 def test_a_server_that_is_killed_during_a_backup_has_lost_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -13,6 +15,10 @@ from typing import Any, BinaryIO, Self
 from mnemon._errors import IncompleteBackupError
 
 MANIFEST = "manifest.json"
+DRAFTS = ".*.part"
+"""The names of folders of backups that are being made, or were when their process was killed."""
+_CONTENTS = frozenset({MANIFEST, "records.db", "records.db.changed", "vault.key", "timeline"})
+"""What is in them. A folder with anything else is another program's."""
 _PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99})?")
 
 
@@ -20,7 +26,7 @@ class BackupFolder:
     """A backup that is being received. A context manager, which removes what was not committed.
 
     Until `commit`, the files are in a hidden folder beside the target. What a killed process has left there is removed
-    by the next backup with the same name. Only the user can read the files.
+    by the next backup beside it. Only the user can read the files.
     """
 
     def __init__(self, target: Path) -> None:
@@ -39,8 +45,11 @@ class BackupFolder:
         if target.exists():
             raise FileExistsError(errno.EEXIST, "it exists already", str(target))
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._draft.mkdir(mode=0o700, exist_ok=True)
-        self._lock = _lock(self._draft)
+        # Otherwise, a folder that is not locked yet might be taken for one of a killed process.
+        with _locked(target.parent):
+            _discard(target.parent)
+            self._draft.mkdir(mode=0o700, exist_ok=True)
+            self._lock = _lock(self._draft)
         for left in self._draft.iterdir():
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
@@ -117,13 +126,51 @@ class BackupFolder:
             self._file, self._path = None, ""
 
 
-def _lock(folder: Path) -> int:
+def discard_drafts(folder: Path) -> list[str]:
+    """Removes what killed processes have left of backups in a folder. Returns the names of those that are being made.
+
+    Raises OSError if the folder cannot be read.
+    """
+    if not folder.is_dir():
+        return []
+    with _locked(folder):
+        return _discard(folder)
+
+
+def _discard(folder: Path) -> list[str]:
+    kept = []
+    for draft in sorted(folder.glob(DRAFTS)):
+        try:
+            if draft.is_symlink() or not _CONTENTS.issuperset(each.name for each in draft.iterdir()):
+                continue
+            lock = _lock(draft)
+            try:
+                shutil.rmtree(draft)
+            finally:
+                os.close(lock)
+        except NotADirectoryError:
+            continue
+        except OSError:
+            kept.append(draft.name[1:].removesuffix(".part"))
+    return kept
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = _lock(folder, wait=True)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(folder: Path, *, wait: bool = False) -> int:
     """Locks a folder for as long as the result is open. Raises FileExistsError if another process has locked it."""
     import fcntl  # not on every system on which a client runs
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         os.close(descriptor)
         raise FileExistsError(errno.EEXIST, "another process is writing it", str(folder)) from error

@@ -38,7 +38,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from rich.progress import Progress
 
     from mnemon_server.engines.access_file import KEY_NAME
-    from mnemon_server.engines.backups.chain import find_backups
+    from mnemon_server.engines.backups.chain import find_backups, find_drafts
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
     from mnemon_server.engines.vault_key import VaultKeyFile
 
@@ -46,7 +46,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
         folder = folder or load_settings(environ=os.environ).settings.data_dir
         master = master_keys(master_key_file)
         backups = find_backups(folder)
-        within = {backup.folder for backup in backups}
+        within = {*(backup.folder for backup in backups), *find_drafts(folder)}
         files = [file for file in find_records(folder) if file.parent not in within]
         with Progress(console=Console(stderr=True)) as bar:
             keys_of = [VaultKeyFile(file.parent, master) for file in files]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mnemon._backup_folder import MANIFEST, BackupFolder, read_manifest
+from mnemon._backup_folder import MANIFEST, BackupFolder, discard_drafts, read_manifest
 
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.engines.file_errors import translated
@@ -30,6 +30,11 @@ class TenantBackups:
         with translated("read", "the backups"):
             return {path.parent.name: path.read_bytes() for path in sorted(self._folder.glob(f"[!.]*/{MANIFEST}"))}
 
+    def unfinished(self) -> list[str]:
+        """See BackupFolder."""
+        with translated("read", "the backups"):
+            return discard_drafts(self._folder)
+
     @contextmanager
     def writer(self, name: str) -> Iterator[BackupFolder]:
         """See BackupFolder."""
@@ -40,3 +45,13 @@ class TenantBackups:
                 raise InvalidOperationError(f"the backup {name!r} exists already; choose another name") from error
             with writer:
                 yield writer
+
+
+def discard_unfinished(backups: Path) -> None:
+    """Removes what killed processes have left of backups of any tenant.
+
+    Raises StorageFailedError if the folder cannot be read.
+    """
+    with translated("read", "the backups"):
+        for folder in backups.glob("*/"):
+            discard_drafts(folder)

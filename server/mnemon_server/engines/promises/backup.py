@@ -46,5 +46,8 @@ class BackupFolder(Protocol):
     def manifests(self) -> Mapping[str, bytes]:
         """The manifests of all backups, by name."""
 
+    def unfinished(self) -> list[str]:
+        """The names of backups that are being made. What killed processes have left of others is removed."""
+
     def writer(self, name: str) -> AbstractContextManager[BackupWriter]:
         """Begins a backup. Raises InvalidOperationError if there is one with this name."""

@@ -47,10 +47,11 @@ class Settling:
         if self._backups is None:
             return []
         try:
-            found = self._backups.manifests()
+            unfinished, found = self._backups.unfinished(), self._backups.manifests()
         except (StorageFailedError, StorageFullError):
             return ["the server's backups, which could not be listed"]
-        return [f"the server's backup {name}{_time_of(manifest)}" for name, manifest in found.items()]
+        kept = [f"the server's backup {name}{_time_of(manifest)}" for name, manifest in found.items()]
+        return [*kept, *(f"the server's backup {name}, which is being made" for name in unfinished)]
 
     async def wait(self, report: Report) -> int:
         """Waits until nothing that was removed is in the vault's own files; returns how much is after two minutes.
