@@ -8,9 +8,11 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mnemon_server.engines.access_file import FILE_NAME, KEY_NAME, AccessFile
+from mnemon_server.domain.clock import system_clock
+from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, KEY_NAME, AccessFile
 from mnemon_server.engines.master_keys import MasterKeyMissingError, WrongMasterKeyError, parse_master_keys
 from mnemon_server.engines.sqlite.pages.database import connect
+from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.engines.vault_key import KeyLostError, VaultKeyFile
 
 from tests.support.killed_at import run_killed
@@ -56,18 +58,54 @@ def contents(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-def test_no_flipped_bit_changes_who_may_do_what(folder: Path, tmp_path: Path) -> None:
-    expected, rng, refused = listed(folder), random.Random(7), 0
-    for number in range(FLIPS):
+def flip(path: Path, place: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("command", ["keys", "repair"])
+def test_a_flipped_bit_is_put_back_from_the_second_copy(folder: Path, tmp_path: Path, command: str) -> None:
+    expected, rng = listed(folder), random.Random(7)
+    for number in range(FLIPS // 2):
         copy = shutil.copytree(folder, tmp_path / f"copy-{number}")
-        content = bytearray((copy / FILE_NAME).read_bytes())
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        (copy / FILE_NAME).write_bytes(content)
-        done = run("keys", "list", "--tenant", "acme", "--data-dir", copy)
-        refused += done.returncode
-        assert done.returncode or done.stdout == expected, (number, done.stdout)
+        flip(copy / rng.choice([FILE_NAME, COPY_NAME]), rng.randrange((copy / FILE_NAME).stat().st_size))
         assert run("verify", copy).returncode == 1, number
-    assert refused
+        if command == "repair":
+            planned = run("repair", "--data-dir", copy, "--dry-run")
+            assert "can be put back from its second copy" in planned.stdout, (number, planned)
+            assert "1 places are damaged; 0 of them" in run("repair", "--data-dir", copy).stdout, number
+        assert listed(copy) == expected, number
+        assert run("verify", copy).returncode == 0, number
+
+
+def test_a_copy_of_another_time_brings_no_revoked_key_back(folder: Path, tmp_path: Path) -> None:
+    before = shutil.copy(folder / COPY_NAME, tmp_path)
+    [key_id] = [line.split()[0] for line in listed(folder).splitlines()]
+    assert run("keys", "revoke", key_id, "--tenant", "acme", "--data-dir", folder).returncode == 0
+    shutil.copy(before, folder / COPY_NAME)
+    for page in range((folder / FILE_NAME).stat().st_size // 4_096):
+        copy = shutil.copytree(folder, tmp_path / f"copy-{page}")
+        flip(copy / FILE_NAME, page * 4_096 + 200)
+        told = f"page {page + 1} of '{copy / FILE_NAME}' is damaged on disk"
+        done = run("keys", "list", "--tenant", "acme", "--data-dir", copy)
+        assert (done.returncode, done.stdout, told in done.stderr) == (1, "", True), done.stderr
+        assert "Traceback" not in done.stderr
+        repaired = run("repair", "--data-dir", copy)
+        assert (repaired.returncode, told in repaired.stdout) == (1, True), repaired
+        assert "new keys with `mnemon-server keys create" in repaired.stdout
+        assert run("verify", copy).returncode == 1
+
+
+def test_a_change_beside_damage_is_in_the_copy_and_the_damage_is_not(folder: Path) -> None:
+    with closing(AccessFile(folder)) as file:
+        with file.working() as connection:
+            [page] = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'api_key_tenant'").fetchone()
+        flip(folder / FILE_NAME, page * 4_096 - 9)
+        TenantFile(file).adopt(["globex"], system_clock())
+    assert run("verify", folder).returncode == 1
+    assert '"globex"' in run("tenants", "list", "--json", "--data-dir", folder).stdout
+    assert run("verify", folder).returncode == 0
 
 
 def test_with_a_master_key_the_file_cannot_be_read_without_it(folder: Path, master: Path) -> None:
@@ -94,7 +132,7 @@ def test_the_file_of_an_earlier_version_is_encrypted(folder: Path, killed: bool)
         assert (folder / FILE_NAME).read_bytes().startswith(b"SQLite format 3")
     assert listed(folder) == before
     assert not any(name in contents(folder) for name in NAMES)
-    assert {path.name for path in folder.iterdir()} == {FILE_NAME, KEY_NAME, f"{FILE_NAME}.lock"}
+    assert {path.name for path in folder.iterdir()} == {FILE_NAME, COPY_NAME, KEY_NAME, f"{FILE_NAME}.lock"}
 
 
 def test_a_lost_key_is_told(folder: Path) -> None:

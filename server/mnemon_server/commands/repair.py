@@ -43,7 +43,7 @@ def repair(data_dir: Path | None, master_key_file: Path | None, tenant: str | No
 
             for vault, found in _repaired(folder, tenant, master_key_file, track, dry_run=dry_run):
                 done = f"can be {found.remedy}" if dry_run else found.remedy
-                said = done if found.remedy else "cannot be repaired: restore a backup of the vault"
+                said = done if found.remedy else f"cannot be repaired: {found.advice}"
                 click.echo(f"{vault.relative_to(folder) / found.file}: {found.problem}; {said}")
                 count += 1
                 lost += not found.remedy
@@ -59,16 +59,18 @@ def _repaired(
     *,
     dry_run: bool,
 ) -> Iterator[tuple[Path, "Finding"]]:
-    """What was found in each vault."""
+    """What was found in each vault, and in the file of keys and tenants."""
+    from mnemon_server.engines.access_file import FILE_NAME, KEY_NAME
     from mnemon_server.engines.folder import FolderInUseError, FolderLock
-    from mnemon_server.engines.repair import VaultRepair
+    from mnemon_server.engines.repair import VaultRepair, repair_access
     from mnemon_server.engines.vault_folders import finish_locked_replacements, vaults_folder
     from mnemon_server.engines.vault_key import VaultKeyFile
 
     if tenant is not None:
         check_tenant(tenant)
     master, vaults = master_keys(master_key_file), vaults_folder(data_dir)
-    if not vaults.exists() or (tenant is not None and not (vaults / tenant / "records.db").exists()):
+    has_access = tenant is None and (data_dir / FILE_NAME).exists()
+    if not has_access and not any(vaults.glob(f"{tenant or '[!.]*'}/records.db")):
         raise ConfigurationError(f"there are no records in {str(vaults / (tenant or ''))!r}")
     try:
         lock = FolderLock(vaults)
@@ -79,6 +81,9 @@ def _repaired(
     with lock:
         if not dry_run:
             finish_locked_replacements(vaults)
+        if has_access:
+            access = VaultKeyFile(data_dir, master, KEY_NAME)
+            yield from ((data_dir, found) for found in repair_access(access, dry_run=dry_run))
         for file in sorted(vaults.glob(f"{tenant or '[!.]*'}/records.db")):
             for found in VaultRepair(VaultKeyFile(file.parent, master), track, dry_run=dry_run).run():
                 yield file.parent, found

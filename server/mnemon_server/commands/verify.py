@@ -95,16 +95,9 @@ def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict
 
 def _access(keys: "VaultKeyFile") -> Iterator[dict[str, Any]]:
     """The damage in the file of API keys and tenants."""
-    from mnemon_server.engines.access_file import FILE_NAME
-    from mnemon_server.engines.sqlite.schema import open_reader
-    from mnemon_server.engines.vault_files import damaged_pages
+    from mnemon_server.engines.repair import access_damage
 
-    if not (path := keys.folder / FILE_NAME).exists():
-        return
-    if not keys.is_whole():
-        yield {"file": keys.name, "text": "one of the two copies of the key in it is damaged"}
-    if problem := damaged_pages(path, keys, open_reader):
-        yield {"file": FILE_NAME, "text": problem}
+    yield from ({"file": file, "text": problem} for file, problem in access_damage(keys))
 
 
 def _backup(backup: "StoredBackup", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:

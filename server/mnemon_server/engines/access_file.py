@@ -8,7 +8,9 @@ from pathlib import Path
 
 import apsw
 
+from mnemon_server.domain.damage import PageDamagedError, VaultDamagedError
 from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError, StorageFullError
+from mnemon_server.engines.access_copy import BUSY_TIMEOUT_MS, AccessCopy
 from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.folder import alone
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, VaultKeyError
@@ -17,10 +19,9 @@ from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
 from mnemon_server.engines.sqlite.pages.database import connect, is_plain
 from mnemon_server.engines.vault_key import VaultKeyFile
 
-FILE_NAME, KEY_NAME = "access.db", "access.key"
+FILE_NAME, COPY_NAME, KEY_NAME = "access.db", "access.db.copy", "access.key"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
 FORMAT = 6
-BUSY_TIMEOUT_MS = 30_000
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,19 @@ _MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS, _ENDED)
 """What makes each format from the one before."""
 
 
+class AccessDamagedError(VaultDamagedError, ConfigurationError):
+    """The file is damaged, and its copy cannot replace it: nobody can be authenticated."""
+
+    def __init__(self, path: Path, damage: RecordDamagedError) -> None:
+        where = ", ".join(f"page {page}" for page in getattr(damage, "pages", ())) or "a page"
+        super().__init__(
+            f"nobody can be authenticated: {where} of {str(path)!r} is damaged on disk, and {COPY_NAME} is not "
+            f"there, or of another time. Put {path.name} and {KEY_NAME} back from a copy of the data folder. Without "
+            f"one, move {path.name} away, and make new keys with `mnemon-server keys create NAME --tenant TENANT "
+            "--role ROLE`: the vaults stay as they are; set names, quotas and suspensions of tenants again"
+        )
+
+
 class AccessFile:
     """The file `access.db` of a data folder, readable by its owner only.
 
@@ -102,24 +116,27 @@ class AccessFile:
         """
         self._lock = threading.Lock()
         path = self._path = folder / FILE_NAME
-        try:
-            create_folder(folder)
-            with alone(folder / f"{FILE_NAME}.lock"):
-                self._connection = _opened(path, VaultKeyFile(folder, master, KEY_NAME))
-        except OSError as error:
-            raise refused(error, "the file of keys") from error
-        except VaultKeyError:
-            raise
-        except (apsw.Error, RecordDamagedError) as error:
-            raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
-        try:
-            self._prepare(path)
-        except apsw.Error as error:
-            self._connection.close(True)
-            raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
-        except ConfigurationError:
-            self._connection.close(True)
-            raise
+        keys = VaultKeyFile(folder, master, KEY_NAME)
+        self._copy = AccessCopy(path, folder / COPY_NAME, keys)
+        with contextlib.ExitStack() as opened:
+            opened.callback(self._copy.close)
+            try:
+                create_folder(folder)
+                with alone(folder / f"{FILE_NAME}.lock"):
+                    self._copy.mend()
+                    self._connection = _opened(path, keys)
+                opened.callback(self._connection.close, True)
+                self._prepare(path)
+            except VaultKeyError:
+                raise
+            except OSError as error:
+                raise refused(error, "the file of keys") from error
+            except RecordDamagedError as error:
+                raise AccessDamagedError(path, error) from error
+            except apsw.Error as error:
+                raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
+            self._close = opened.pop_all().close
+        self._copy.store()
 
     def stamp(self) -> Stamp | None:
         """What differs once any process has written the file; None if it was written just now."""
@@ -128,7 +145,7 @@ class AccessFile:
     def close(self) -> None:
         """Closes the file. Further calls have no effect."""
         with self._lock:
-            self._connection.close(True)
+            self._close()
 
     def _prepare(self, path: Path) -> None:
         connection = self._connection
@@ -158,6 +175,8 @@ class AccessFile:
                 yield self._connection
         except apsw.FullError as error:
             raise StorageFullError("no space is left on the disk for keys; free some space, then try again") from error
+        except apsw.CorruptError as error:
+            raise PageDamagedError(FILE_NAME) from error
         except apsw.Error as error:
             log.exception("the file of keys failed")
             raise StorageFailedError("the file of keys cannot be read or written") from error
@@ -165,8 +184,10 @@ class AccessFile:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
         """A transaction that other processes do not notice."""
-        with self.working() as connection, _transaction(connection):
-            yield connection
+        with self.working() as connection:
+            with _transaction(connection):
+                yield connection
+            self._copy.store()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
@@ -243,5 +264,7 @@ def _transaction(connection: apsw.Connection) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # SQLite itself has rolled back after some errors.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise

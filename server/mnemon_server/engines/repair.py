@@ -9,14 +9,18 @@ import apsw
 
 from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.clock import system_clock
-from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
+from mnemon_server.domain.damage import PageDamagedError
+from mnemon_server.domain.errors import MnemonError, RecordDamagedError, StorageFailedError
 from mnemon_server.engines import vault_files
+from mnemon_server.engines.access_copy import AccessCopy
+from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, AccessDamagedError, AccessFile
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.pages.mark import MARK_FILE
+from mnemon_server.engines.sqlite.schema import open_reader
 from mnemon_server.engines.sqlite.upkeep.rebuilding import NotDerivableError, rebuild
 from mnemon_server.engines.sqlite.upkeep.verification import DamagedRow, RecordsVerifier, open_still
 from mnemon_server.engines.timeline.engine import TimelineRecords, make_maintenance
@@ -41,6 +45,41 @@ class Finding:
     problem: str
     remedy: str = ""
     """What is done about it, as a participle; empty if it cannot be derived from anything."""
+    advice: str = "restore a backup of the vault"
+    """What would help without a remedy."""
+
+
+def access_damage(keys: VaultKeyFile) -> Iterator[tuple[str, str]]:
+    """The damage in the file of keys and tenants, in its copy and in its own key: each file with its problem."""
+    for path in (keys.folder / FILE_NAME, keys.folder / COPY_NAME):
+        if path.exists() and (problem := vault_files.damaged_pages(path, keys, open_reader)):
+            yield path.name, problem
+    if not _is_whole(keys):
+        yield keys.name, "one of the two copies of the key in it is damaged"
+
+
+def repair_access(keys: VaultKeyFile, *, dry_run: bool) -> Iterator[Finding]:
+    """Repairs the file of keys and tenants, and yields everything that was found. No server may use it."""
+    found, path = [*access_damage(keys)], keys.folder / FILE_NAME
+    remedy, advice = "put back from its second copy", ""
+    if found:
+        try:
+            if dry_run:
+                AccessCopy(path, keys.folder / COPY_NAME, keys).mend(dry_run=True)
+            else:
+                AccessFile(keys.folder, keys.master).close()
+        except PageDamagedError as error:
+            remedy, advice = "", str(AccessDamagedError(path, error))
+        except MnemonError as error:
+            remedy, advice = "", str(error)
+    yield from (Finding(file, text, remedy, advice) for file, text in found)
+
+
+def _is_whole(keys: VaultKeyFile) -> bool:
+    try:
+        return keys.is_whole()
+    except VaultKeyError:
+        return True  # told where it is used
 
 
 class VaultRepair:

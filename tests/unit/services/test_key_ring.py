@@ -224,7 +224,7 @@ async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_se
 
 def check_file(folder: Path, secret: str) -> None:
     """Only its owner reads the files in the folder, and the secret cannot be learned from them."""
-    names = {access_file.FILE_NAME, access_file.KEY_NAME, f"{access_file.FILE_NAME}.lock"}
+    names = {access_file.FILE_NAME, access_file.COPY_NAME, access_file.KEY_NAME, f"{access_file.FILE_NAME}.lock"}
     assert {file.name for file in folder.iterdir()} == names
     with closing(open_access(folder)) as connection:
         held = connection.execute("SELECT * FROM api_key").fetchall()
