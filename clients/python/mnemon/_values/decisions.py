@@ -150,7 +150,7 @@ class MergeStatistics(JsonValue):
     deduplicated_count: int
     """Sentences that were left out because another said the same."""
     guarded_count: int = 0
-    """Equally similar sentences that stayed, because a negation, a number or a name differs."""
+    """Equally similar sentences that stayed, because they may say something else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -612,8 +612,8 @@ class MergeStatistics(_message.Message):
     deduplicated_count: _builtins.int
     """The number of sentences that were left out as duplicates."""
     guarded_count: _builtins.int
-    """The number of sentences that the guard kept although they are as similar, because a negation, a number or a name
-    differs: see `deduplication_guard`.
+    """The number of sentences that the guard kept although they are as similar, because they may say something else: see
+    `deduplication_guard`.
     """
     def __init__(
         self,
@@ -966,8 +966,9 @@ class MergeConfig(_message.Message):
     kept.
     """
     deduplication_guard: _builtins.bool
-    """Whether a sentence is kept if its negations, numbers or names differ from those of its duplicate: "likes tea",
-    "does not like tea". Otherwise only the threshold decides. Default true.
+    """Whether a sentence is kept if it may say something else than its duplicate: if negations, tenses, numbers, names or
+    the order of words differ, or if it has a word that its duplicate lacks, which may be the opposite: "tea over
+    coffee", "coffee over tea"; "open", "closed". Otherwise only the threshold decides. Default true.
     """
     keep_history: _builtins.bool
     """Whether the result lists the statements from which it was made; default true."""

@@ -51,7 +51,7 @@ def deduplicate(text: str, threshold: float, *, guard: bool = True) -> Deduplica
     """The text without the sentences that others repeat at a token-set ratio of at least `threshold`, 0 to 1.
 
     Everything else stays as it is, including line ends, except those of lines that are now empty. With `guard`, a
-    sentence stays if its negations, numbers or names differ from those of the sentence that repeats it.
+    sentence stays if it may say something else than the sentence that repeats it.
     """
     lines = [list(_split_line(line)) for line in text.splitlines(keepends=True)]
     comparison = _Comparison(threshold, guard=guard)

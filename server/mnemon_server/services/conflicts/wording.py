@@ -1,7 +1,7 @@
 """What de-duplication must know of languages: which sentences differ in meaning, however many words they share.
 
-Names are recognised by their capital letters. In a sentence without capitals, and in scripts that have none, every word
-may be a name: such a sentence is left out only for one that has all of its words, in their order.
+No list of opposites is complete, and the order of words says who did what. So a sentence is left out only for one that
+has all of its telling words, in their order; only small words, such as articles and most prepositions, may differ.
 """
 
 import re
@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from mnemon_server.ranking.keywords import HAN, KANA
 from mnemon_server.ranking.languages import STOP_WORDS
 
-_FILLERS_TEXT = "a also an indeed quite really the very"
-_COMMON = STOP_WORDS | frozenset(_FILLERS_TEXT.split())
-"""Words that are never names, however they are written."""
+_FILLERS = frozenset({"a", "also", "an", "indeed", "quite", "really", "the", "very"})
+_COMMON = STOP_WORDS | _FILLERS
+"""Words that may differ, and are never names, however they are written."""
+_OPPOSITES_TEXT = """
+    after:before more:less more:fewer most:least on:off in:out up:down above:below over:under to:from into:from
+    he:she him:her his:her his:hers
+"""
+_OPPOSITES = tuple(frozenset(pair.split(":")) for pair in _OPPOSITES_TEXT.split())
+"""Pairs of the common words that exclude each other."""
 
 # Too many words here do no harm: a word keeps two sentences apart that might mean the same, and nothing is lost.
 _TURNING_TEXT = """
@@ -22,7 +28,7 @@ _TURNING_TEXT = """
     none nor not nothing nowhere shouldnt unlikely wasnt werent without wont wouldnt almost before either else
     except fewer former formerly if instead less likely may maybe might once only or perhaps possibly probably
     rarely refuses said says seldom should stopped supposedly than though thinks unless unlike until used wants
-    when whenever whether would could
+    when whenever whether would could was were will
     keine keinem keinen keiner keines kein nicht nichts nie niemals niemand ohne oder wenn falls vielleicht nur
     aucun aucune jamais ne ni pas personne plus rien sans si
     jamás nada nadie ni ningún ninguna ninguno nunca sin tampoco
@@ -34,7 +40,7 @@ _TURNING_TEXT = """
     안 못 नहीं मत لا ليس لم لن 不 没 沒 無 ない
 """
 _TURNING = frozenset(_TURNING_TEXT.split())
-"""Negations, conditions and doubts: one more or less of them changes the meaning of a sentence."""
+"""Negations, conditions, doubts and tenses: one more or less of them changes the meaning of a sentence."""
 # For scripts that do not separate words, and languages that add suffixes to them.
 _TURNING_PART = re.compile(
     "[不没沒無无非未别別莫勿曾]|以前|如果|要是|可能|也许|也許|或许|或許|[说說]|认为|認為"
@@ -58,9 +64,9 @@ _PUNCTUATION = ".,;:!?…。、！？\"'“”‘’«»‹›()[]{}『』「」
 _BULLETS = frozenset("-–—*•·")
 _QUESTION = re.compile(r"[?？]\W*$")
 _QUESTION_MAX = 8
+_UNINFLECTED_MAX = 3
 # Each character of Chinese or Japanese on its own, since nothing marks where words end.
 _UNIT = re.compile(f"[{HAN}{KANA}]|[^{HAN}{KANA}]+")
-_HIRAGANA = re.compile("[\u3041-\u309f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,39 +76,56 @@ class Wording:
     text: str
     """The words in NFKC and lower case, without punctuation around them."""
     turning: tuple[str, ...]
-    """Negations, conditions, doubts, and the question mark."""
-    units: tuple[str, ...]
+    """Negations, conditions, doubts, tenses, and the question mark."""
+    units: frozenset[str]
     """The words of the text; single characters for Chinese and Japanese."""
     names: tuple[str, ...]
     """The units that are certainly numbers, symbols or names."""
-    possible_names: tuple[str, ...]
-    """The units that may be names."""
+    order: tuple[str, ...]
+    """The units without fillers, in the form in which they are compared."""
+    words: frozenset[str]
+    """Those of the order."""
+    telling: frozenset[str]
+    """The words that must not be missing."""
 
     @classmethod
     def of(cls, words: Sequence[str], *, is_question: bool) -> "Wording":
         """The wording of a sentence, from its bare words."""
         units = [unit for word in words for unit in ([word] if word.isascii() else _UNIT.findall(word))]
         lowered = [unit.lower() for unit in units]
-        pairs = list(zip(units, lowered, strict=True))
-        is_cased = units != lowered
-        possible = [low for unit, low in pairs if not is_cased or (low == unit.upper() and not low.isascii())]
+        order = tuple(_compared(unit) for unit in lowered if unit not in _FILLERS)
         return cls(
             text=" ".join(words).lower(),
             turning=tuple(sorted((*_turning(words), *("?" * is_question)))),
-            units=tuple(lowered),
-            names=tuple(low for place, (unit, low) in enumerate(pairs) if _is_name(unit, low, is_first=place == 0)),
-            possible_names=tuple(low for low in possible if low not in _COMMON and not _HIRAGANA.fullmatch(low)),
+            units=frozenset(lowered),
+            names=tuple(
+                low
+                for place, (unit, low) in enumerate(zip(units, lowered, strict=True))
+                if _is_name(unit, low, is_first=place == 0)
+            ),
+            order=order,
+            words=frozenset(order),
+            telling=frozenset(_compared(unit) for unit in lowered if _is_telling(unit)),
         )
 
     def differs(self, other: "Wording") -> bool:
-        """Whether the other one differs in meaning, however similar the two are."""
+        """Whether the other one, which would stay alone, differs in meaning, however similar the two are."""
+        ours, theirs = self.units - other.units, other.units - self.units
         return (
             self.turning != other.turning
-            or not set(self.names) <= set(other.units)
-            or not set(other.names) <= set(self.units)
-            or _those_of(self.names, other.names) != _those_of(other.names, self.names)
-            or not _are_in_order(self.possible_names, other.units)
+            or not ours.isdisjoint(self.names)
+            or not theirs.isdisjoint(other.names)
+            or not self.telling <= other.words
+            or any(pair & ours and pair & theirs for pair in _OPPOSITES)
+            or not self._has_order_of(other)
         )
+
+    def _has_order_of(self, other: "Wording") -> bool:
+        """Whether the common words are in the same order, or one sentence begins with the end of the other."""
+        common = self.words & other.words
+        less, more = sorted(([word for word in each.order if word in common] for each in (self, other)), key=len)
+        # Two words alone are a compound: "milk chocolate", "chocolate milk".
+        return _are_in_order(less, more) or (len(less) == len(more) > 2 and _line(less) in _line([*more, *more]))
 
 
 def bare_words(sentence: str) -> list[str]:
@@ -141,11 +164,21 @@ def _says_number_or_symbol(unit: str) -> bool:
     return any(character.isnumeric() or unicodedata.category(character)[0] == "S" for character in unit)
 
 
-def _those_of(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    known = set(others)
-    return [name for name in names if name in known]
+def _is_telling(unit: str) -> bool:
+    """Whether a word says something by itself; "I've" and "doesn't" do not."""
+    return not (unit in _TURNING or unit.endswith("n't") or unit.partition("'")[0] in _COMMON)
 
 
-def _are_in_order(units: Sequence[str], others: Sequence[str]) -> bool:
+def _compared(unit: str) -> str:
+    """The word without the ending of "trains" and "drinks", and without the points of "p.m."."""
+    word = unit.replace(".", "")
+    return word.removesuffix("s") if len(word) > _UNINFLECTED_MAX else word
+
+
+def _line(words: Sequence[str]) -> str:
+    return "\n".join(["", *words, ""])
+
+
+def _are_in_order(words: Sequence[str], others: Sequence[str]) -> bool:
     rest = iter(others)
-    return all(unit in rest for unit in units)
+    return all(word in rest for word in words)

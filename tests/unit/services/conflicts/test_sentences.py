@@ -69,6 +69,10 @@ def test_joined_sentences_are_the_text(text: str) -> None:
         # Another wording.
         ("Anna does not drink tea. Anna doesn't drink any tea.", "Anna doesn't drink any tea."),
         ("She enjoys tea at noon. At noon she enjoys drinking tea.", "At noon she enjoys drinking tea."),
+        ("In Rome Anna met Ben. Anna met Ben in Rome.", "In Rome Anna met Ben."),
+        ("Prefers window seats on trains. Prefers a window seat on the train.", "Prefers a window seat on the train."),
+        ("I have seen the film. I've seen the film.", "I have seen the film."),
+        ("No calls after 10 pm. No calls after 10 p.m.", "No calls after 10 p.m."),
         ("i like green tea. i like green tea a lot.", "i like green tea a lot."),
         ("Анна пьёт зелёный чай. Анна часто пьёт зелёный чай.", "Анна часто пьёт зелёный чай."),
         ("她喜欢喝绿茶。她很喜欢喝绿茶。", "她很喜欢喝绿茶。"),
@@ -105,6 +109,40 @@ def test_a_sentence_that_another_one_also_expresses_is_left_out(text: str, left:
         ("Anna lives in Rome.", "Anna lives in Rome, maybe."),
         ("Anna lives in Rome.", "Anna lives in Rome?"),
         ("Anna drinks tea.", "Ben thinks Anna drinks tea."),
+        # Tenses.
+        ("Anna is a nurse.", "Anna was a nurse."),
+        ("Anna lives in a flat.", "Anna lived in a flat."),
+        # The order says who does what, and what comes first.
+        ("The user prefers tea over coffee.", "The user prefers coffee over tea."),
+        ("Dog bit man.", "Man bit dog."),
+        ("dog bites man", "man bites dog"),
+        ("The cat is afraid of the dog.", "The dog is afraid of the cat."),
+        ("The manager thanked the clerk.", "The clerk thanked the manager."),
+        ("Milk chocolate.", "Chocolate milk."),
+        ("She works to live, every day.", "She lives to work, every day."),
+        ("He gave his sister a book from his mother.", "He gave his mother a book from his sister."),
+        ("Die Katze jagt den Hund.", "Der Hund jagt die Katze."),
+        ("El perro muerde al gato negro.", "El gato negro muerde al perro."),
+        ("犬が男を噛んだ。", "男が犬を噛んだ。"),
+        ("狗咬了那个人。", "那个人咬了狗。"),
+        # Opposites, and any other word in place of one.
+        ("The shop is open on Sundays.", "The shop is closed on Sundays."),
+        ("She takes the pills before dinner.", "She takes the pills after dinner."),
+        ("She wants more sugar in her tea.", "She wants less sugar in her tea."),
+        ("The user wants to buy a house near the lake.", "The user wants to sell a house near the lake."),
+        ("The heating in the flat is on.", "The heating in the flat is off."),
+        ("The office is up the hill by the church.", "The office is down the hill by the church."),
+        ("She walks to the station at noon.", "She walks from the station at noon."),
+        ("The number of orders increases each month.", "The number of orders decreases each month."),
+        ("The contract is legal in this country.", "The contract is illegal in this country."),
+        ("The user can park left of the gate.", "The user can park right of the gate."),
+        ("The user owes his brother money.", "The user lends his brother money."),
+        ("He lives on the third street by the river.", "She lives on the third street by the river."),
+        ("The red bicycle is for the commute.", "The blue bicycle is for the commute."),
+        ("Der Laden bleibt heute geöffnet.", "Der Laden bleibt heute geschlossen."),
+        ("La tienda está abierta hoy.", "La tienda está cerrada hoy."),
+        ("Магазин сегодня открыт.", "Магазин сегодня закрыт."),
+        ("商店今天开门。", "商店今天关门。"),
         # Names.
         ("Anna lives in Berlin.", "Anna lives in Munich."),
         ("Berlin is where the user lives with her son.", "Munich is where the user lives with her son."),
@@ -159,9 +197,12 @@ def test_a_lower_threshold_leaves_out_more() -> None:
 
     for guard in (True, False):
         repeated = [dropped(Label.PARAPHRASE, threshold, guard=guard) for threshold in (1.0, 0.9, 0.8, 0.6, 0.5)]
-        assert repeated == sorted(set(repeated)), "each step must leave out more"
+        assert repeated == sorted(repeated)
+        # The guard keeps what the lowest thresholds would leave out.
+        steps = repeated[:3] if guard else repeated
+        assert len({*steps}) == len(steps), "each step must leave out more"
     lost = {guard: dropped(Label.CONTRADICTION, 0.8, guard=guard) for guard in (True, False)}
-    assert lost[True] * 10 <= lost[False]
+    assert lost[False] > lost[True] == 0
 
 
 @pytest.mark.parametrize(("threshold", "count"), [(0.0, 1), (0.8, 1), (28 / 30, 1), (0.94, 0), (1.0, 0)])
@@ -191,7 +232,7 @@ def test_a_text_without_repetitions_stays_exactly_the_same() -> None:
 
 
 def test_among_very_many_sentences_only_those_with_the_same_words_are_left_out() -> None:
-    few = [f"Room is painted in the colour {'x' * number}.\n" for number in range(1, SENTENCES_COMPARED_MAX + 1)]
+    few = [f"The room is {'really ' * number}bright.\n" for number in range(SENTENCES_COMPARED_MAX)]
     alike = deduplicate("".join(few), 0.8)
     assert alike.dropped_count > SENTENCES_COMPARED_MAX / 2
     many = [*few, "Milk is cold.\n"]
