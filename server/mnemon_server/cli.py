@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server import __version__
 from mnemon_server.commands.audit import audit
@@ -118,11 +119,11 @@ def prepare(loaded: LoadedSettings) -> None:
     """Prepare the embedding model ahead of time, so that serve starts at once; print its identity."""
     from mnemon_server.assembly.embedder import open_configured_embedder
 
-    report = partial(click.echo, err=True)
+    report = partial(echo, err=True)
     with closing(open_configured_embedder(loaded.settings, report)) as embedder:
         embedder.embed(["ready"])
         identity = embedder.model.identity
-    click.echo(identity)
+    echo(identity)
 
 
 @cli.command()
@@ -139,7 +140,7 @@ def reembed(loaded: LoadedSettings) -> None:
         task = bar.add_task("Embedding", total=None)
         for done, total in reembed_documents(loaded.settings):
             bar.update(task, completed=done, total=total)
-    click.echo(f"{total} documents have new vectors")
+    echo(f"{total} documents have new vectors")
 
 
 @cli.command("check-config")
@@ -153,13 +154,13 @@ def check_config(loaded: LoadedSettings, *, as_json: bool, as_markdown: bool) ->
         return
     rows = _describe(loaded)
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        click.echo(f"{row['name']:{width}}  {row['value'] or '(empty)'}  ({row['origin']})")
+        echo(f"{row['name']:{width}}  {row['value'] or '(empty)'}  ({row['origin']})")
     for name in loaded.unknown_variables:
-        click.echo(f"note: {name} is set but is not a setting{hint_at_variable(name)}", err=True)
+        echo(f"note: {name} is set but is not a setting{hint_at_variable(name)}", err=True)
 
 
 @cli.command()
@@ -179,14 +180,14 @@ def health(address: str | None, service: str, timeout_s: float, ca: Path | None,
     listen = address or load_settings(environ=os.environ).settings.listen
     target = str(Address.parse(listen).dialled)
     status = ask_health(target, service, timeout_s=timeout_s, ca=ca, server_name=server_name)
-    click.echo(status)
+    echo(status)
     sys.exit(0 if status == "SERVING" else 1)
 
 
 @cli.command()
 def version() -> None:
     """Print the version."""
-    click.echo(__version__)
+    echo(__version__)
 
 
 def _describe(loaded: LoadedSettings) -> list[dict[str, Any]]:

@@ -1,21 +1,29 @@
 """The file of API keys and tenants: pages are authenticated, and encrypted with a master key if there is one."""
 
+import json
 import random
 import secrets
 import shutil
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
 import pytest
+from mnemon_server.domain.access import ApiKey, Role
+from mnemon_server.domain.access.tenants import Tenant
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, KEY_NAME, AccessFile
+from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.master_keys import MasterKeyMissingError, WrongMasterKeyError, parse_master_keys
 from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.engines.vault_key import KeyLostError, VaultKeyFile
 
+from tests.support.access import make_key
+from tests.support.command import run as client_run
 from tests.support.killed_at import run_killed
+from tests.support.server import server_process
 from tests.support.server_command import run
 
 FLIPS = 24
@@ -133,6 +141,26 @@ def test_the_file_of_an_earlier_version_is_encrypted(folder: Path, killed: bool)
     assert listed(folder) == before
     assert not any(name in contents(folder) for name in NAMES)
     assert {path.name for path in folder.iterdir()} == {FILE_NAME, COPY_NAME, KEY_NAME, f"{FILE_NAME}.lock"}
+
+
+def test_names_of_before_cannot_move_the_cursor_or_forge_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, shown = "a\x1b[2J\nb  admin\x9b\u202e", "a\\u001b[2J\\u000ab  admin\\u009b\\u202e"
+    now, lists = datetime.now(UTC), (("tenants", "list"), ("keys", "list", "--tenant", "acme"))
+    with closing(AccessFile(tmp_path)) as file:
+        TenantFile(file).add(Tenant("acme", name, now, now))
+        KeyFile(file).add(ApiKey("f" * 16, "acme", name, Role.READER, now), b"digest", tenant_keys_max=9)
+    for command in lists:
+        [line] = run(*command, "--data-dir", tmp_path).stdout.splitlines()
+        assert shown in line
+    found = run("tenants", "show", "acme", "--data-dir", tmp_path).stdout
+    assert json.loads(found)["display_name"] == name
+    assert not {"\x1b", "\x9b", "\u202e"} & set(found)
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "operator"))
+    with server_process(tmp_path, "--authentication", "api_key", "--knowledge-store-backend", "local") as server:
+        for command in lists:
+            assert shown in client_run(server.address(), *command).stdout
 
 
 def test_a_lost_key_is_told(folder: Path) -> None:

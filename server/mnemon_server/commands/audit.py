@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.errors import explained
 from mnemon_server.config.loading import load_settings
@@ -35,8 +36,8 @@ def verify(data_dir: Path | None) -> None:
     with explained(2):
         report = verify_audit(_folder(data_dir))
     for problem in report.problems:
-        click.echo(problem)
-    click.echo(f"{report.line_count:,} entries; {'something' if report.problems else 'nothing'} was changed")
+        echo(problem)
+    echo(f"{report.line_count:,} entries; {'something' if report.problems else 'nothing'} was changed")
     sys.exit(1 if report.problems else 0)
 
 
@@ -71,7 +72,7 @@ def show(
                 and (since is None or datetime.fromisoformat(entry["time"]) >= since.replace(tzinfo=UTC))
                 and (named is None or named in entry.get("records", ()))
             ):
-                click.echo(json.dumps(entry))
+                echo(json.dumps(entry))
 
 
 def _folder(data_dir: Path | None) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
@@ -63,9 +64,9 @@ def backup(folder: Path, data_dir: Path | None, master_key_file: Path | None, te
                 case Manifest():
                     manifest = step
         files.commit()
-    click.echo(f"{folder}: the vault of {tenant} up to change {manifest.sequence:,}")
+    echo(f"{folder}: the vault of {tenant} up to change {manifest.sequence:,}")
     for path in manifest.missing:
-        click.echo(f"the vault has lost {path}; what was in it is not in the backup", err=True)
+        echo(f"the vault has lost {path}; what was in it is not in the backup", err=True)
 
 
 @contextmanager

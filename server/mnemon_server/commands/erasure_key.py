@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.master_keys import data_dir_option
 from mnemon_server.config.loading import load_settings
@@ -19,4 +20,4 @@ def erasure_key(data_dir: Path | None) -> None:
     from mnemon_server.engines.signing_key import ERASURE_KEY, open_key
 
     key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, ERASURE_KEY)
-    click.echo(key.public_bytes.hex())
+    echo(key.public_bytes.hex())

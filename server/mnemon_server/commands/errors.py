@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
+from mnemon._terminal import echo
 
 from mnemon_server.domain.errors import MnemonError
 
@@ -25,5 +25,5 @@ def explained(code: int = 1) -> Iterator[None]:
         said = str(refused(error, remedy="choose another path"))
     else:
         return
-    click.echo(f"mnemon-server: {said}", err=True)
+    echo(f"mnemon-server: {said}", err=True)
     sys.exit(code)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access import (
@@ -89,14 +90,14 @@ def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
 
     rows = [_row(key) for key in _run(folder, tenant, read)]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     for row in rows:
         used = f"last used {row['last_use_time']}" if row["last_use_time"] else "never used"
         ends = f", ends {row['expire_time']}" if row["expire_time"] else ""
         bound = "".join(f", {kind} {' '.join(row[kind])}" for kind in ("users", "namespaces") if row[kind])
         about = f"created {row['create_time']}, {used}{ends}{bound}"
-        click.echo(f"{row['key_id']}  {row['role']:8}  {row['name']}  ({about})")
+        echo(f"{row['key_id']}  {row['role']:8}  {row['name']}  ({about})", is_line=True)
 
 
 @keys.command()
@@ -125,7 +126,7 @@ def rotate(key_id: str, overlap_hours: float, tenant: str, folder: DataFolder) -
 def revoke(key_id: str, tenant: str, folder: DataFolder) -> None:
     """End a key for good."""
     _run(folder, tenant, lambda ring: ring.revoke(tenant, key_id))
-    click.echo(f"the key {key_id} is revoked")
+    echo(f"the key {key_id} is revoked")
 
 
 def _run(folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]") -> T:
@@ -147,8 +148,8 @@ def _run(folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine
 def _show_secret(made: NewSecret) -> None:
     """The secret alone on standard output, so that a script can keep it."""
     whose = f" of {made.key.tenant}" if made.key.tenant else ""
-    click.echo(f"key {made.key.key_id} ({made.key.role.name.lower()}{whose}); its secret is:", err=True)
-    click.echo(made.secret)
+    echo(f"key {made.key.key_id} ({made.key.role.name.lower()}{whose}); its secret is:", err=True)
+    echo(made.secret)
 
 
 def _row(key: ApiKey) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
 
-import click
+from mnemon._terminal import echo
 
 from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.assembly.master_keys import open_master_keys
@@ -76,4 +76,4 @@ def _explained(settings: Settings) -> Iterator[None]:
 
 
 def _print_line(sentence: str) -> None:
-    click.echo(sentence, err=True)
+    echo(sentence, err=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
@@ -47,7 +48,7 @@ def rekey(data_dir: Path | None, master_key_file: Path | None, tenant: str | Non
             finish_locked_replacements(vaults)
             for each in tenants:
                 give_key(vaults, each, master, partial(_show, bar, bar.add_task(each, total=None)))
-                click.echo(f"the vault of {each} has another key")
+                echo(f"the vault of {each} has another key")
     except FolderInUseError as error:
         raise ConfigurationError(
             f"a server uses {str(vaults)!r}, and nothing has changed: stop it first ({error})"

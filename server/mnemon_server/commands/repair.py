@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
@@ -44,10 +45,10 @@ def repair(data_dir: Path | None, master_key_file: Path | None, tenant: str | No
             for vault, found in _repaired(folder, tenant, master_key_file, track, dry_run=dry_run):
                 done = f"can be {found.remedy}" if dry_run else found.remedy
                 said = done if found.remedy else f"cannot be repaired: {found.advice}"
-                click.echo(f"{vault.relative_to(folder) / found.file}: {found.problem}; {said}")
+                echo(f"{vault.relative_to(folder) / found.file}: {found.problem}; {said}")
                 count += 1
                 lost += not found.remedy
-    click.echo(f"{count:,} places are damaged; {lost:,} of them cannot be repaired")
+    echo(f"{count:,} places are damaged; {lost:,} of them cannot be repaired")
     sys.exit(1 if lost else 0)
 
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
@@ -59,6 +60,6 @@ def restore(
             advance=lambda count: bar.advance(task, count),
         )
     manifest = restoration.manifest
-    click.echo(f"the vault of {tenant} is as it was on {manifest.time}, at change {manifest.sequence:,}")
+    echo(f"the vault of {tenant} is as it was on {manifest.time}, at change {manifest.sequence:,}")
     for path in manifest.missing:
-        click.echo(f"{path} was lost before the backup was made, and its events with it", err=True)
+        echo(f"{path} was lost before the backup was made, and its events with it", err=True)

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-import click
 import structlog
+from mnemon._terminal import echo
 
 from mnemon_server import app
 from mnemon_server.config.loading import LoadedSettings
@@ -124,5 +124,5 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _print_line(sentence: str) -> None:
-    click.echo(sentence, err=True)
+    echo(sentence, err=True)
     sys.stderr.flush()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
@@ -56,14 +57,14 @@ def status(*, follow: bool, as_json: bool, data_dir: Path | None, master_key_fil
                 if (found := _progress(connection)) is not None:
                     rows.append((keys.folder.name, found, overlap(connection)))
         if not rows:
-            click.echo("mnemon-server: no vault has vectors of a second model", err=True)
+            echo("mnemon-server: no vault has vectors of a second model", err=True)
             sys.exit(2)
     if as_json:
-        click.echo(json.dumps([_row(*row) for row in rows], indent=2, ensure_ascii=False))
+        echo(json.dumps([_row(*row) for row in rows], indent=2, ensure_ascii=False))
     else:
         for tenant, found, share in rows:
             agreement = "" if share is None else f"; overlap@10 {share:.2f}"
-            click.echo(f"{tenant}: {found.done:,} of {found.total:,} passages, {found.model}{agreement}")
+            echo(f"{tenant}: {found.done:,} of {found.total:,} passages, {found.model}{agreement}")
     sys.exit(0 if all(found.is_complete for _, found, _ in rows) else 1)
 
 

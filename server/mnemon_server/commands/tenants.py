@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.keys import text_of_time
 from mnemon_server.commands.master_keys import DataFolder, with_folder
@@ -64,7 +65,7 @@ def list_tenants(*, as_json: bool, folder: DataFolder) -> None:
 
     rows = _run(folder, read)
     if as_json:
-        click.echo(json.dumps([_row(tenant) for tenant in rows], indent=2, ensure_ascii=False))
+        echo(json.dumps([_row(tenant) for tenant in rows], indent=2, ensure_ascii=False))
         return
     for tenant in rows:
         _show(tenant)
@@ -79,7 +80,7 @@ def show(tenant: str, folder: DataFolder) -> None:
 
     found = _run(folder, lambda found: found.get(tenant))
     size = size_of(_vaults_folder(folder) / tenant)
-    click.echo(json.dumps({**_row(found), "disk_bytes": size}, indent=2, ensure_ascii=False))
+    echo(json.dumps({**_row(found), "disk_bytes": size}, indent=2, ensure_ascii=False))
 
 
 @tenants.command()
@@ -119,7 +120,7 @@ def delete(tenant: str, *, yes: bool, folder: DataFolder) -> None:
     if not yes and click.prompt(f"All data of {tenant} will be gone. Type its id to confirm") != tenant:
         raise click.ClickException("that is another id; nothing was changed")
     _run(folder, lambda found: _delete(found, tenant, _vaults_folder(folder)))
-    click.echo(f"the tenant {tenant} is deleted")
+    echo(f"the tenant {tenant} is deleted")
 
 
 def _own(quotas: tuple[str, ...]) -> Quotas | None:
@@ -169,7 +170,7 @@ def _show(tenant: Tenant) -> None:
     if tenant.suspension and not tenant.deleted_at:
         state = f"suspended since {text_of_time(tenant.suspension.since)}: {tenant.suspension.reason}"
     name = f"  {tenant.display_name}" if tenant.display_name else ""
-    click.echo(f"{tenant.tenant}{name}  (created {text_of_time(tenant.created_at)}; {state})")
+    echo(f"{tenant.tenant}{name}  (created {text_of_time(tenant.created_at)}; {state})", is_line=True)
 
 
 def _row(tenant: Tenant) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from mnemon._terminal import echo
 
 if TYPE_CHECKING:
     from mnemon_server.engines.timeline.format.inspection import SegmentReport
@@ -64,15 +65,15 @@ def _print(
     sound = not contradictions and all(report.is_sound for report in reports)
     if as_json:
         segments = [to_json(report) for report in reports]
-        click.echo(json.dumps({"sound": sound, "segments": segments, "contradictions": contradictions}, indent=2))
+        echo(json.dumps({"sound": sound, "segments": segments, "contradictions": contradictions}, indent=2))
     else:
         for report in reports:
             if not (only_unsound and report.is_sound):
-                click.echo(render(report))
+                echo(render(report))
         for text in contradictions:
-            click.echo(text)
+            echo(text)
         if only_unsound:
-            click.echo(_summary(reports))
+            echo(_summary(reports))
     sys.exit(0 if sound else 1)
 
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.master_keys import data_dir_option
 from mnemon_server.config.loading import load_settings
@@ -20,4 +21,4 @@ def tool_jwks(data_dir: Path | None) -> None:
     from mnemon_server.engines.signing_key import TOOL_KEY, open_key
 
     key = open_key(data_dir or load_settings(environ=os.environ).settings.data_dir, TOOL_KEY)
-    click.echo(json.dumps(key.jwks, indent=2))
+    echo(json.dumps(key.jwks, indent=2))

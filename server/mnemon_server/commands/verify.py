@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import master_key_option, master_keys
@@ -38,7 +39,8 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from rich.progress import Progress
 
     from mnemon_server.engines.access_file import KEY_NAME
-    from mnemon_server.engines.backups.chain import find_backups, find_drafts
+    from mnemon_server.engines.backups.chain import find_backups
+    from mnemon_server.engines.backups.folders import find_drafts
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
     from mnemon_server.engines.vault_key import VaultKeyFile
 
@@ -56,12 +58,12 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
             damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
     if as_json:
         figures = {"sound": not damages, "vaults": len(files), "backups": len(backups), "damages": damages}
-        click.echo(json.dumps(figures, indent=2))
+        echo(json.dumps(figures, indent=2))
     else:
         for damage in damages:
-            click.echo(f"{damage['file']}: {damage['text']}")
+            echo(f"{damage['file']}: {damage['text']}")
         kept = f", {len(backups):,} backups" if backups else ""
-        click.echo(f"{len(files):,} vaults{kept}; {len(damages):,} places are damaged")
+        echo(f"{len(files):,} vaults{kept}; {len(damages):,} places are damaged")
     sys.exit(1 if damages else 0)
 
 

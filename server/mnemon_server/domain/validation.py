@@ -23,6 +23,7 @@ REQUEST_ID_BYTES_MAX = 128
 SCOPE_BYTES_MAX = 256
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
+_UNFIT_FOR_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViolation]:
@@ -81,6 +82,19 @@ def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViol
         yield FieldViolation(field, f"must be at most {bytes_max} bytes of UTF-8")
     elif "\0" in text or has_unpaired_surrogate(text):
         yield FieldViolation(field, "must be valid Unicode without U+0000")
+
+
+def name_violations(name: str, field: str) -> Iterable[FieldViolation]:
+    """The violations in what an operator calls something; lists print it in one line."""
+    if not is_name(name):
+        yield FieldViolation(
+            field, "must not contain line breaks, control characters or characters that turn the direction of text"
+        )
+
+
+def is_name(name: str) -> bool:
+    """Whether `name_violations` finds nothing."""
+    return not _UNFIT_FOR_NAME.search(name)
 
 
 def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:

@@ -30,7 +30,7 @@ from tests.support.command import run
 from tests.unit.client.scripted_server import scripted_server
 
 ESCAPE = "\x1b[31mred [bold]x[/bold]"
-SHOWN = "\N{REPLACEMENT CHARACTER}[31mred [bold]x[/bold]"
+SHOWN = "\\u001b[31mred [bold]x[/bold]"
 DIAGNOSTICS = SimilarityDiagnostics(1, 0, 0, 0, 1, 0, 1, exact=True, duration_s=0.0)
 MEMORY = SemanticMemory(ESCAPE, memory_id="m-1", user=ESCAPE, source=ESCAPE, superseded_by="m-2", importance=0.5)
 DECISION = Decision(

@@ -37,7 +37,7 @@ from tests.unit.client.scripted_server import scripted_server
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ESCAPE = "\x1b[31mred [bold]x[/bold]"
-SHOWN = "\N{REPLACEMENT CHARACTER}[31mred [bold]x[/bold]"
+SHOWN = "\\u001b[31mred [bold]x[/bold]"
 EVENT = EpisodicEvent(
     ESCAPE,
     ESCAPE,

@@ -25,6 +25,8 @@ from mnemon_server.domain.access.tenants import (
 from mnemon_server.domain.errors import InvalidArgumentError
 
 MOMENT = timedelta(microseconds=1)
+HOSTILE = ("\n", "\r", "\t", "\0", "\x1b[31m", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066")
+"""What must be in no name that lists of operators show."""
 
 
 def test_a_key_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:
@@ -33,6 +35,7 @@ def test_a_key_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:
     check_key("", "x", Role.OPERATOR, None, UNBOUNDED)
     for tenant, name, role, bounds, field in (
         ("acme", "x" * (NAME_BYTES_MAX + 1), Role.WRITER, UNBOUNDED, "name"),
+        *(("acme", f"a{hostile}b", Role.WRITER, UNBOUNDED, "name") for hostile in HOSTILE),
         ("acme", " ", Role.WRITER, UNBOUNDED, "name"),
         ("acme", "x", Role.OPERATOR, UNBOUNDED, "tenant"),
         ("", "x", Role.ADMIN, UNBOUNDED, "tenant"),
@@ -69,6 +72,7 @@ def test_a_tenant_that_cannot_be_is_refused_with_the_name_of_the_field() -> None
         ("Acme", "", UNLIMITED, ["tenant"]),
         ("_acme", "", UNLIMITED, ["tenant"]),
         ("acme", wide + "x", UNLIMITED, ["display_name"]),
+        *(("acme", f"a{hostile}b", UNLIMITED, ["display_name"]) for hostile in HOSTILE),
         ("acme", "", none, ["quotas.calls_per_second"]),
     ):
         assert [each.field for each in tenant_violations(tenant, name, quotas)] == fields
@@ -77,7 +81,7 @@ def test_a_tenant_that_cannot_be_is_refused_with_the_name_of_the_field() -> None
 def test_a_suspension_says_why() -> None:
     for reason in ("unpaid", "x" * REASON_BYTES_MAX):
         assert list(change_violations(TenantChange(is_suspended=True, reason=reason))) == []
-    for reason in ("", " ", "x" * (REASON_BYTES_MAX + 1)):
+    for reason in ("", " ", "x" * (REASON_BYTES_MAX + 1), *(f"a{hostile}b" for hostile in HOSTILE)):
         violations = change_violations(TenantChange(is_suspended=True, reason=reason))
         assert [each.field for each in violations] == ["reason"]
     assert list(change_violations(TenantChange(is_suspended=False))) == []

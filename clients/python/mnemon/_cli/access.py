@@ -8,6 +8,7 @@ import click
 from mnemon._cli.options import json_option, labels
 from mnemon._cli.render import field_table
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values.access import ApiKey, KeySecret, Role
 
 _ROLES = [role.value for role in Role]
@@ -21,7 +22,7 @@ def whoami(session: Session, *, as_json: bool) -> None:
     """Show the tenant, the name and the role that the server knows you by."""
     found = session.client.who_am_i()
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        echo(json.dumps(found.to_dict(), ensure_ascii=False))
         return
     ends = found.expire_time.isoformat() if found.expire_time else "not by itself"
     session.console.print(
@@ -51,10 +52,10 @@ def list_keys(session: Session, *, tenant: str, as_json: bool) -> None:
     """List the keys, without their secrets."""
     found = list(session.client.keys.list(tenant=tenant))
     if as_json:
-        click.echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
         return
     for each in found:
-        session.console.print(_line(each), markup=False)
+        echo(_line(each), is_line=True)
 
 
 @keys.command()
@@ -107,13 +108,13 @@ def rotate(session: Session, key_id: str, overlap_hours: float | None, tenant: s
 def revoke(session: Session, key_id: str, tenant: str) -> None:
     """End a key for good."""
     session.client.keys.revoke(key_id, tenant=tenant)
-    session.console.print(f"the key {key_id} is revoked", markup=False)
+    echo(f"the key {key_id} is revoked", is_line=True)
 
 
 def _show(session: Session, made: KeySecret) -> None:
     """The secret alone on standard output, so that a script can keep it."""
-    session.error_console.print(f"key {made.key.key_id} ({made.key.role}); its secret is:", markup=False)
-    click.echo(made.secret)
+    echo(f"key {made.key.key_id} ({made.key.role}); its secret is:", err=True)
+    echo(made.secret)
 
 
 def _line(key: ApiKey) -> str:

@@ -35,6 +35,7 @@ from mnemon._cli.timeline.record import record
 from mnemon._cli.tools.call import tools
 from mnemon._cli.watching import show_changes, watch
 from mnemon._errors import MnemonError, ServerUnreachableError
+from mnemon._terminal import printable
 from mnemon._version import __version__
 
 # gRPC's prefix before the cause: what failed, a status, and the address again.
@@ -88,7 +89,10 @@ class MnemonGroup(click.Group):
         try:
             return super().invoke(ctx)
         except MnemonError as error:
-            raise click.ClickException(_sentence(error) + ctx.obj.hint(error)) from error
+            raise click.ClickException(printable(_sentence(error) + ctx.obj.hint(error))) from error
+        except click.ClickException as error:
+            vars(error).update(message=printable(error.message))  # It may quote a file, or an answer.
+            raise
         except KeyboardInterrupt:
             ctx.exit(130)
 

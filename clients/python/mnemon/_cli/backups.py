@@ -9,6 +9,7 @@ from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, Transfe
 from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._sync.backups import Report
+from mnemon._terminal import echo
 from mnemon._values.backups import Backup, BackupProgress
 
 
@@ -33,11 +34,11 @@ def back_up(session: Session, folder: str, *, base: str | None, on_server: bool,
 
         made = _make(session, folder, base, report, on_server=on_server)
     if as_json:
-        click.echo(made.to_json())
+        echo(made.to_json())
     else:
-        click.echo(f"{folder}: {made.size_bytes:,} bytes, up to change {made.sequence:,}")
+        echo(f"{folder}: {made.size_bytes:,} bytes, up to change {made.sequence:,}")
     for path in made.missing_files:
-        click.echo(f"the vault has lost {path}; what was in it is not in the backup", err=True)
+        echo(f"the vault has lost {path}; what was in it is not in the backup", err=True)
 
 
 def _make(session: Session, folder: str, base: str | None, report: Report, *, on_server: bool) -> Backup:

@@ -8,6 +8,7 @@ from mnemon._cli.options import labels
 from mnemon._cli.session import Session
 from mnemon._errors import ConfigurationError
 from mnemon._mcp.identity import Identity
+from mnemon._terminal import echo
 from mnemon._tool_definitions import ALL_ACTIONS
 from mnemon._version import __version__
 
@@ -95,7 +96,7 @@ def serve_mcp(
             if transport == "stdio":
                 await serve_stdio(server)
             else:
-                await serve_http(server, host, port, lambda url: click.echo(f"serving on {url}", err=True))
+                await serve_http(server, host, port, lambda url: echo(f"serving on {url}", err=True))
 
     try:
         asyncio.run(serve())

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from mnemon._cli.archive.files import new_file, refuse_existing
 from mnemon._cli.options import json_option, labels
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values.erasures import EraseProgress, ErasureReceipt
 
 _TRACES = ("answer", "change", "unmarked", "vector")
@@ -50,13 +51,13 @@ def erase(
     if dry_run or not yes:
         counts = session.client.erasures.count(**target)
         if dry_run:
-            click.echo(json.dumps(counts) if as_json else f"{_records(counts)} would be erased")
+            echo(json.dumps(counts) if as_json else f"{_records(counts)} would be erased")
             return
         click.confirm(f"Erase {_records(counts)} for good?", abort=True, err=True)
     # The file is opened first, so nothing is erased when the receipt cannot be written.
     with nullcontext() if receipt is None else new_file(receipt) as file:
         erased = _run(session, request_id=request_id, quiet=as_json, **target)
-        click.echo(erased.to_json() if as_json else _told(erased))
+        echo(erased.to_json() if as_json else _told(erased))
         if file:
             file.write(erased.to_json() + "\n")
     if not erased.is_complete:
@@ -76,7 +77,7 @@ def _run(session: Session, *, request_id: str | None, quiet: bool, **target: Any
             bar.update(task, description=what, completed=progress.done, total=progress.total or None)
             if bar.disable and not quiet and what != said:
                 said = what
-                click.echo(what, err=True)
+                echo(what, err=True)
 
         return session.client.erasures.run(request_id=request_id, on_progress=show, **target)
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import click
-
 from mnemon._cli.documents.sources import STDIN, Unreadable, without_nulls
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._errors import MnemonError
+from mnemon._terminal import echo
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class LineReport:
         if self.as_json:
             self._print_json({"summary": counts})
         else:
-            click.echo(", ".join(f"{number:,} {name}" for name, number in counts.items()))
+            echo(", ".join(f"{number:,} {name}" for name, number in counts.items()))
         if self.counts["failed"]:
             raise SystemExit(1)
 
@@ -105,4 +104,4 @@ class LineReport:
 
     def _print_json(self, line: dict[str, Any]) -> None:
         if self.as_json:
-            click.echo(json.dumps(line, ensure_ascii=False))
+            echo(json.dumps(line, ensure_ascii=False))

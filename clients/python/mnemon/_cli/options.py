@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from mnemon._namespaces import likely_labels, namespace_labels, namespace_text
+from mnemon._terminal import echo
 from mnemon._values.documents import FilterValue, Scope, SearchMode
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -50,7 +51,7 @@ def labels(text: str) -> tuple[str, ...]:
     """The labels of a namespace. Says so on standard error if the dots of a mail address have made several of it."""
     found = namespace_labels(text)
     if any("@" in label and "." not in label.partition("@")[2] for label in found[:-1]):
-        click.echo(
+        echo(
             f"note: {text} has the labels {', '.join(found)}; a dot within a label has a backslash before it: "
             f"'{namespace_text(likely_labels(text))}'",
             err=True,

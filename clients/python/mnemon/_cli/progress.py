@@ -4,9 +4,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from mnemon._terminal import echo
 
 _PLAIN_LINE_EVERY = 1000
 _READ_BYTES = 1 << 20
@@ -52,4 +53,4 @@ class BulkProgress:
         self._bar.update(self._task, advance=1, total=max(self._total, self._seen) if self._total else None)
         if self._bar.disable and not self._quiet and self._seen % _PLAIN_LINE_EVERY == 0:
             of = f" of {self._total:,}" if self._total else ""
-            click.echo(f"{self._seen:,}{of} done", err=True)
+            echo(f"{self._seen:,}{of} done", err=True)

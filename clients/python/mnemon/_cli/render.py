@@ -1,6 +1,5 @@
 """Formats answers for people: tables as wide as the terminal, without control characters."""
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -9,18 +8,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mnemon._terminal import printable
 from mnemon._values import documents as values
 
 _PASSAGE_CHARACTERS_MAX = 400
 _FIRST_WORDS_CHARACTERS_MAX = 160
 
-# Stored text may hold terminal escapes; only line breaks and tabs pass.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
 
 def plain(text: str, style: str = "") -> Text:
-    """The text as it is, with control characters made visible."""
-    return Text(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), style=style)
+    """The text as it is, with control characters made visible; only line breaks and tabs pass."""
+    return Text(printable(text), style=style)
 
 
 def one_line(text: str, characters_max: int) -> Text:

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from mnemon._cli.options import json_option
 from mnemon._cli.render import field_table
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values.server import ServerInfo
 
 
@@ -18,7 +19,7 @@ def info(session: Session, *, as_json: bool) -> None:
     """Show information about the server: version, capabilities, limits, embedding model and vault."""
     found = session.client.server_info()
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        echo(json.dumps(found.to_dict(), ensure_ascii=False))
     else:
         session.console.print(info_table(found))
 

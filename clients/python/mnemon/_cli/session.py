@@ -14,9 +14,15 @@ from mnemon._async.client import AsyncClient
 from mnemon._authorization import API_KEY_VARIABLE, key_in_environment
 from mnemon._errors import MnemonError, UnauthenticatedError
 from mnemon._sync.client import Client
+from mnemon._terminal import printable
 
 _AnyClient = TypeVar("_AnyClient", Client, AsyncClient)
 _PIPE_COLUMNS = 100_000
+
+
+class _Console(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
 
 
 class Session:
@@ -27,8 +33,8 @@ class Session:
         self._context, self._arguments = context, arguments
         self.is_waiting = wait_s > 0
         self._wait_s, self._ready_by = wait_s, time.monotonic() + wait_s
-        self.console = Console(highlight=False, width=_width())
-        self.error_console = Console(stderr=True, highlight=False)
+        self.console = _Console(highlight=False, width=_width())
+        self.error_console = _Console(stderr=True, highlight=False)
 
     @cached_property
     def client(self) -> Client:

@@ -7,6 +7,7 @@ import click
 from mnemon._cli.options import json_option
 from mnemon._cli.render import field_table, short_time
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values.tenants import Quotas, Tenant
 
 _QUOTAS_HELP = 'What it may use, as JSON, such as {"calls_per_second": 50}.'
@@ -24,10 +25,10 @@ def list_tenants(session: Session, *, as_json: bool) -> None:
     """List all tenants."""
     found = list(session.client.tenants.list())
     if as_json:
-        click.echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
         return
     for each in found:
-        session.console.print(_line(each), markup=False)
+        echo(_line(each), is_line=True)
 
 
 @tenants.command()
@@ -38,7 +39,7 @@ def show(session: Session, tenant: str, *, as_json: bool) -> None:
     """Show a tenant: what it is called, since when there is one, and its quotas."""
     found = session.client.tenants.get(tenant)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        echo(json.dumps(found.to_dict(), ensure_ascii=False))
         return
     fields = {
         "tenant": found.tenant,
@@ -58,7 +59,7 @@ def show(session: Session, tenant: str, *, as_json: bool) -> None:
 def create(session: Session, tenant: str, display_name: str, quotas: str | None) -> None:
     """Make a tenant. `mnemon keys create --tenant` then makes its first key."""
     made = session.client.tenants.add(tenant, display_name=display_name, quotas=_quotas(quotas))
-    session.console.print(_line(made), markup=False)
+    echo(_line(made), is_line=True)
 
 
 @tenants.command()
@@ -69,7 +70,7 @@ def create(session: Session, tenant: str, display_name: str, quotas: str | None)
 def update(session: Session, tenant: str, display_name: str | None, quotas: str | None) -> None:
     """Change what a tenant is called, or what it may use."""
     changed = session.client.tenants.update(tenant, display_name=display_name, quotas=_quotas(quotas))
-    session.console.print(_line(changed), markup=False)
+    echo(_line(changed), is_line=True)
 
 
 @tenants.command()
@@ -78,7 +79,7 @@ def update(session: Session, tenant: str, display_name: str | None, quotas: str 
 @click.pass_obj
 def suspend(session: Session, tenant: str, reason: str) -> None:
     """Refuse all calls of a tenant, and end its streams. Its data stays."""
-    session.console.print(_line(session.client.tenants.suspend(tenant, reason)), markup=False)
+    echo(_line(session.client.tenants.suspend(tenant, reason)), is_line=True)
 
 
 @tenants.command()
@@ -86,7 +87,7 @@ def suspend(session: Session, tenant: str, reason: str) -> None:
 @click.pass_obj
 def resume(session: Session, tenant: str) -> None:
     """Serve a suspended tenant again."""
-    session.console.print(_line(session.client.tenants.resume(tenant)), markup=False)
+    echo(_line(session.client.tenants.resume(tenant)), is_line=True)
 
 
 @tenants.command()
@@ -98,7 +99,7 @@ def delete(session: Session, tenant: str, *, yes: bool) -> None:
     if not yes and click.prompt(f"All data of {tenant} will be gone. Type its id to confirm") != tenant:
         raise click.ClickException("that is another id; nothing was changed")
     session.client.tenants.delete(tenant)
-    session.console.print(f"the tenant {tenant} is deleted; its files are being removed", markup=False)
+    echo(f"the tenant {tenant} is deleted; its files are being removed", is_line=True)
 
 
 @tenants.command()
@@ -109,7 +110,7 @@ def usage(session: Session, tenant: str, *, as_json: bool) -> None:
     """Show what a tenant stores and uses. An admin names none: it is that of its key."""
     found = session.client.tenants.usage(tenant)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        echo(json.dumps(found.to_dict(), ensure_ascii=False))
         return
     counts = {**found.to_dict(), "disk_bytes": f"{found.disk_bytes:,}", "bytes_in_flight": f"{found.bytes_in_flight:,}"}
     del counts["records"], counts["quotas"]

@@ -6,10 +6,10 @@ from datetime import datetime
 import click
 
 from mnemon._cli.options import json_option, scope_options
-from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._messages.feed import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
+from mnemon._terminal import echo, printable
 from mnemon._values import documents as values
 from mnemon._values.bridge import PruneAction
 from mnemon._values.decisions import Decision
@@ -76,7 +76,7 @@ def watch(
     with session.client.watch(_place(since), types=types, scope=scope, ids=ids, full=full) as changes:
         try:
             for change in changes:
-                click.echo(change.to_json() if as_json else _line(change))
+                echo(change.to_json() if as_json else _line(change))
         except KeyboardInterrupt:
             _say_where(changes)
 
@@ -96,7 +96,7 @@ def show_changes(
     """Show the changes that the server still keeps, and exit."""
     _check_room(full=full, as_json=as_json)
     for change in session.client.changes.list(_place(since), types=types, scope=scope, ids=ids, full=full):
-        click.echo(change.to_json() if as_json else _line(change))
+        echo(change.to_json() if as_json else _line(change))
 
 
 def _check_room(*, full: bool, as_json: bool) -> None:
@@ -126,7 +126,7 @@ def _line(change: Change) -> str:
         ",".join(change.changed_fields),
         _details(change),
     )
-    return plain("  ".join(part for part in parts if part)).plain.replace("\n", " ")
+    return printable("  ".join(part for part in parts if part), is_line=True)
 
 
 def _details(change: Change) -> str:
@@ -149,4 +149,4 @@ def _details(change: Change) -> str:
 
 
 def _say_where(changes: Watch) -> None:
-    click.echo(f"\nto go on from here: mnemon watch --since {changes.cursor}", err=True)
+    echo(f"\nto go on from here: mnemon watch --since {changes.cursor}", err=True)

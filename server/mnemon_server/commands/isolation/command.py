@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from mnemon._terminal import echo
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.loading import load_settings
@@ -54,7 +55,7 @@ def verify_isolation(
             bar.update(task, completed=count * STEPS)
     except MnemonError as error:
         # What was reached may be what keeps the trial from going on.
-        click.echo(f"mnemon-server: {error}", err=True)
+        echo(f"mnemon-server: {error}", err=True)
         if not report.failures:
             sys.exit(2)
     if as_json:
@@ -64,14 +65,14 @@ def verify_isolation(
             "failures": report.failures,
             "untried": report.untried,
         }
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        echo(json.dumps(found, indent=2, ensure_ascii=False))
     else:
         for what, times in report.tried.items():
             broken = sum(each["check"] == what for each in report.failures)
-            click.echo(f"{what}: {times:,} times{f', {broken:,} FAILED' if broken else ''}")
+            echo(f"{what}: {times:,} times{f', {broken:,} FAILED' if broken else ''}")
         for failure in report.failures:
-            click.echo("FAILED {method} by the {caller}: {check}\n{found}".format_map(failure))
+            echo("FAILED {method} by the {caller}: {check}\n{found}".format_map(failure))
         for method in report.untried:
-            click.echo(f"NOT TRIED {method}")
-        click.echo("nothing was reached" if report.holds else "isolation does NOT hold")
+            echo(f"NOT TRIED {method}")
+        echo("nothing was reached" if report.holds else "isolation does NOT hold")
     sys.exit(0 if report.holds else 1)

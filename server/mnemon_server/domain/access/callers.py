@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.validation import name_violations
 
 DEFAULT_TENANT = "default"
 """The only tenant of a server without authentication."""
@@ -154,6 +155,7 @@ def key_violations(name: str, ttl: timedelta | None) -> Iterator[FieldViolation]
     """What is wrong with the name of a key, and with the time for which it is to be valid."""
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         yield FieldViolation("name", f"must say what the key is for, in 1 to {NAME_BYTES_MAX} bytes")
+    yield from name_violations(name, "name")
     if ttl is not None and not TTL_MIN <= ttl <= TTL_MAX:
         yield FieldViolation("ttl", "must be a second to 100 years; leave it out for a key that does not end by itself")
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, quota_violations
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.validation import name_violations
 
 DISPLAY_NAME_BYTES_MAX = 256
 REASON_BYTES_MAX = 1_024
@@ -73,10 +74,12 @@ def change_violations(change: TenantChange) -> Iterator[FieldViolation]:
     """What is wrong with a change of a tenant."""
     if change.display_name is not None and _size(change.display_name) > DISPLAY_NAME_BYTES_MAX:
         yield FieldViolation("display_name", f"must be at most {DISPLAY_NAME_BYTES_MAX} bytes")
+    yield from name_violations(change.display_name or "", "display_name")
     if change.quotas is not None:
         yield from quota_violations(change.quotas)
     if change.is_suspended and (not change.reason.strip() or _size(change.reason) > REASON_BYTES_MAX):
         yield FieldViolation("reason", f"must tell the tenant why it is suspended, in 1 to {REASON_BYTES_MAX:,} bytes")
+    yield from name_violations(change.reason, "reason")
 
 
 def _size(text: str) -> int:

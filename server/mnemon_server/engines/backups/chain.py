@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mnemon._backup_folder import DRAFTS
-
 from mnemon_server.domain.backup import (
     MANIFEST,
     RECORDS,
@@ -18,10 +16,10 @@ from mnemon_server.domain.backup import (
     StoredFile,
     parse_manifest,
 )
+from mnemon_server.engines.backups.folders import is_draft
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.private import create_folder, sync
-from mnemon_server.engines.vault_folders import COPIES
 
 _BYTES_AT_ONCE = 1 << 20
 
@@ -51,17 +49,7 @@ class StoredBackup:
 def find_backups(folder: Path) -> list[StoredBackup]:
     """The backups in a folder, which may itself be one, and in all its subfolders. Raises OSError as `find_files`."""
     found = (path.parent for path in find_files(folder, MANIFEST))
-    return [StoredBackup(path) for path in found if not _is_draft(path)]
-
-
-def find_drafts(folder: Path) -> Iterator[Path]:
-    """The folders below a folder in which backups are being made, or were when their process was killed."""
-    yield from folder.rglob(DRAFTS)
-    yield from folder.rglob(f"{COPIES}/*")
-
-
-def _is_draft(folder: Path) -> bool:
-    return folder.match(DRAFTS)
+    return [StoredBackup(path) for path in found if not is_draft(path)]
 
 
 def chain_of(newest: StoredBackup) -> list[StoredBackup]:
@@ -73,7 +61,7 @@ def chain_of(newest: StoredBackup) -> list[StoredBackup]:
     chain = [newest]
     while (base := chain[-1].manifest.base) is not None:
         beside = newest.folder.absolute().parent.glob(f"*/{MANIFEST}")
-        found = next((path for path in beside if not _is_draft(path.parent) and _sha256(path) == base.sha256), None)
+        found = next((path for path in beside if not is_draft(path.parent) and _sha256(path) == base.sha256), None)
         if found is None:
             raise BackupError(
                 f"{chain[-1].folder} completes the backup {base.backup_id}, which is not beside it, or whose "

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mnemon._backup_folder import MANIFEST, BackupFolder, discard_drafts, read_manifest
+from mnemon._backup_folder import DRAFTS, MANIFEST, BackupFolder, discard_drafts, read_manifest
 
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.vault_folders import COPIES
 
 
 class TenantBackups:
@@ -45,6 +46,17 @@ class TenantBackups:
                 raise InvalidOperationError(f"the backup {name!r} exists already; choose another name") from error
             with writer:
                 yield writer
+
+
+def is_draft(folder: Path) -> bool:
+    """Whether a backup is being made in a folder of this name, or was when its process was killed."""
+    return folder.match(DRAFTS)
+
+
+def find_drafts(folder: Path) -> Iterator[Path]:
+    """The folders below a folder in which backups are being made, or were when their process was killed."""
+    yield from folder.rglob(DRAFTS)
+    yield from folder.rglob(f"{COPIES}/*")
 
 
 def discard_unfinished(backups: Path) -> None:

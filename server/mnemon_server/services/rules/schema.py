@@ -1,7 +1,6 @@
 """The schema of merge rules: every key with its valid values, and how the fields of two rules are merged."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,14 +21,12 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import DURATION_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_BYTES_MAX, RULE_NAME_BYTES_MAX, RuleDict
 from mnemon_server.domain.semantic import SOURCE_BYTES_MAX
-from mnemon_server.domain.validation import SCOPE_BYTES_MAX, refuse, text_violations
+from mnemon_server.domain.validation import SCOPE_BYTES_MAX, is_name, refuse, text_violations
 from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
 
 ENTRIES_MAX = 256
 """Most entries of a list, and of the priorities by source."""
 WEIGHT_MAX = 1_000.0
-
-_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +108,14 @@ def _choice(choices: type[StrEnum]) -> Kind:
 
 
 def _is_name(value: object) -> bool:
-    return (
-        isinstance(value, str)
-        and bool(value.strip())
-        and _fits(value, RULE_NAME_BYTES_MAX)
-        and not _CONTROL_CHARACTER.search(value)
-    )
+    return isinstance(value, str) and bool(value.strip()) and _fits(value, RULE_NAME_BYTES_MAX) and is_name(value)
 
 
-_NAME = Kind(f"1 to {RULE_NAME_BYTES_MAX} bytes of UTF-8, not blank, without control characters", _is_name)
+_NAME = Kind(
+    f"1 to {RULE_NAME_BYTES_MAX} bytes of UTF-8, not blank, without control characters or characters that turn the "
+    "direction of text",
+    _is_name,
+)
 _DESCRIPTION = Kind(
     f"text of at most {DESCRIPTION_BYTES_MAX:,} bytes of UTF-8",
     lambda value: value == "" or _fits(value, DESCRIPTION_BYTES_MAX),

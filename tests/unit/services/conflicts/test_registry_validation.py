@@ -21,6 +21,7 @@ def violations_of(rule: object) -> dict[str, str]:
     [
         ({"name": " "}, "name", "not blank"),
         ({"name": "a\nb"}, "name", "control characters"),
+        ({"name": "a\u202eb"}, "name", "direction of text"),
         ({"name": "n" * 129}, "name", "1 to 128 bytes"),
         ({"name": 5}, "name", "1 to 128 bytes"),
         ({"description": "d" * 4097}, "description", "at most 4,096 bytes"),

@@ -12,6 +12,7 @@ from mnemon._cli.options import scope_options
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session
 from mnemon._namespaces import namespace_labels
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.archive import RecordKind
 
@@ -64,9 +65,9 @@ def export_archive(
     with new_file(path) as file:
         summary = _write(session, archive, file)
     counts = [f"{count:,} {kind}" for kind, count in summary["counts"].items()]
-    click.echo("exported: " + (", ".join(counts) or "nothing"), err=True)
+    echo("exported: " + (", ".join(counts) or "nothing"), err=True)
     if removed := summary["removed_count"]:
-        click.echo(f"{removed:,} records were removed meanwhile, and may be in the file; export again", err=True)
+        echo(f"{removed:,} records were removed meanwhile, and may be in the file; export again", err=True)
 
 
 def _write(session: Session, archive: Any, file: TextIO) -> dict[str, Any]:

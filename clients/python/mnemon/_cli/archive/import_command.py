@@ -18,6 +18,7 @@ from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._errors import IncompleteArchiveError
 from mnemon._namespaces import namespace_labels
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
 
@@ -180,7 +181,7 @@ class ImportReport:
         self._counts["failed" if result.error else str(result.outcome)] += 1
         if self._as_json:
             of_file = {"path": self._path} if self._path else {}
-            click.echo(json.dumps({**of_file, **result.to_dict()}, ensure_ascii=False))
+            echo(json.dumps({**of_file, **result.to_dict()}, ensure_ascii=False))
         elif result.error:
             named = " ".join(part for part in (result.kind, result.id) if part)
             place = f"{self._path}: " if self._path else ""
@@ -198,9 +199,9 @@ class ImportReport:
         counts = {name: self._counts[name] for name in (*known, "failed")}
         if self._as_json:
             told = {"left_out": self.left_out} if self._is_foreign else {}
-            click.echo(json.dumps({"summary": {**counts, **told, "complete": not self._cut_off}}))
+            echo(json.dumps({"summary": {**counts, **told, "complete": not self._cut_off}}))
         else:
-            click.echo(_counted(counts) + (f"; left out: {_counted(self.left_out)}" if self.left_out else ""))
+            echo(_counted(counts) + (f"; left out: {_counted(self.left_out)}" if self.left_out else ""))
             if not self.left_out.keys().isdisjoint(ENDED):
                 self._tell("--include-ended imports expired and deleted records, too")
         if self._cut_off:

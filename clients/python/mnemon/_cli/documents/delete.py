@@ -10,6 +10,7 @@ from mnemon._cli.documents.options import which_options
 from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._errors import DocumentNotFoundError
+from mnemon._terminal import echo
 
 
 @click.command()
@@ -49,9 +50,9 @@ def _delete_named(session: Session, doc_ids: tuple[str, ...], *, yes: bool, as_j
             receipt = session.client.documents.delete(doc_id)
         except DocumentNotFoundError as error:
             missing += 1
-            click.echo(f"Error: {error.message}", err=True)
+            echo(f"Error: {error.message}", err=True)
         else:
-            click.echo(receipt.to_json() if as_json else f"deleted {doc_id}")
+            echo(receipt.to_json() if as_json else f"deleted {doc_id}")
     if missing:
         raise SystemExit(1)
 
@@ -62,9 +63,9 @@ def _delete_matching(session: Session, which: dict[str, Any], *, dry_run: bool, 
         _confirm(found, yes=yes)
         found = session.client.documents.delete_many(**which).deleted_count
     if as_json:
-        click.echo(json.dumps({"deleted_count": found, "dry_run": dry_run}))
+        echo(json.dumps({"deleted_count": found, "dry_run": dry_run}))
     else:
-        click.echo(f"{found:,} would be deleted" if dry_run else f"{found:,} deleted")
+        echo(f"{found:,} would be deleted" if dry_run else f"{found:,} deleted")
 
 
 def _confirm(number: int, *, yes: bool) -> None:
@@ -86,9 +87,9 @@ def rebuild_index(session: Session, *, as_json: bool) -> None:
             done = progress.done
             bar.update(task, completed=progress.done, total=progress.total)
             if as_json:
-                click.echo(progress.to_json())
+                echo(progress.to_json())
             elif bar.disable and (tenth := 10 * progress.done // max(progress.total, 1)) > tenths:
                 tenths = tenth
-                click.echo(f"{progress.done:,} of {progress.total:,}", err=True)
+                echo(f"{progress.done:,} of {progress.total:,}", err=True)
     if not as_json:
-        click.echo(f"rebuilt the index of {done:,} documents")
+        echo(f"rebuilt the index of {done:,} documents")

@@ -26,6 +26,7 @@ from mnemon._cli.options import json_option, meta_option, scope_options, take_ov
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 
 
@@ -157,7 +158,7 @@ class _Report:
                 self.session.error_console.print(plain(f"{outcome}: {document.doc_id}"), soft_wrap=True)
         if doubt and self.counts["gone"]:
             self.counts["kept"] += 1
-            click.echo(f"{folder}: {doubt}", err=True)
+            echo(f"{folder}: {doubt}", err=True)
 
     def _doubt(self, folder: str) -> str:
         """A reason why a file may only seem to be gone, such as a disk that is not mounted."""
@@ -182,7 +183,7 @@ class _Report:
 
     def _print_json(self, line: dict[str, Any]) -> None:
         if self.as_json:
-            click.echo(json.dumps(line, ensure_ascii=False))
+            echo(json.dumps(line, ensure_ascii=False))
 
     def _show_summary(self) -> None:
         counts = {name: self.counts[name] for name in ("created", "replaced", "unchanged", "failed")}
@@ -197,4 +198,4 @@ class _Report:
         line += "".join(f"; {number:,} {name}" for name, number in gone.items() if number)
         if gone["gone"] and not self.counts["kept"]:
             line += ", which --prune removes"
-        click.echo(line)
+        echo(line)

@@ -15,6 +15,7 @@ from mnemon._cli.memories.render import status_table
 from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.session import Session
 from mnemon._errors import UnimplementedError
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.memories import MemoryStatus
 
@@ -49,7 +50,7 @@ def search(
     )
     note_cut(truncated=answer.truncated)
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
         return
     note(render.ignored_lines(answer.ignored_filters))
     note_relevance(answer)
@@ -66,7 +67,7 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
     """Show the document DOC_ID."""
     document = session.client.documents.get(doc_id)
     if as_json:
-        click.echo(document.to_json())
+        echo(document.to_json())
     else:
         session.console.print(render.document_sheet(document), soft_wrap=True)
 
@@ -84,7 +85,7 @@ def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenie
         found = session.client.documents.list(page_size=page_size_of(limit), strict=not lenient, **which)
         if as_json:
             for document in islice(found, limit or None):
-                click.echo(document.to_json())
+                echo(document.to_json())
         else:
             session.console.print(render.document_table(islice(found, limit or None)))
         more = limit > 0 and next(found, None) is not None
@@ -104,7 +105,7 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bo
         warnings.simplefilter("always")
         number = session.client.documents.count(strict=not lenient, **which)
     note([str(each.message) for each in caught])
-    click.echo(json.dumps({"count": number}) if as_json else f"{number}")
+    echo(json.dumps({"count": number}) if as_json else f"{number}")
 
 
 @click.command()
@@ -120,7 +121,7 @@ def health(session: Session, *, as_json: bool) -> None:
         time.sleep(_PAUSE_S)
         store, memories = session.client.documents.status(), _memory_status(session)
     if as_json:
-        click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
+        echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
     else:
         session.console.print(render.health_table(store))
         if memories:
@@ -171,4 +172,4 @@ def note_relevance(answer: values.RelevanceOfBest) -> None:
 def note(lines: list[str]) -> None:
     """Prints notes about an answer to standard error."""
     for line in lines:
-        click.echo(f"note: {line}", err=True)
+        echo(f"note: {line}", err=True)

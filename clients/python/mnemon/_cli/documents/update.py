@@ -6,6 +6,7 @@ import click
 
 from mnemon._cli.options import as_mapping, json_option, key_value, scope_options
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 
 
@@ -52,4 +53,4 @@ def update(
         remove_metadata=remove_metadata,
         scope=parts or None,
     )
-    click.echo(receipt.to_json() if as_json else f"{receipt.outcome} {doc_id}, revision {receipt.revision}")
+    echo(receipt.to_json() if as_json else f"{receipt.outcome} {doc_id}, revision {receipt.revision}")

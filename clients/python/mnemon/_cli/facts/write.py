@@ -18,6 +18,7 @@ from mnemon._cli.options import json_option, labels, limit_option, meta_option, 
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._namespaces import namespace_text
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
 
@@ -98,7 +99,7 @@ def put(
     elif value is not None:
         receipt = session.client.facts.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode)
         shown = render.one_line(json.dumps(value, ensure_ascii=False), _SHOWN_CHARACTERS_MAX).plain
-        click.echo(receipt.to_json() if as_json else f"stored {namespace_text(namespace)} {receipt.key}: {shown}")
+        echo(receipt.to_json() if as_json else f"stored {namespace_text(namespace)} {receipt.key}: {shown}")
 
 
 def _put_file(
@@ -138,7 +139,7 @@ def get(
         session.client.facts.renew([(namespace, key)])
     fact = session.client.facts.get(namespace, key, versions=versions)
     if as_json:
-        click.echo(fact.to_json())
+        echo(fact.to_json())
     else:
         session.console.print(fact_render.fact_sheet(fact), soft_wrap=True)
 
@@ -160,7 +161,7 @@ def search(
     answer = session.client.facts.search(query, namespace=namespace, subtree=subtree or not namespace, **how)
     note_cut(truncated=answer.truncated)
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
     else:
         note_relevance(answer)
         session.console.print(fact_render.match_table(answer))
@@ -193,7 +194,7 @@ def list_facts(
     )
     if as_json:
         for fact in islice(found, limit or None):
-            click.echo(fact.to_json())
+            echo(fact.to_json())
     else:
         session.console.print(fact_render.fact_table(islice(found, limit or None)))
     note_more(limit, next(found, None) if limit else None)
@@ -237,7 +238,7 @@ def namespaces(
     )
     if as_json:
         for namespace in islice(found, limit or None):
-            click.echo(json.dumps(namespace, ensure_ascii=False))
+            echo(json.dumps(namespace, ensure_ascii=False))
     else:
         for line in fact_render.namespace_lines(islice(found, limit or None)):
             session.console.print(line, soft_wrap=True)
@@ -276,9 +277,9 @@ def delete(
             click.confirm(f"Remove {_number(count)} for good?", abort=True, err=True)
         count = session.client.facts.delete_many(namespace, **which).deleted_count
     if as_json:
-        click.echo(json.dumps({"deleted_count": count, "dry_run": dry_run}))
+        echo(json.dumps({"deleted_count": count, "dry_run": dry_run}))
     else:
-        click.echo(f"{_number(count)} {'would be removed' if dry_run else 'removed'}")
+        echo(f"{_number(count)} {'would be removed' if dry_run else 'removed'}")
 
 
 def _delete_each(session: Session, namespace: fact_values.Namespace, keys: tuple[str, ...], *, as_json: bool) -> None:
@@ -287,11 +288,11 @@ def _delete_each(session: Session, namespace: fact_values.Namespace, keys: tuple
         receipt = session.client.facts.delete(namespace, key, allow_missing=True)
         missing += receipt.outcome is values.WriteOutcome.MISSING
         if as_json:
-            click.echo(receipt.to_json())
+            echo(receipt.to_json())
         elif receipt.outcome is values.WriteOutcome.MISSING:
-            click.echo(f"Error: {namespace_text(namespace)} has no fact {key!r}", err=True)
+            echo(f"Error: {namespace_text(namespace)} has no fact {key!r}", err=True)
         else:
-            click.echo(f"deleted {namespace_text(namespace)} {key}")
+            echo(f"deleted {namespace_text(namespace)} {key}")
     if missing:
         raise SystemExit(1)
 

@@ -13,6 +13,7 @@ from mnemon._cli.options import json_option, meta_option
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._errors import MemoryExistsError, MnemonError
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.memories import TAGS, Memory, MemoryLike
 
@@ -61,7 +62,7 @@ def remember(
         _remember_file(session, path, fields, metadata, ack=ack, as_json=as_json)
     elif text is not None:
         memory = session.client.remember(text, metadata=metadata, ack=ack, **fields)
-        click.echo(memory.to_json() if as_json else f"remembered {memory.memory_id}")
+        echo(memory.to_json() if as_json else f"remembered {memory.memory_id}")
 
 
 def _remember_file(

@@ -10,6 +10,7 @@ from mnemon._cli.memories.options import which_options
 from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._errors import InvalidOperationError, MemoryNotFoundError
+from mnemon._terminal import echo
 from mnemon._values.documents import JsonValue
 from mnemon._values.filters import F
 
@@ -72,9 +73,9 @@ def _purge(session: Session, chosen: dict[str, Any], *, dry_run: bool, yes: bool
             click.confirm(f"Remove {_memories(found)} for good?", abort=True, err=True)
         found = session.client.memories.purge(**chosen).purged_count
     if as_json:
-        click.echo(json.dumps({"purged_count": found, "dry_run": dry_run}))
+        echo(json.dumps({"purged_count": found, "dry_run": dry_run}))
     else:
-        click.echo(f"{_memories(found)} would be purged" if dry_run else f"{_memories(found)} purged")
+        echo(f"{_memories(found)} would be purged" if dry_run else f"{_memories(found)} purged")
 
 
 def _each(call: Callable[[str], JsonValue], memory_ids: tuple[str, ...], done: str, *, as_json: bool) -> None:
@@ -84,9 +85,9 @@ def _each(call: Callable[[str], JsonValue], memory_ids: tuple[str, ...], done: s
             answer = call(memory_id)
         except (MemoryNotFoundError, InvalidOperationError) as error:
             failed = True
-            click.echo(f"Error: {error.message}", err=True)
+            echo(f"Error: {error.message}", err=True)
         else:
-            click.echo(answer.to_json() if as_json else f"{done} {memory_id}")
+            echo(answer.to_json() if as_json else f"{done} {memory_id}")
     if failed:
         raise SystemExit(1)
 

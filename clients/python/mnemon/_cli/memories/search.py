@@ -12,6 +12,7 @@ from mnemon._cli.memories import render as memory_render
 from mnemon._cli.memories.options import future, which_options
 from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 
 _LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000
@@ -51,7 +52,7 @@ def recall(
     )
     note_cut(truncated=answer.truncated)
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
         return
     note_relevance(answer)
     if answer.diagnostics.degraded:
@@ -92,7 +93,7 @@ def list_memories(
         _show_one(session, memory_id, as_json=as_json)
     elif only_count:
         number = session.client.memories.count(**chosen)
-        click.echo(json.dumps({"count": number}) if as_json else f"{number}")
+        echo(json.dumps({"count": number}) if as_json else f"{number}")
     else:
         _list(session, chosen, limit=limit, as_json=as_json)
 
@@ -100,7 +101,7 @@ def list_memories(
 def _show_one(session: Session, memory_id: str, *, as_json: bool) -> None:
     memory = session.client.memories.get(memory_id)
     if as_json:
-        click.echo(memory.to_json())
+        echo(memory.to_json())
     else:
         session.console.print(memory_render.memory_sheet(memory), soft_wrap=True)
 
@@ -110,7 +111,7 @@ def _list(session: Session, chosen: dict[str, Any], *, limit: int, as_json: bool
     found = session.client.memories.list(page_size=page_size, **chosen)
     if as_json:
         for memory in islice(found, limit or None):
-            click.echo(memory.to_json())
+            echo(memory.to_json())
     else:
         session.console.print(memory_render.memory_table(islice(found, limit or None)))
     if limit and next(found, None) is not None:
@@ -136,6 +137,6 @@ def forecast(session: Session, by: datetime, *, min_confidence: float, which: di
     found = session.client.memories.forecast(by, min_confidence=min_confidence, **which)
     if as_json:
         for each in found:
-            click.echo(each.to_json())
+            echo(each.to_json())
     else:
         session.console.print(memory_render.forecast_table(found))

@@ -13,6 +13,7 @@ from mnemon._cli.options import json_option
 from mnemon._cli.render import one_line, plain
 from mnemon._cli.rules.files import read_rules
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values.rules import ResolvedRule, RuleOrder
 
 _DESCRIPTION_CHARACTERS_MAX = 160
@@ -38,7 +39,7 @@ def list_rules(session: Session, order: str, *, as_json: bool) -> None:
     found = session.client.rules.list(order=order)
     if as_json:
         for rule in found:
-            click.echo(json.dumps(rule, ensure_ascii=False))
+            echo(json.dumps(rule, ensure_ascii=False))
     else:
         session.console.print(_rule_table(found))
 
@@ -53,20 +54,20 @@ def show(session: Session, name: str, *, resolved: bool, as_json: bool) -> None:
     if resolved:
         answer = session.client.rules.resolve(name)
         if as_json:
-            click.echo(answer.to_json())
+            echo(answer.to_json())
         else:
             session.console.print(_resolved_table(answer))
         return
     stored = session.client.rules.get(name)
     _warn(stored.warnings)
-    click.echo(stored.to_json() if as_json else _indented(stored.rule))
+    echo(stored.to_json() if as_json else _indented(stored.rule))
 
 
 @rules.command()
 @click.pass_obj
 def export(session: Session) -> None:
     """Print all rules as JSON, for `load`."""
-    click.echo(_indented(session.client.rules.export()))
+    echo(_indented(session.client.rules.export()))
 
 
 @rules.command()
@@ -80,11 +81,9 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_js
     receipt = session.client.rules.load(read_rules(path), replace_all=replace_all, lenient=lenient)
     _warn(receipt.warnings)
     if as_json:
-        click.echo(receipt.to_json())
+        echo(receipt.to_json())
     else:
-        click.echo(
-            f"{receipt.registered_count:,} new, {receipt.updated_count:,} changed, {receipt.deleted_count:,} removed"
-        )
+        echo(f"{receipt.registered_count:,} new, {receipt.updated_count:,} changed, {receipt.deleted_count:,} removed")
 
 
 @rules.command()
@@ -95,7 +94,7 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_js
 def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
     """Remove the rule NAME; exit code 1 if it does not exist."""
     receipt = session.client.rules.delete(name, force=force)
-    click.echo(receipt.to_json() if as_json else f"deleted {name}")
+    echo(receipt.to_json() if as_json else f"deleted {name}")
 
 
 @rules.command()
@@ -107,12 +106,12 @@ def reset(session: Session, *, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm("Remove all rules?", abort=True, err=True)
     version = session.client.rules.reset()
-    click.echo(json.dumps({"registry_version": version}) if as_json else "all rules removed")
+    echo(json.dumps({"registry_version": version}) if as_json else "all rules removed")
 
 
 def _warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
 
 
 def _indented(value: object) -> str:

@@ -12,6 +12,7 @@ from mnemon._cli.options import json_option, meta_option
 from mnemon._cli.semantic import render as statement_render
 from mnemon._cli.semantic.options import which_statements_options, whose_options
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values import decisions, semantic
 from mnemon._values import documents as values
 
@@ -61,11 +62,11 @@ def learn(
         policy = _policy(detect=detect, resolve=resolve)
         answer = session.client.semantic.add(text, **given, conflict_policy=policy, rule=rule)
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
     else:
         _say(answer.memory, answer.decision, duplicate=answer.duplicate, dry_run=dry_run)
         for conflict in getattr(answer, "conflicts", ()):
-            click.echo(statement_render.conflict_line(conflict))
+            echo(statement_render.conflict_line(conflict))
     note_cut(truncated=getattr(answer, "truncated", False))
 
 
@@ -79,9 +80,9 @@ def _say(
     memory: semantic.SemanticMemory | None, decision: decisions.Decision | None, *, duplicate: bool, dry_run: bool
 ) -> None:
     memory_id = memory.memory_id if memory else ""
-    click.echo(("would be: " if dry_run else "") + _outcome(memory_id, decision, duplicate=duplicate))
+    echo(("would be: " if dry_run else "") + _outcome(memory_id, decision, duplicate=duplicate))
     if decision:
-        click.echo(statement_render.decision_line(decision))
+        echo(statement_render.decision_line(decision))
 
 
 def _outcome(memory_id: str, decision: decisions.Decision | None, *, duplicate: bool) -> str:
@@ -124,9 +125,9 @@ def unlearn(
             click.confirm(f"Remove {_number(receipt)} for good?", abort=True, err=True)
         receipt = session.client.semantic.delete_many(memory_ids or None, **which)
     if as_json:
-        click.echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
+        echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
     else:
-        click.echo(f"{_number(receipt)} {'would be removed' if dry_run else 'removed'}")
+        echo(f"{_number(receipt)} {'would be removed' if dry_run else 'removed'}")
 
 
 def _number(receipt: semantic.SemanticDeleteReceipt) -> str:

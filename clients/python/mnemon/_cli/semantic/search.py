@@ -10,6 +10,7 @@ from mnemon._cli.options import json_option, limit_option, mode_option
 from mnemon._cli.semantic import render as statement_render
 from mnemon._cli.semantic.options import which_statements_options
 from mnemon._cli.session import Session
+from mnemon._terminal import echo
 from mnemon._values.documents import SearchMode
 
 
@@ -41,7 +42,7 @@ def similar(
     answer = session.client.semantic.search(query, limit=limit, mode=mode, min_similarity=min_similarity, **which)
     note_cut(truncated=answer.truncated)
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
         return
     note_relevance(answer)
     session.console.print(statement_render.similarity_table(answer))
@@ -74,14 +75,14 @@ def known(
             raise click.UsageError("name one statement, or say which ones with options; not both")
         memory = session.client.semantic.get(memory_id)
         if as_json:
-            click.echo(memory.to_json())
+            echo(memory.to_json())
         else:
             session.console.print(statement_render.statement_sheet(memory), soft_wrap=True)
         return
     found = session.client.semantic.list(page_size=page_size_of(limit), show_superseded=show_superseded, **which)
     if as_json:
         for each in islice(found, limit or None):
-            click.echo(each.to_json())
+            echo(each.to_json())
     else:
         session.console.print(statement_render.statement_table(islice(found, limit or None)))
     note_more(limit, next(found, None) if limit else None)
@@ -98,7 +99,7 @@ def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_jso
     found = session.client.conflicts.list_decisions(user=user, memory_id=memory_id, page_size=page_size_of(limit))
     if as_json:
         for each in islice(found, limit or None):
-            click.echo(each.to_json())
+            echo(each.to_json())
     else:
         session.console.print(statement_render.decision_table(islice(found, limit or None)))
     note_more(limit, next(found, None) if limit else None)
@@ -115,12 +116,12 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None, *,
         raise click.UsageError("name a decision, or a merged statement with --memory; `mnemon decisions` lists them")
     answer = session.client.conflicts.unmerge(decision_id or "", memory_id=memory_id or "")
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
         return
     for restored_id in (*(memory.memory_id for memory in answer.restored), *answer.remaining_ids):
-        click.echo(f"restored {restored_id}")
+        echo(f"restored {restored_id}")
     if answer.removed_id:
-        click.echo(f"removed {answer.removed_id}")
+        echo(f"removed {answer.removed_id}")
 
 
 @click.command("index-status")
@@ -130,6 +131,6 @@ def index_status(session: Session, *, as_json: bool) -> None:
     """Show the state of the index of statements, and whether the server limits writes."""
     status = session.client.semantic.status()
     if as_json:
-        click.echo(status.to_json())
+        echo(status.to_json())
     else:
         session.console.print(statement_render.index_table(status))

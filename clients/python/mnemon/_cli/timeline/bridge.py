@@ -7,6 +7,7 @@ import click
 from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._cli.timeline import render as event_render
+from mnemon._terminal import echo
 from mnemon._values import bridge as bridge_values
 from mnemon._values.semantic import ConflictPolicy
 
@@ -23,7 +24,7 @@ def status(session: Session, *, as_json: bool) -> None:
     """Show the state of the bridge, and what it has done."""
     found = session.client.bridge.status()
     if as_json:
-        click.echo(found.to_json())
+        echo(found.to_json())
     else:
         session.console.print(event_render.bridge_table(found))
 
@@ -33,7 +34,7 @@ def status(session: Session, *, as_json: bool) -> None:
 def pause(session: Session) -> None:
     """Stop the bridge until it is resumed, even if the server restarts; events wait."""
     session.client.bridge.pause()
-    click.echo("paused")
+    echo("paused")
 
 
 @bridge.command()
@@ -41,7 +42,7 @@ def pause(session: Session) -> None:
 def resume(session: Session) -> None:
     """Let the bridge continue where it stopped."""
     session.client.bridge.resume()
-    click.echo("resumed")
+    echo("resumed")
 
 
 @bridge.command()
@@ -78,6 +79,6 @@ def policy(session: Session, /, *, reset: bool, as_json: bool, **given: Any) -> 
     else:
         held = session.client.bridge.policy()
     if as_json:
-        click.echo(held.to_json())
+        echo(held.to_json())
     else:
         session.console.print(event_render.policy_table(held))

@@ -13,6 +13,7 @@ from mnemon._cli.render import short_time
 from mnemon._cli.session import Session
 from mnemon._cli.timeline.options import which_events_options
 from mnemon._cli.timeline.render import mebibytes
+from mnemon._terminal import echo
 from mnemon._values import timeline
 
 
@@ -46,9 +47,9 @@ def prune(
             click.confirm(f"Remove {_number(receipt)} for good?", abort=True, err=True)
         receipt = session.client.timeline.delete_many(event_ids or None, **asked)
     if as_json:
-        click.echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
+        echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
     else:
-        click.echo(f"{_number(receipt)} {'would be removed' if dry_run else 'removed'}")
+        echo(f"{_number(receipt)} {'would be removed' if dry_run else 'removed'}")
 
 
 def _number(receipt: timeline.PruneReceipt) -> str:
@@ -72,10 +73,10 @@ def compact(session: Session, *, as_json: bool) -> None:
             last = progress
             bar.update(task, completed=progress.processed_bytes, total=progress.total_bytes)
             if as_json:
-                click.echo(progress.to_json())
+                echo(progress.to_json())
             elif bar.disable and (tenth := 10 * progress.processed_bytes // max(progress.total_bytes, 1)) > tenths:
                 tenths = tenth
-                click.echo(f"{mebibytes(progress.processed_bytes)} of {mebibytes(progress.total_bytes)}", err=True)
+                echo(f"{mebibytes(progress.processed_bytes)} of {mebibytes(progress.total_bytes)}", err=True)
     if last and not as_json:
         segments = f"{last.segment_count:,} segment{'' if last.segment_count == 1 else 's'}"
-        click.echo(f"{segments}, {mebibytes(last.reclaimed_bytes)} given back")
+        echo(f"{segments}, {mebibytes(last.reclaimed_bytes)} given back")

@@ -12,6 +12,7 @@ from mnemon._cli.options import json_option, limit_option
 from mnemon._cli.session import Session
 from mnemon._cli.timeline import render as event_render
 from mnemon._cli.timeline.options import which_events_options, window_options
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values import timeline
 
@@ -57,7 +58,7 @@ def show_timeline(
     found = _events(session, since, until, which, page_size_of(limit))
     if as_json:
         for event in islice(found, limit or None):
-            click.echo(event.to_json())
+            echo(event.to_json())
     else:
         session.console.print(event_render.event_table(islice(found, limit or None)))
     note_more(limit, next(found, None) if limit else None)
@@ -73,7 +74,7 @@ def _events(
 
 def _show_answer(session: Session, answer: timeline.WindowAnswer, *, as_json: bool) -> None:
     if as_json:
-        click.echo(answer.to_json())
+        echo(answer.to_json())
     else:
         session.console.print(event_render.answer_table(answer))
         note_relevance(answer)
@@ -90,7 +91,7 @@ def happened(session: Session, event_id: str, *, as_json: bool) -> None:
     """Show the event with EVENT_ID."""
     event = session.client.timeline.get(event_id)
     if as_json:
-        click.echo(event.to_json())
+        echo(event.to_json())
     else:
         session.console.print(event_render.event_sheet(event), soft_wrap=True)
 
@@ -106,7 +107,7 @@ def summary(
     """Count events by type and by day."""
     found = session.client.timeline.summarize(since=since, until=until, **which)
     if as_json:
-        click.echo(found.to_json())
+        echo(found.to_json())
     else:
         session.console.print(event_render.summary_table(found))
 
@@ -118,6 +119,6 @@ def timeline_status(session: Session, *, as_json: bool) -> None:
     """Show the state of the timeline, and which events were lost."""
     status = session.client.timeline.status()
     if as_json:
-        click.echo(status.to_json())
+        echo(status.to_json())
     else:
         session.console.print(event_render.status_table(status))

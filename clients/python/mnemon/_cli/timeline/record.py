@@ -10,6 +10,7 @@ from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._cli.timeline.lines import read_events
 from mnemon._cli.timeline.options import event_options
+from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values import timeline
 
@@ -48,7 +49,7 @@ def record(
     if missing := [name for name, field in (("--type", "event_type"), ("--user", "user")) if field not in fields]:
         raise click.UsageError(f"say {' and '.join(missing)}: what kind of event it is, and whose")
     receipt = session.client.timeline.add(content=text or "", metadata=metadata, **fields)
-    click.echo(receipt.to_json() if as_json else f"{_outcome(receipt)} {receipt.event_id}")
+    echo(receipt.to_json() if as_json else f"{_outcome(receipt)} {receipt.event_id}")
 
 
 def _record_file(

@@ -12,6 +12,7 @@ from mnemon._cli.facts.options import json_object, text_pair
 from mnemon._cli.options import json_option, labels, meta_option
 from mnemon._cli.session import Session
 from mnemon._cli.tools import render as tool_render
+from mnemon._terminal import echo
 from mnemon._values.tools import ParseOptions
 
 _ACTIONS_HELP = "What manage_memory may do; repeatable.  [default: all that the server permits]"
@@ -99,12 +100,12 @@ def list_tools(
     """List the tools as a model sees them."""
     if style is not None:
         schemas = session.client.tools.schemas(style, actions_permitted=actions_permitted)
-        click.echo(json.dumps(schemas, ensure_ascii=False, indent=None if as_json else 2))
+        echo(json.dumps(schemas, ensure_ascii=False, indent=None if as_json else 2))
         return
     found = session.client.tools.list(actions_permitted=actions_permitted)
     if as_json:
         for tool in found:
-            click.echo(tool.to_json())
+            echo(tool.to_json())
     else:
         session.console.print(tool_render.tool_table(found))
 
@@ -118,7 +119,7 @@ def list_tools(
 def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[str, Any], as_json: bool) -> None:
     """Run TOOL with ARGUMENTS, a JSON object, and print what it returns."""
     output = session.client.tools.call(tool, arguments, **about)
-    click.echo(output.to_json() if as_json else output.content)
+    echo(output.to_json() if as_json else output.content)
 
 
 @tools.command()
@@ -133,7 +134,7 @@ def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) 
     """
     parsed = session.client.tools.parse(_text(file), **options)
     if as_json:
-        click.echo(parsed.to_json())
+        echo(parsed.to_json())
     else:
         session.console.print(tool_render.parsed_table(parsed))
     if not parsed.success:
@@ -150,7 +151,7 @@ def execute(session: Session, file: Any, *, about: dict[str, Any], options: Pars
     """Run the calls in a model's text from FILE or standard input, in order; exit code 1 if one fails."""
     done = session.client.tools.execute(_text(file), **about, **options)
     if as_json:
-        click.echo(done.to_json())
+        echo(done.to_json())
     else:
         for line in tool_render.result_lines(done.results):
             session.console.print(line, soft_wrap=True)
@@ -167,7 +168,7 @@ def stats(session: Session, *, as_json: bool) -> None:
     """Count the texts that were parsed since the vault was opened, by outcome."""
     found = session.client.tools.stats()
     if as_json:
-        click.echo(found.to_json())
+        echo(found.to_json())
     else:
         session.console.print(tool_render.stats_table(found))
 

@@ -1,0 +1,25 @@
+"""Prints what others wrote, so that it cannot move a terminal's cursor, change its colours or forge a line."""
+
+import re
+
+import click
+
+# Control characters, Unicode line ends, characters that turn the direction of text, and unpaired surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+
+def printable(text: str, *, is_line: bool = False) -> str:
+    r"""The text with unsafe characters as escapes such as `\u001b`, which mean the same in JSON.
+
+    Line breaks and tabs pass, unless the text must stay one line.
+    """
+    # Every unsafe character is one that Python does not count as printable.
+    if text.isprintable():
+        return text
+    return (_UNSAFE if is_line else _UNSAFE_IN_LINES).sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def echo(text: str, *, err: bool = False, is_line: bool = False) -> None:
+    """Prints a text without its unsafe characters. Everything that a command prints goes this way, or through rich."""
+    click.echo(printable(text, is_line=is_line), err=err)
