@@ -176,7 +176,7 @@ def _check_call(call: ToolCall, visible: str, options: ParseOptions) -> None:
     """All its words are in the text, it is valid JSON, and it reads the same when it is written again."""
     assert call.tool in visible
     assert call.tool == call.tool.strip() != ""
-    words = [word for text in _texts(dict(call.parameters)) for word in _WORD.findall(text)]
+    words = [word for text in texts_of(dict(call.parameters)) for word in _WORD.findall(text)]
     assert [word for word in words if word not in visible] == []
     json.dumps(dict(call.parameters), ensure_ascii=False, allow_nan=False).encode()
     assert _depth(dict(call.parameters)) <= JSON_DEPTH_MAX
@@ -191,12 +191,13 @@ def _check_call(call: ToolCall, visible: str, options: ParseOptions) -> None:
         assert options.dual_mode and call.vcp is not None
 
 
-def _texts(value: Any) -> list[str]:
+def texts_of(value: Any) -> set[str]:
+    """All keys and texts in a value of JSON."""
     if isinstance(value, dict):
-        return [text for key, child in value.items() for text in [key, *_texts(child)]]
+        return {text for key, child in value.items() for text in [key, *texts_of(child)]}
     if isinstance(value, list):
-        return [text for child in value for text in _texts(child)]
-    return [value] if isinstance(value, str) else []
+        return {text for child in value for text in texts_of(child)}
+    return {value} if isinstance(value, str) else set()
 
 
 def _depth(value: Any) -> int:

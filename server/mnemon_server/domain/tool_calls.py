@@ -37,7 +37,6 @@ class Repair(StrEnum):
     SURROUNDING_TEXT = "text around the JSON"
     CONTROL_CHARACTERS = "control characters in strings"
     INVALID_ESCAPES = "invalid escapes"
-    INNER_QUOTES = "quotes inside of strings"
     SINGLE_QUOTES = "single quotes"
     OPEN_STRINGS = "open strings"
     OPEN_BRACKETS = "open brackets"

@@ -75,11 +75,11 @@ _TO_QUOTE = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
     "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
 }
-# What follows a quote that ends its string, but not a quote that should have been escaped.
+# The text after a quote that ends its string. After a quote that should have been escaped, there is other text.
 _AFTER_STRING = re.compile(r"""\s*+(?:[,:}\]]|//|/\*|\#|```|\Z)|\s++["'{\[]""")
 _AFTER_KEY = re.compile(r"\s*+:")
 _ESCAPE = re.compile(
-    r"""\\(?:(?P<sound>u[0-9a-fA-F]{4}|["\\/bfnrt])|(?P<quote>')|(?P<other>.?))|(?P<bare>")""", re.DOTALL
+    r"""\\(?:(?P<sound>u[0-9a-fA-F]{4}|[\\/bfnrt])|(?P<quote>["'])|(?P<lone>.?))|(?P<bare>")""", re.DOTALL
 )
 _CONTROL_CHARACTERS = bytes(range(32))
 _LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
@@ -164,6 +164,8 @@ class _CandidateScan:
         self._position = start
         self._open: list[str] = []
         self._count = {"{": 0, "[": 0}
+        self._escapes: set[str] = set()
+        """The kinds of escapes that its strings have, as _ESCAPE names them."""
         self._candidate = Candidate(start)
         self._handlers: dict[str, Callable[[str], None]] = {
             "quote": self._string,
@@ -187,7 +189,13 @@ class _CandidateScan:
             self._candidate.repairs.add(Repair.OPEN_BRACKETS)
             while self._open:
                 self._close()
+        self._check_escapes()
         return self._candidate
+
+    def _check_escapes(self) -> None:
+        """Refuses to guess which backslashes are escapes: in a path as Windows writes it, none is meant to be one."""
+        if "lone" in self._escapes and len(self._escapes) > 1:
+            self._flaw('some backslashes are escapes and others are not; write each of the others as "\\\\"')
 
     def _step(self) -> None:
         self._scanner.count()
@@ -293,20 +301,16 @@ class _CandidateScan:
     def _end_of_string(self, start: int, quote: str) -> int | None:
         """The position after the quote that ends the string; None if a boundary comes first.
 
-        After a boundary, only the next quote is considered, which keeps the time linear. If that quote ends the string,
-        the boundary is part of the string; otherwise the quote opens a string in the next block.
+        If the next quote after a boundary ends the string, the boundary is part of the string; otherwise that quote
+        opens a string in the next block. If a quote before the boundary does not end the string, nothing does.
         """
-        limit, position = self._scanner.limit, start + 1
-        while (match := _TO_QUOTE[quote].match(self._text, position)) is not None:
-            self._scanner.count()
-            position = match.end()
-            if _AFTER_STRING.match(self._text, position) or self._space_ends(position) == limit:
-                return position
-            if position > limit:
-                return None
-            self._candidate.repairs.add(Repair.INNER_QUOTES)
-            if position == start + 2:
-                self._flaw("an empty string is followed by more text")
+        match, limit = _TO_QUOTE[quote].match(self._text, start + 1), self._scanner.limit
+        if match is None:
+            return None
+        if _AFTER_STRING.match(self._text, match.end()) or self._space_ends(match.end()) == limit:
+            return match.end()
+        if match.end() <= limit:
+            self._flaw(f"more text follows the end of a string; write a {quote} inside of one as \\{quote}")
         return None
 
     def _space_ends(self, position: int) -> int:
@@ -322,7 +326,7 @@ class _CandidateScan:
         self._candidate.repairs.add(Repair.OPEN_STRINGS)
         may_hold_brackets = bool(closers) and ("{" in body or "[" in body)
         whole = closers in ("", self._missing_closers()) and not may_hold_brackets
-        if not whole or Repair.INNER_QUOTES in self._candidate.repairs:
+        if not whole:
             self._flaw("a string is not closed, and its end is not clear")
         self._position = limit
         self._add_string(body if closers else inner)
@@ -343,12 +347,17 @@ class _CandidateScan:
             self._flaw(str(error))
 
     def _sound_escape(self, match: re.Match[str]) -> str:
-        if match["sound"]:
-            return match[0]
-        if match["quote"] or match["bare"]:
-            return "'" if match["quote"] else '\\"'
-        self._candidate.repairs.add(Repair.INVALID_ESCAPES)
-        return f"\\\\{match['other']}"
+        if match["bare"]:
+            return '\\"'
+        kind = match.lastgroup or "lone"
+        self._escapes.add(kind)
+        if kind == "quote" and _AFTER_STRING.match(match.string, match.end()):
+            self._flaw(f"the quote in {match[0]} may end its string; write a backslash as \\\\")
+        if kind == "lone" or match["quote"] == "'":
+            self._candidate.repairs.add(Repair.INVALID_ESCAPES)
+        if kind == "lone":
+            return f"\\{match[0]}"
+        return "'" if match["quote"] == "'" else match[0]
 
 
 def _has_control_characters(text: str) -> bool:

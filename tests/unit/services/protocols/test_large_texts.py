@@ -21,7 +21,7 @@ def told(result: ParseResult) -> list[tuple[int, str]]:
     return [(problem.offset, problem.reason) for problem in result.problems]
 
 
-@pytest.mark.parametrize("filling", ["{}", '{"a":x}', '{"a":1,', '{"""'])
+@pytest.mark.parametrize("filling", ["{}", '{"a":x}', '{"a":1,', '{"a":"b",'])
 def test_a_block_of_too_many_pieces_ends_the_parsing_and_earlier_calls_count(filling: str) -> None:
     result = parse_tool_calls(full(filling, before=SOUND + START, behind=END))
     assert [call.parameters for call in result.calls] == [{"a": 1}]
@@ -77,7 +77,7 @@ def test_an_object_that_begins_where_a_part_of_the_search_ends_is_found(
     "text",
     [
         full(f"{START}{{'a': {{'b': [1, {{'c': 'd',}}],}}{END}"),
-        full("{'a': \"b,", before=START, behind=END),
+        full("{'a': \"b\",", before=START, behind=END),
         full("{a:", before=START, behind=END),
         full(SOUND),
         full(START),

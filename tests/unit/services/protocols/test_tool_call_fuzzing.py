@@ -1,7 +1,9 @@
 """Any text: no exception, no call that was not complete, and time linear in its length."""
 
+import ast
 import json
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,8 +13,30 @@ from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX, ParseOptions
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 
 from tests.bench.tool_calls import HOSTILE, hostile_text, seconds
-from tests.support.tool_call_fuzzing import OPTIONS, PIECES, check, mutated, run, sound_text, written
+from tests.support.tool_call_fuzzing import OPTIONS, PIECES, check, mutated, run, sound_text, texts_of, written
 
+CARELESS = [
+    *["C:\\", "C:\\dir\\", "C:\\new\\temp", "C:\\Users\\ada", "\\\\server\\share", "\\d+", "say \\", "a\\\\b", "\\'x"],
+    *[
+        "it's",
+        'say "hi"',
+        '"',
+        "'",
+        "",
+        "a",
+        "x, y: {z}",
+        "// none",
+        ", b",
+        "}",
+        "]",
+        ": c",
+        "“smart”",
+        "a\nb",
+        "é",
+        "漢",
+    ],
+]
+"""Texts that go wrong if a model writes them as they are."""
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -55,6 +79,50 @@ def test_no_proper_prefix_of_a_text_gives_a_call(parameters: dict[str, Any], dat
     cut = data.draw(st.integers(0, len(text) - 1))
     if "[[END_ABP_TOOL]]" not in text[:cut]:
         assert parse_tool_calls(text[:cut]).calls == ()
+
+
+def string_written(text: str, chance: random.Random) -> str:
+    """The text as JSON, as Python, or between quotes as it is."""
+    return chance.choice([json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text), f'"{text}"', f"'{text}'"])
+
+
+def carelessly_written(chance: random.Random) -> tuple[str, list[str]]:
+    """An object as a careless model writes it, and its strings that are closed, as they are written."""
+    strings = [string_written(chance.choice(CARELESS), chance) for _ in range(chance.randrange(1, 5))]
+    *closed, last = strings
+    if chance.random() < 0.3:
+        strings[-1] = last[:-1]
+    else:
+        closed.append(last)
+    comma = chance.choice([", ", ",", ",\n", " "])
+    if chance.random() < 0.5:
+        members = comma.join(f'"k{number}": {string}' for number, string in enumerate(strings))
+    else:
+        members = f'"k": [{comma.join(strings)}' + chance.choice(["]", "]", ",]", ""])
+    ends = ["}", "}", ",}", "", "} // done", "}\n```"]
+    return f"{{{members}{chance.choice(ends)}", closed
+
+
+def readings(string: str) -> set[str]:
+    """The texts that a closed string may mean: its characters as they are, or what its escapes stand for."""
+    inner = string[1:-1]
+    found = {inner}
+    with suppress(ValueError, SyntaxError):
+        found.add(json.loads(string, strict=False) if string[0] == '"' else ast.literal_eval(string))
+    with suppress(ValueError):
+        found.add(json.loads('"' + inner.replace("\\'", "'").replace('"', '\\"') + '"', strict=False))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*invalid escape sequence")
+@given(st.integers(0, 2**64))
+@settings(deadline=None, max_examples=2_000, derandomize=True)
+def test_a_repair_keeps_each_closed_string_or_there_is_no_call(seed: int) -> None:
+    written_object, closed = carelessly_written(random.Random(seed))
+    for call in parse_tool_calls(f"[[ABP_TOOL:t]]\n{written_object}\n[[END_ABP_TOOL]]").calls:
+        kept = texts_of(dict(call.parameters))
+        lost = [string for string in closed if not readings(string) & kept]
+        assert lost == [], f"{written_object} became {dict(call.parameters)}"
 
 
 @pytest.mark.parametrize("seed", [7])
