@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 import structlog
+from mnemon import IgnoredFilterWarning, UnmatchedFilterWarning
+from mnemon._messages.documents import warn_of_filters
 
 from mnemon_server.app import open_document_store
 from mnemon_server.config.loading import load_settings
@@ -52,6 +54,7 @@ __all__ = [
     "Document",
     "DocumentNotFoundError",
     "EmbeddingError",
+    "IgnoredFilterWarning",
     "InMemoryStore",
     "IndexingError",
     "KnowledgeStore",
@@ -59,6 +62,7 @@ __all__ = [
     "LocalStore",
     "SearchError",
     "SearchResult",
+    "UnmatchedFilterWarning",
     "get_knowledge_store",
 ]
 
@@ -85,8 +89,9 @@ class KnowledgeStore(Protocol):
     ) -> list[SearchResult]:
         """The `top_k` (at most 100) most relevant documents, best first.
 
-        Filters compare type and value, and are combined by AND. An invalid key is ignored. A blank query, or a `top_k`
-        of 0 or less, finds nothing.
+        Filters are values that the metadata must equal, all of them; 5 equals 5.0. A key that is invalid, or that no
+        document has, is ignored with an IgnoredFilterWarning. A value of another type than the documents have under
+        its key finds nothing, with an UnmatchedFilterWarning. A blank query, or a `top_k` of 0 or less, finds nothing.
         """
 
     async def get_by_id(self, doc_id: str) -> Document | None:
@@ -126,6 +131,7 @@ class ConfiguredStore:
         """See KnowledgeStore."""
         store = await self._opened()
         answer = await store.search(SearchQuery(text=query, top_k=top_k, where=DocumentFilter(filters=filters or {})))
+        warn_of_filters(answer.filters.ignored, answer.filters.unmatched)
         return list(answer.results)
 
     async def get_by_id(self, doc_id: str) -> Document | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from mnemon import IgnoredFilterWarning, UnmatchedFilterWarning
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import DocumentFilter
 from mnemon_server.domain.errors import InvalidArgumentError
@@ -23,6 +25,10 @@ PETS = {
 
 INVALID_FILTERS: list[tuple[Any, Any]] = [
     ("$where", "1"), ("", "x"), ("unknown", "x"), ("other", None), ("other", ["a"]), (7, "x"), ("chroma:document", "x"),
+]  # fmt: skip
+UNMATCHED_FILTERS: list[dict[str, Any]] = [
+    {"year": "2020"}, {"year": True}, {"year": None}, {"year": [2020]}, {"ratio": "0.5"}, {"ratio": float("nan")},
+    {"done": 1}, {"done": "true"}, {"name": 1}, {"tags": "a"}, {"year": 2020, "done": 1},
 ]  # fmt: skip
 
 BAD_INPUT: list[tuple[str, str, dict[str, Any], str]] = [
@@ -139,7 +145,7 @@ class KnowledgeStoreContract(ABC):
         for query in ("", "   ", "\n\t"):
             assert await store.search(query) == []
 
-    async def test_filters_combine_with_and_and_compare_types(self, store: ConfiguredStore) -> None:
+    async def test_filters_combine_with_and_and_compare_numbers_by_value(self, store: ConfiguredStore) -> None:
         for i in range(40):
             metadata = {"half": i % 2, "tenth": i % 10 == 0, "name": f"n{i}", "ratio": i / 4}
             await store.index_document(f"d{i}", f"note {i} about gardens", metadata)
@@ -148,25 +154,30 @@ class KnowledgeStoreContract(ABC):
         assert ids(await store.search("gardens", 100, {"half": 0, "name": "n7"})) == []
         assert ids(await store.search("gardens", 100, {"ratio": 2.5})) == ["d10"]
         assert len(await store.search("gardens", 100, {"half": 1})) == 20
-        # The same number of another type is another value.
         await store.index_document("other", "another note about gardens", {"half": 2.0, "tenth": 2, "name": 1})
-        assert ids(await store.search("gardens", 100, {"half": 1.0})) == []
+        assert ids(await store.search("gardens", 100, {"half": 2})) == ["other"]
+        assert ids(await store.search("gardens", 100, {"ratio": 2, "half": 0.0})) == ["d8"]
+        assert len(await store.search("gardens", 100, {"half": 1.0})) == 20
+        # A boolean and a text are no numbers.
         assert ids(await store.search("gardens", 100, {"tenth": 1})) == []
         assert ids(await store.search("gardens", 100, {"name": "1"})) == []
 
-    async def test_a_filter_of_a_type_that_no_document_has_is_ignored(self, store: ConfiguredStore) -> None:
+    async def test_a_filter_of_a_type_that_no_document_has_finds_nothing_and_warns(
+        self, store: ConfiguredStore
+    ) -> None:
         await fill(store, PETS, year=2020, ratio=0.5, done=True, name="x" * 300, tags=["a"])
-        for other in ({"year": "2020"}, {"year": 2020.0}, {"year": True}, {"ratio": 1}, {"done": 1}, {"tags": "a"}):
-            assert len(await store.search("cats dogs goldfish", filters=other)) == 3, other
-        for same in ({"year": 2021}, {"ratio": 2.0}, {"done": False}, {"name": "y"}):
+        for other in UNMATCHED_FILTERS:
+            with pytest.warns(UnmatchedFilterWarning, match=f"'{list(other)[-1]}' finds nothing"):
+                assert await store.search("cats dogs goldfish", filters=other) == [], other
+        for same in ({"year": 2021}, {"ratio": 2}, {"done": False}, {"name": "y"}):
             assert await store.search("cats dogs goldfish", filters=same) == [], same
 
-    async def test_invalid_filters_are_ignored(self, store: ConfiguredStore) -> None:
+    async def test_invalid_filter_keys_are_ignored_with_a_warning(self, store: ConfiguredStore) -> None:
         await fill(store, PETS, topic="pets")
         for key, value in INVALID_FILTERS:
-            filters: dict[Any, Any] = {key: value}
-            assert len(await store.search("cats dogs goldfish", filters=filters)) == 3, filters
-            assert len(await store.search("cats dogs goldfish", filters={**filters, "topic": "pets"})) == 3, filters
+            for filters in ({key: value}, {key: value, "topic": "pets"}):
+                with pytest.warns(IgnoredFilterWarning, match=re.escape(f"{str(key)!r} was not applied")):
+                    assert len(await store.search("cats dogs goldfish", filters=filters)) == 3, filters
 
     async def test_a_selective_filter_misses_no_match(self, store: ConfiguredStore) -> None:
         texts = [f"note {i} about gardens and seasons" for i in range(400)]

@@ -224,14 +224,18 @@ class RecordEngineContract(VaultSuite):
     def test_no_documents_can_be_put_together(self, engine: RecordEngine) -> None:
         assert engine.put_documents([]).result() == []
 
-    def test_filters_compare_type_and_value_and_combine_with_and(self, engine: RecordEngine) -> None:
+    def test_filters_compare_numbers_by_value_and_combine_with_and(self, engine: RecordEngine) -> None:
         values: dict[str, Any] = {"int": 1, "float": 1.0, "bool": True, "text": "1", "long": "x" * 300}
         for i, (name, value) in enumerate(values.items()):
             engine.put_document(write(name, seed=i, metadata={"value": value, "half": i % 2})).result()
-        for name, value in values.items():
-            assert listed(engine, RecordFilter({"value": value})) == [name]
-        assert listed(engine, RecordFilter({"value": 1, "half": 0})) == ["int"]
-        assert listed(engine, RecordFilter({"value": 1, "half": 1})) == []
+        for value, names in ((1, ["int", "float"]), (1.0, ["int", "float"]), (True, ["bool"]), ("1", ["text"])):
+            assert listed(engine, RecordFilter({"value": value})) == names
+            assert engine.has_metadata_key("value", like=value)
+        assert listed(engine, RecordFilter({"value": values["long"]})) == ["long"]
+        assert listed(engine, RecordFilter({"value": 1, "half": 0.0})) == ["int"]
+        assert listed(engine, RecordFilter({"value": 1, "half": 2})) == []
+        assert not engine.has_metadata_key("half", like=True)
+        assert engine.has_metadata_key("half", like=0.5)
         assert engine.count_documents(RecordFilter({"half": 0})) == 3
         assert listed(engine, RecordFilter({"missing": 1})) == []
 

@@ -209,6 +209,7 @@ class VectorIndexContract(ABC):
             (5, ["5", True, 6, 5.5]),
             (5.5, ["5.5", 6, 5.25]),
             (5.0, ["5", "5.0", True]),
+            (6.0, [5, "6"]),
             (True, ["true", "True", 1, 1.0, False]),
             (False, ["", 0, True]),
             ("5", [5, 5.0, True]),

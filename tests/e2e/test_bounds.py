@@ -76,7 +76,7 @@ async def everything(client: mnemon.AsyncClient) -> list[Any]:
         (await client.timeline.summarize()).to_dict(),
         [told(each) async for each in client.changes.list(full=True)],
         await client.documents.count(),
-        await client.documents.count(filters={"of": "ada"}, strict=False),
+        await client.documents.count(filters={"of": "ada"}),
         await client.memories.count(),
         await client.memories.count(user="ada"),
         [each.memory.memory_id async for each in client.memories.forecast(by=timedelta(days=400))],

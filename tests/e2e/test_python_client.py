@@ -195,34 +195,6 @@ def test_filters_and_scope_narrow_a_search_by_type_and_value(memory: Client) -> 
     assert ids(scope=Scope(user="bob")) == {"scoped"}
 
 
-def test_an_ignored_filter_that_no_document_can_match_is_named(memory: Client) -> None:
-    filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": None}
-    answer = memory.documents.search("window", filters=filters, strict=False)
-
-    assert {hit.doc_id for hit in answer} <= {"travel-1", "travel-2"}
-    assert {ignored.key for ignored in answer.ignored_filters} == {"nobody_has_this", "year"}
-    with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
-        assert memory.documents.count(filters={"nobody_has_this": 1}, strict=False) == 3
-    with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
-        assert len(list(memory.documents.list(filters={"nobody_has_this": 1}, strict=False))) == 3
-
-
-def test_a_filter_that_no_document_can_match_is_refused_unless_allowed(memory: Client) -> None:
-    filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": "2024"}
-    for call in (
-        lambda: memory.documents.search("window", filters=filters),
-        lambda: memory.documents.count(filters=filters),
-        lambda: memory.documents.list_page(filters=filters),
-        lambda: next(memory.documents.list(filters=filters)),
-        lambda: memory.documents.delete_many(filters=filters),
-        lambda: memory.documents.delete_many(filters=filters, dry_run=True),
-    ):
-        with pytest.raises(mnemon.InvalidArgumentError, match="no document has this key") as raised:
-            call()
-        assert {each.field for each in raised.value.violations} == {"filters.nobody_has_this", "filters.year"}
-    assert memory.documents.count() == 3
-
-
 def test_expressions_filter_documents_in_every_method_that_filters(memory: Client) -> None:
     since = mnemon.F("metadata.year") >= 2024
     assert {hit.doc_id for hit in memory.documents.search("window report train", where=since)} == {"travel-2", "work-1"}

@@ -119,6 +119,7 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "UnknownBaseRuleError",
+    "UnmatchedFilterWarning",
 ]
 
 
@@ -428,4 +429,8 @@ class InternalError(MnemonError):
 
 
 class IgnoredFilterWarning(UserWarning):
-    """A filter was ignored, in a call whose answer cannot report that."""
+    """A filter was ignored, because no document has its key."""
+
+
+class UnmatchedFilterWarning(UserWarning):
+    """A filter found nothing, because documents have its key only with values of other types."""

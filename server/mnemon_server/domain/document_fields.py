@@ -33,6 +33,7 @@ def field_reader(document: Document) -> FieldReader:
 
 def document_matches(document: Document, where: RecordFilter) -> bool:
     """Whether the filter selects a stored document."""
+    read = field_reader(document)
     return (
         where.hidden in (None, document.hidden)
         and all(
@@ -40,8 +41,7 @@ def document_matches(document: Document, where: RecordFilter) -> bool:
             for name, wanted in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True)
             if wanted
         )
-        and all(identical(document.metadata.get(key), value) for key, value in where.equal.items())
-        and (where.expression is None or matches(where.expression, field_reader(document)))
+        and all(matches(part, read) for part in where.parts)
     )
 
 

@@ -11,7 +11,7 @@ from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.filters import Expression, FieldTypes
 from mnemon_server.domain.records import (
     AckLevel,
-    IgnoredFilter,
+    FilterNotes,
     MetadataValue,
     Scope,
     SearchDiagnostics,
@@ -121,7 +121,9 @@ class UpdateDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFilter:
-    """Selects documents; all fields must match. Invalid entries of `filters` are ignored, and the answer names them."""
+    """Selects documents; all fields must match. A key of `filters` that no document has is ignored. The answer says so,
+    and names entries whose type no document has under the key.
+    """
 
     filters: Mapping[str, Any] = field(default_factory=dict)
     scope: Scope = Scope()
@@ -193,7 +195,7 @@ class SearchAnswer:
     """The complete answer of a search."""
 
     results: tuple[SearchResult, ...]
-    ignored_filters: tuple[IgnoredFilter, ...]
+    filters: FilterNotes
     diagnostics: SearchDiagnostics
 
 
@@ -203,7 +205,7 @@ class DocumentPage:
 
     documents: tuple[Document, ...]
     next_position: int | None
-    ignored_filters: tuple[IgnoredFilter, ...] = ()
+    filters: FilterNotes
 
 
 def _to_json(value: object) -> str:

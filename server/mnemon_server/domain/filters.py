@@ -109,7 +109,7 @@ Expression = Condition | AllOf | AnyOf | NoneOf
 class RecordFilter:
     """Selects records; all fields must match. `hidden` selects hidden records if True, others if False, both if None.
 
-    `equal` compares type and value, so 1 and 1.0 differ. `expression` follows the module's grammar.
+    `equal` are values of metadata, which a vector index can compare. `expression` is any further condition.
     """
 
     equal: Mapping[str, FilterValue] = field(default_factory=dict)
@@ -120,6 +120,12 @@ class RecordFilter:
     def __bool__(self) -> bool:
         """False if it selects everything that is not hidden."""
         return bool(self.equal) or self.scope != Scope() or self.expression is not None or self.hidden is not False
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        """`equal` and `expression` as parts that must all match."""
+        equal = (Condition(METADATA_PREFIX + key, Operator.EQ, (value,)) for key, value in self.equal.items())
+        return (*equal, *(() if self.expression is None else (self.expression,)))
 
 
 FieldReader = Callable[[str], MetadataValue | None]

@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 MetadataValue = str | int | float | bool | tuple[str, ...] | datetime
-"""A typed value: 5, 5.0, True and "5" are four different values. Times are aware, in UTC, to the microsecond."""
+"""A typed value: 5, 5.0, True and "5" are four different values, of which filters find the first two by either. Times
+are aware, in UTC, to the microsecond.
+"""
 
 FilterValue = str | int | float | bool
 
@@ -114,11 +116,21 @@ class RequestKey:
 
 
 @dataclass(frozen=True, slots=True)
-class IgnoredFilter:
-    """A filter that was not applied, and why."""
+class FilterNote:
+    """What a caller should know about one of their filters."""
 
     key: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilterNotes:
+    """The filters that did not choose among the records."""
+
+    ignored: tuple[FilterNote, ...] = ()
+    """Not applied: no record can have such a key, or none has it."""
+    unmatched: tuple[FilterNote, ...] = ()
+    """Applied, so that nothing was found: records have the key, but with values of other types alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +224,10 @@ def metadata_bytes(metadata: Mapping[Any, Any]) -> int:
 
 
 def value_type(value: object) -> type | None:
-    """The type of a value as equality distinguishes it; None if the value cannot be used in a filter."""
-    return next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+    """The type of a value as filters distinguish it: float for all numbers; None if it cannot be used in a filter."""
+    if isinstance(value, bool):
+        return bool
+    return float if isinstance(value, int | float) else str if isinstance(value, str) else None
 
 
 def filter_value_problem(value: object) -> str | None:

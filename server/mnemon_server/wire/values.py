@@ -1,6 +1,6 @@
 """Converts the types that all services share, in both directions: scope, metadata, receipts, diagnostics, times."""
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.records import (
     METADATA_LIST_MAX,
     AckLevel,
-    IgnoredFilter,
+    FilterNotes,
     MetadataValue,
     Relevance,
     Scope,
@@ -152,9 +152,12 @@ def fill_receipt(target: pb.WriteReceipt, receipt: WriteReceipt) -> None:
     target.replayed = receipt.replayed
 
 
-def ignored_to_pb(ignored: Iterable[IgnoredFilter]) -> list[pb.IgnoredFilter]:
-    """The ignored filters, as messages."""
-    return [pb.IgnoredFilter(key=filtered.key, reason=filtered.reason) for filtered in ignored]
+def filter_notes_to_pb(notes: FilterNotes) -> dict[str, Any]:
+    """The fields of an answer that say which filters were ignored, and which match nothing."""
+    return {
+        "ignored_filters": [pb.IgnoredFilter(key=note.key, reason=note.reason) for note in notes.ignored],
+        "unmatched_filters": [pb.UnmatchedFilter(key=note.key, reason=note.reason) for note in notes.unmatched],
+    }
 
 
 def fill_score(

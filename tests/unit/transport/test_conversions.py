@@ -18,7 +18,8 @@ from mnemon_server.domain.documents import (
     StoreHealth,
 )
 from mnemon_server.domain.records import (
-    IgnoredFilter,
+    FilterNote,
+    FilterNotes,
     Scope,
     SearchDiagnostics,
     SearchMode,
@@ -99,7 +100,8 @@ async def test_a_score_of_zero_is_not_a_missing_score() -> None:
         SearchResult("other", "text", {"n": 1}, 0.25, "chromadb", keyword_score=0.0),
     )
     diagnostics = SearchDiagnostics(mode=SearchMode.KEYWORD, exact=True, scanned=9, duration_s=1.5)
-    answer = SearchAnswer(results, (IgnoredFilter("$or", "is reserved"),), diagnostics)
+    notes = FilterNotes((FilterNote("$or", "is reserved"),), (FilterNote("n", "has another type"),))
+    answer = SearchAnswer(results, notes, diagnostics)
     message = await convert.answer_to_pb(answer, View.STANDARD)
     first, second = message.results
     assert [(m.score.HasField("vector"), m.score.HasField("keyword")) for m in (first, second)] == [
@@ -111,6 +113,7 @@ async def test_a_score_of_zero_is_not_a_missing_score() -> None:
     assert not second.HasField("passage")
     assert (second.document.content, second.document.metadata["n"].int_value) == ("text", 1)
     assert (message.ignored_filters[0].key, message.ignored_filters[0].reason) == ("$or", "is reserved")
+    assert [(each.key, each.reason) for each in message.unmatched_filters] == [("n", "has another type")]
     assert message.diagnostics.mode == common_pb2.SEARCH_MODE_KEYWORD
     assert message.diagnostics.duration.ToMilliseconds() == 1500
 

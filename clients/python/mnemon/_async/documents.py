@@ -120,16 +120,19 @@ class AsyncDocuments(AsyncService):
         mode: str | None = None,
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
-        strict: bool = True,
+        strict: bool = False,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
         """Finds the documents most similar to a text or a vector, best first. `limit`, also `top_k`, is at most 100.
 
         A blank query without a vector finds nothing, and so does a `limit` of 0. `mode` is "hybrid", "vector" or
         "keyword"; None means hybrid, or vector if only a vector is given. Every result has all pairs of `filters` in
-        its metadata, with the same type and value, and matches `where`, such as F("metadata.year") >= 2020. If one of
-        `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored and listed
-        in `ignored_filters`.
+        its metadata, where 5 equals 5.0, and matches `where`, such as F("metadata.year") >= 2020.
+
+        A key of `filters` that no document has is ignored with an IgnoredFilterWarning, and listed in
+        `ignored_filters`. One that documents have only with values of other types finds nothing, with an
+        UnmatchedFilterWarning, and is listed in `unmatched_filters`. With `strict=True`, both raise
+        InvalidArgumentError.
         """
         most = limit if top_k is None else top_k
         if most <= 0:
@@ -146,7 +149,7 @@ class AsyncDocuments(AsyncService):
             view=view,
         )
         response = await self._call(self._stub.SearchDocuments, request, timeout)
-        convert.check_ignored(response.ignored_filters, strict=strict)
+        convert.check_filters(response, strict=strict)
         return convert.answer_from_pb(response)
 
     async def get(
@@ -165,13 +168,12 @@ class AsyncDocuments(AsyncService):
         where: FilterLike | None = None,
         view: str = values.View.STANDARD,
         page_size: int = 0,
-        strict: bool = True,
+        strict: bool = False,
         timeout: float | None = None,
     ) -> AsyncIterator[values.Document]:
         """Yields all documents that match, in the order in which they were first indexed.
 
-        If one of `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored
-        with an IgnoredFilterWarning. `timeout` applies to each page.
+        `filters` and `strict` work as in `search`. `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -182,11 +184,9 @@ class AsyncDocuments(AsyncService):
                 scope=scope,
                 where=where,
                 view=view,
-                strict=strict and not token,
+                strict=strict,
                 timeout=timeout,
             )
-            if not token:
-                convert.warn_of_ignored(page.ignored_filters)
             for document in page.documents:
                 yield document
             if not (token := page.next_page_token):
@@ -201,19 +201,20 @@ class AsyncDocuments(AsyncService):
         scope: values.Scope | None = None,
         where: FilterLike | None = None,
         view: str = values.View.STANDARD,
-        strict: bool = True,
+        strict: bool = False,
         timeout: float | None = None,
     ) -> values.DocumentPage:
         """Returns one page of documents: 100 if `page_size` is 0, at most 1,000, and at most 4 MiB.
 
-        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ. `strict`
-        works as in `search`.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ. `filters`
+        and `strict` work as in `search`.
         """
         request = requests.list_documents(
             page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
         )
         response = await self._call(self._stub.ListDocuments, request, timeout)
-        convert.check_ignored(response.ignored_filters, strict=strict)
+        if not page_token:
+            convert.check_filters(response, strict=strict)
         return convert.page_from_pb(response)
 
     async def count(
@@ -222,18 +223,13 @@ class AsyncDocuments(AsyncService):
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
         where: FilterLike | None = None,
-        strict: bool = True,
+        strict: bool = False,
         timeout: float | None = None,
     ) -> int:
-        """Counts the documents that match.
-
-        If one of `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored
-        with an IgnoredFilterWarning.
-        """
+        """Counts the documents that match; `filters` and `strict` work as in `search`."""
         request = requests.count_documents(filters=filters, scope=scope, where=where)
         response = await self._call(self._stub.CountDocuments, request, timeout)
-        convert.check_ignored(response.ignored_filters, strict=strict)
-        convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
+        convert.check_filters(response, strict=strict)
         return response.count
 
     async def delete(

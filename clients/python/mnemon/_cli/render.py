@@ -105,11 +105,6 @@ def field_table(fields: Mapping[str, object]) -> RenderableType:
     return table
 
 
-def ignored_lines(ignored: Iterable[values.IgnoredFilter]) -> list[str]:
-    """One line per filter that was not applied."""
-    return [plain(f"filter {each.key!r} was not applied: {each.reason}").plain for each in ignored]
-
-
 def shown(value: object) -> str:
     """The value of a field, to read; empty if there is no value."""
     match value:

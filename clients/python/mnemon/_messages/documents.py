@@ -1,8 +1,10 @@
 """Converts the values of the client to protobuf messages, and back."""
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from traceback import walk_stack
 from typing import Any
 
 from google.protobuf import timestamp_pb2
@@ -11,11 +13,22 @@ from google.protobuf.message import Message
 from mnemon._arguments import plain
 from mnemon._enums import choice as choice
 from mnemon._enums import numbers_by_member
-from mnemon._errors import FieldViolation, IgnoredFilterWarning, InternalError, InvalidArgumentError
+from mnemon._errors import (
+    FieldViolation,
+    IgnoredFilterWarning,
+    InternalError,
+    InvalidArgumentError,
+    UnmatchedFilterWarning,
+)
 from mnemon._values import documents as values
 from mnemon.v1 import common_pb2, knowledge_store_pb2
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_Filtered = (
+    knowledge_store_pb2.SearchDocumentsResponse
+    | knowledge_store_pb2.ListDocumentsResponse
+    | knowledge_store_pb2.CountDocumentsResponse
+)
 
 
 def invalid(field: str, description: str) -> InvalidArgumentError:
@@ -157,7 +170,7 @@ def answer_from_pb(response: knowledge_store_pb2.SearchDocumentsResponse) -> val
     """The answer of a search."""
     return values.SearchAnswer(
         results=tuple(_result_from_pb(result) for result in response.results),
-        ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
+        **_filter_notes(response),
         diagnostics=diagnostics_from_pb(response.diagnostics),
         truncated=response.truncated,
     )
@@ -208,16 +221,38 @@ def _result_from_pb(match: knowledge_store_pb2.DocumentMatch) -> values.SearchRe
     )
 
 
-def ignored_from_pb(ignored: common_pb2.IgnoredFilter) -> values.IgnoredFilter:
-    """A filter that was not applied."""
-    return values.IgnoredFilter(ignored.key, ignored.reason)
+def _filter_notes(response: _Filtered) -> dict[str, Any]:
+    return {
+        "ignored_filters": tuple(values.IgnoredFilter(each.key, each.reason) for each in response.ignored_filters),
+        "unmatched_filters": tuple(
+            values.UnmatchedFilter(each.key, each.reason) for each in response.unmatched_filters
+        ),
+    }
 
 
-def check_ignored(ignored: Iterable[common_pb2.IgnoredFilter], *, strict: bool) -> None:
-    """Raises InvalidArgumentError for an answer that ignored a filter, unless the caller allows that."""
-    if strict and (violations := [FieldViolation(f"filters.{each.key}", each.reason) for each in ignored]):
+def check_filters(response: _Filtered, *, strict: bool) -> None:
+    """Warns of filters that were ignored or can match nothing; raises InvalidArgumentError for them if `strict`."""
+    told: list[Any] = [*response.ignored_filters, *response.unmatched_filters]
+    if strict and (violations := [FieldViolation(f"filters.{each.key}", each.reason) for each in told]):
         message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
         raise InvalidArgumentError(message, reason="INVALID_ARGUMENT", violations=violations)
+    warn_of_filters(response.ignored_filters, response.unmatched_filters)
+
+
+def warn_of_filters(ignored: Iterable[Any], unmatched: Iterable[Any]) -> None:
+    """Warns of filters, each with a `key` and a `reason`, where the caller's code calls this package."""
+    found: list[tuple[str, type[Warning]]]
+    found = [(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning) for each in ignored]
+    found += [(f"the filter {each.key!r} finds nothing: {each.reason}", UnmatchedFilterWarning) for each in unmatched]
+    level = _outside() if found else 0
+    for message, kind in found:
+        warnings.warn(message, kind, stacklevel=level)
+
+
+def _outside() -> int:
+    """The level, for the function that calls this one, of the nearest frame outside of the client and the server."""
+    frames = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_stack(sys._getframe(1)))
+    return next((level for level, name in enumerate(frames, 1) if name not in ("mnemon", "mnemon_server")), 1)
 
 
 def no_answer(mode: str | None) -> values.SearchAnswer:
@@ -227,12 +262,6 @@ def no_answer(mode: str | None) -> values.SearchAnswer:
         mode=chosen, exact=True, total_candidates=0, scanned=0, pending=0, degraded="", duration_s=0.0
     )
     return values.SearchAnswer((), (), diagnostics)
-
-
-def warn_of_ignored(ignored: Iterable[values.IgnoredFilter]) -> None:
-    """Warns about ignored filters in a method whose answer cannot report them."""
-    for each in ignored:
-        warnings.warn(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning, stacklevel=3)
 
 
 def receipt_from_pb(receipt: common_pb2.WriteReceipt) -> values.WriteReceipt:
@@ -251,7 +280,7 @@ def page_from_pb(response: knowledge_store_pb2.ListDocumentsResponse) -> values.
     return values.DocumentPage(
         documents=tuple(document_from_pb(document) for document in response.documents),
         next_page_token=response.next_page_token,
-        ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
+        **_filter_notes(response),
     )
 
 

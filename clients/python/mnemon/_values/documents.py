@@ -14,7 +14,7 @@ MetadataValue: TypeAlias = str | int | float | bool | Sequence[str] | datetime
 """One typed value: 5, 5.0, True and "5" are four different values. Times carry a zone."""
 
 FilterValue: TypeAlias = str | int | float | bool
-"""What a filter may compare with, by type and value."""
+"""A value that a filter may compare with; numbers are compared by value."""
 
 
 class SearchMode(StrEnum):
@@ -190,6 +190,14 @@ class IgnoredFilter(JsonValue):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnmatchedFilter(JsonValue):
+    """A filter that finds nothing, because documents have its key only with values of other types, and the reason."""
+
+    key: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relevance(JsonValue):
     """How well the best match of a search fits the query."""
@@ -243,6 +251,7 @@ class SearchAnswer(RelevanceOfBest, JsonValue, Sequence[SearchResult]):
     diagnostics: SearchDiagnostics
     truncated: bool = False
     """The answer ended at 3 MiB: not all results fit."""
+    unmatched_filters: tuple[UnmatchedFilter, ...] = ()
 
     def __len__(self) -> int:
         return len(self.results)
@@ -263,6 +272,7 @@ class SearchAnswer(RelevanceOfBest, JsonValue, Sequence[SearchResult]):
         return {
             "results": [result._fields() for result in self.results],
             "ignored_filters": [asdict(ignored) for ignored in self.ignored_filters],
+            "unmatched_filters": [asdict(unmatched) for unmatched in self.unmatched_filters],
             "diagnostics": asdict(self.diagnostics),
             "truncated": self.truncated,
         }
@@ -275,6 +285,7 @@ class DocumentPage(JsonValue):
     documents: tuple[Document, ...]
     next_page_token: str
     ignored_filters: tuple[IgnoredFilter, ...]
+    unmatched_filters: tuple[UnmatchedFilter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

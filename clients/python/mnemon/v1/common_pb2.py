@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from mnemon.v1 import errors_pb2 as mnemon_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/common.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/errors.proto\"Y\n\x05Scope\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\thousehold\x18\x02 \x01(\t\x12\x0f\n\x07persona\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0f\n\x07project\x18\x05 \x01(\t\"\xdd\x01\n\rMetadataValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x13\n\tint_value\x18\x02 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x03 \x01(\x01H\x00\x12\x14\n\nbool_value\x18\x04 \x01(\x08H\x00\x12\x32\n\x11string_list_value\x18\x05 \x01(\x0b\x32\x15.mnemon.v1.StringListH\x00\x12\x35\n\x0ftimestamp_value\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x06\n\x04kind\"\x1c\n\nStringList\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x99\x01\n\x0cWriteReceipt\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x07outcome\x18\x02 \x01(\x0e\x32\x17.mnemon.v1.WriteOutcome\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12/\n\x0b\x63ommit_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08replayed\x18\x05 \x01(\x08\"\\\n\x05Score\x12\x11\n\trelevance\x18\x01 \x01(\x01\x12\x13\n\x06vector\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07keyword\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_vectorB\n\n\x08_keyword\"\x1b\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\"V\n\x0e\x45mbeddingModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x11\n\tprecision\x18\x03 \x01(\t\x12\x11\n\tdimension\x18\x04 \x01(\x05\"i\n\tTimeRange\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xd7\x03\n\x11SearchDiagnostics\x12#\n\x04mode\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.SearchMode\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\x12\x18\n\x10total_candidates\x18\x03 \x01(\x03\x12\x1b\n\x13\x66iltered_by_context\x18\x04 \x01(\x03\x12\x1a\n\x12\x66iltered_by_window\x18\x05 \x01(\x03\x12\x1d\n\x15\x66iltered_by_threshold\x18\x06 \x01(\x03\x12\x15\n\rmatched_count\x18\x07 \x01(\x03\x12\x16\n\x0e\x66iltered_count\x18\x08 \x01(\x03\x12\x10\n\x08returned\x18\t \x01(\x05\x12\x0f\n\x07scanned\x18\n \x01(\x03\x12\x0f\n\x07pending\x18\x0b \x01(\x03\x12\x10\n\x08\x64\x65graded\x18\x0c \x01(\t\x12+\n\x08\x64uration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x0e\x62\x65st_relevance\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x0frelevance_floor\x18\x0f \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x10nothing_relevant\x18\x10 \x01(\x08\x42\x11\n\x0f_best_relevanceB\x12\n\x10_relevance_floor\",\n\rIgnoredFilter\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x98\x02\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x06reason\x18\x03 \x01(\x0e\x32\x16.mnemon.v1.ErrorReason\x12\x34\n\x08metadata\x18\x04 \x03(\x0b\x32\".mnemon.v1.ItemError.MetadataEntry\x12-\n\nviolations\x18\x05 \x03(\x0b\x32\x19.mnemon.v1.FieldViolation\x12.\n\x0bretry_delay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"4\n\x0e\x46ieldViolation\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"\xb7\x01\n\x06\x46ilter\x12\'\n\x06\x61ll_of\x18\x01 \x01(\x0b\x32\x15.mnemon.v1.FilterListH\x00\x12\'\n\x06\x61ny_of\x18\x02 \x01(\x0b\x32\x15.mnemon.v1.FilterListH\x00\x12(\n\x07none_of\x18\x03 \x01(\x0b\x32\x15.mnemon.v1.FilterListH\x00\x12)\n\tcondition\x18\x04 \x01(\x0b\x32\x14.mnemon.v1.ConditionH\x00\x42\x06\n\x04kind\"0\n\nFilterList\x12\"\n\x07\x66ilters\x18\x01 \x03(\x0b\x32\x11.mnemon.v1.Filter\"o\n\tCondition\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12)\n\ncomparator\x18\x02 \x01(\x0e\x32\x15.mnemon.v1.Comparator\x12(\n\x06values\x18\x03 \x03(\x0b\x32\x18.mnemon.v1.MetadataValue*r\n\nSearchMode\x12\x1b\n\x17SEARCH_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12SEARCH_MODE_VECTOR\x10\x01\x12\x17\n\x13SEARCH_MODE_KEYWORD\x10\x02\x12\x16\n\x12SEARCH_MODE_HYBRID\x10\x03*V\n\x08\x41\x63kLevel\x12\x19\n\x15\x41\x43K_LEVEL_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41\x43K_LEVEL_DURABLE\x10\x01\x12\x18\n\x14\x41\x43K_LEVEL_SEARCHABLE\x10\x02*\xb7\x01\n\x0cWriteOutcome\x12\x1d\n\x19WRITE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15WRITE_OUTCOME_CREATED\x10\x01\x12\x1a\n\x16WRITE_OUTCOME_REPLACED\x10\x02\x12\x1b\n\x17WRITE_OUTCOME_UNCHANGED\x10\x03\x12\x19\n\x15WRITE_OUTCOME_DELETED\x10\x04\x12\x19\n\x15WRITE_OUTCOME_MISSING\x10\x05*L\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0c\n\x08VIEW_IDS\x10\x01\x12\x11\n\rVIEW_STANDARD\x10\x02\x12\r\n\tVIEW_FULL\x10\x03*n\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x0f\n\x0bSTATE_READY\x10\x02\x12\x12\n\x0eSTATE_DEGRADED\x10\x03\x12\x15\n\x11STATE_UNAVAILABLE\x10\x04*\xf3\x01\n\nComparator\x12\x1a\n\x16\x43OMPARATOR_UNSPECIFIED\x10\x00\x12\x11\n\rCOMPARATOR_EQ\x10\x01\x12\x11\n\rCOMPARATOR_NE\x10\x02\x12\x11\n\rCOMPARATOR_GT\x10\x03\x12\x12\n\x0e\x43OMPARATOR_GTE\x10\x04\x12\x11\n\rCOMPARATOR_LT\x10\x05\x12\x12\n\x0e\x43OMPARATOR_LTE\x10\x06\x12\x11\n\rCOMPARATOR_IN\x10\x07\x12\x12\n\x0e\x43OMPARATOR_NIN\x10\x08\x12\x17\n\x13\x43OMPARATOR_CONTAINS\x10\t\x12\x15\n\x11\x43OMPARATOR_EXISTS\x10\nB\x9d\x01\n\rdev.mnemon.v1B\x0b\x43ommonProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/common.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/errors.proto\"Y\n\x05Scope\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\thousehold\x18\x02 \x01(\t\x12\x0f\n\x07persona\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0f\n\x07project\x18\x05 \x01(\t\"\xdd\x01\n\rMetadataValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x13\n\tint_value\x18\x02 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x03 \x01(\x01H\x00\x12\x14\n\nbool_value\x18\x04 \x01(\x08H\x00\x12\x32\n\x11string_list_value\x18\x05 \x01(\x0b\x32\x15.mnemon.v1.StringListH\x00\x12\x35\n\x0ftimestamp_value\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x06\n\x04kind\"\x1c\n\nStringList\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x99\x01\n\x0cWriteReceipt\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x07outcome\x18\x02 \x01(\x0e\x32\x17.mnemon.v1.WriteOutcome\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12/\n\x0b\x63ommit_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08replayed\x18\x05 \x01(\x08\"\\\n\x05Score\x12\x11\n\trelevance\x18\x01 \x01(\x01\x12\x13\n\x06vector\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07keyword\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_vectorB\n\n\x08_keyword\"\x1b\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\"V\n\x0e\x45mbeddingModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x11\n\tprecision\x18\x03 \x01(\t\x12\x11\n\tdimension\x18\x04 \x01(\x05\"i\n\tTimeRange\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xd7\x03\n\x11SearchDiagnostics\x12#\n\x04mode\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.SearchMode\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\x12\x18\n\x10total_candidates\x18\x03 \x01(\x03\x12\x1b\n\x13\x66iltered_by_context\x18\x04 \x01(\x03\x12\x1a\n\x12\x66iltered_by_window\x18\x05 \x01(\x03\x12\x1d\n\x15\x66iltered_by_threshold\x18\x06 \x01(\x03\x12\x15\n\rmatched_count\x18\x07 \x01(\x03\x12\x16\n\x0e\x66iltered_count\x18\x08 \x01(\x03\x12\x10\n\x08returned\x18\t \x01(\x05\x12\x0f\n\x07scanned\x18\n \x01(\x03\x12\x0f\n\x07pending\x18\x0b \x01(\x03\x12\x10\n\x08\x64\x65graded\x18\x0c \x01(\t\x12+\n\x08\x64uration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x0e\x62\x65st_relevance\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x0frelevance_floor\x18\x0f \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x10nothing_relevant\x18\x10 \x01(\x08\x42\x11\n\x0f_best_relevanceB\x12\n\x10_relevance_floor\".\n\x0fUnmatchedFilter\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\",\n\rIgnoredFilter\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x98\x02\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x06reason\x18\x03 \x01(\x0e\x32\x16.mnemon.v1.ErrorReason\x12\x34\n\x08metadata\x18\x04 \x03(\x0b\x32\".mnemon.v1.ItemError.MetadataEntry\x12-\n\nviolations\x18\x05 \x03(\x0b\x32\x19.mnemon.v1.FieldViolation\x12.\n\x0bretry_delay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"4\n\x0e\x46ieldViolation\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"\xb7\x01\n\x06\x46ilter\x12\'\n\x06\x61ll_of\x18\x01 \x01(\x0b\x32\x15.mnemon.v1.FilterListH\x00\x12\'\n\x06\x61ny_of\x18\x02 \x01(\x0b\x32\x15.mnemon.v1.FilterListH\x00\x12(\n\x07none_of\x18\x03 \x01(\x0b\x32\x15.mnemon.v1.FilterListH\x00\x12)\n\tcondition\x18\x04 \x01(\x0b\x32\x14.mnemon.v1.ConditionH\x00\x42\x06\n\x04kind\"0\n\nFilterList\x12\"\n\x07\x66ilters\x18\x01 \x03(\x0b\x32\x11.mnemon.v1.Filter\"o\n\tCondition\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12)\n\ncomparator\x18\x02 \x01(\x0e\x32\x15.mnemon.v1.Comparator\x12(\n\x06values\x18\x03 \x03(\x0b\x32\x18.mnemon.v1.MetadataValue*r\n\nSearchMode\x12\x1b\n\x17SEARCH_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12SEARCH_MODE_VECTOR\x10\x01\x12\x17\n\x13SEARCH_MODE_KEYWORD\x10\x02\x12\x16\n\x12SEARCH_MODE_HYBRID\x10\x03*V\n\x08\x41\x63kLevel\x12\x19\n\x15\x41\x43K_LEVEL_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41\x43K_LEVEL_DURABLE\x10\x01\x12\x18\n\x14\x41\x43K_LEVEL_SEARCHABLE\x10\x02*\xb7\x01\n\x0cWriteOutcome\x12\x1d\n\x19WRITE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15WRITE_OUTCOME_CREATED\x10\x01\x12\x1a\n\x16WRITE_OUTCOME_REPLACED\x10\x02\x12\x1b\n\x17WRITE_OUTCOME_UNCHANGED\x10\x03\x12\x19\n\x15WRITE_OUTCOME_DELETED\x10\x04\x12\x19\n\x15WRITE_OUTCOME_MISSING\x10\x05*L\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0c\n\x08VIEW_IDS\x10\x01\x12\x11\n\rVIEW_STANDARD\x10\x02\x12\r\n\tVIEW_FULL\x10\x03*n\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x0f\n\x0bSTATE_READY\x10\x02\x12\x12\n\x0eSTATE_DEGRADED\x10\x03\x12\x15\n\x11STATE_UNAVAILABLE\x10\x04*\xf3\x01\n\nComparator\x12\x1a\n\x16\x43OMPARATOR_UNSPECIFIED\x10\x00\x12\x11\n\rCOMPARATOR_EQ\x10\x01\x12\x11\n\rCOMPARATOR_NE\x10\x02\x12\x11\n\rCOMPARATOR_GT\x10\x03\x12\x12\n\x0e\x43OMPARATOR_GTE\x10\x04\x12\x11\n\rCOMPARATOR_LT\x10\x05\x12\x12\n\x0e\x43OMPARATOR_LTE\x10\x06\x12\x11\n\rCOMPARATOR_IN\x10\x07\x12\x12\n\x0e\x43OMPARATOR_NIN\x10\x08\x12\x17\n\x13\x43OMPARATOR_CONTAINS\x10\t\x12\x15\n\x11\x43OMPARATOR_EXISTS\x10\nB\x9d\x01\n\rdev.mnemon.v1B\x0b\x43ommonProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,18 +37,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\rdev.mnemon.v1B\013CommonProtoP\001Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\252\002\tMnemon.V1\272\002\010MnemonV1\312\002\tMnemon\\V1\342\002\025Mnemon\\V1\\GPBMetadata\352\002\nMnemon::V1'
   _globals['_ITEMERROR_METADATAENTRY']._loaded_options = None
   _globals['_ITEMERROR_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_SEARCHMODE']._serialized_start=2151
-  _globals['_SEARCHMODE']._serialized_end=2265
-  _globals['_ACKLEVEL']._serialized_start=2267
-  _globals['_ACKLEVEL']._serialized_end=2353
-  _globals['_WRITEOUTCOME']._serialized_start=2356
-  _globals['_WRITEOUTCOME']._serialized_end=2539
-  _globals['_VIEW']._serialized_start=2541
-  _globals['_VIEW']._serialized_end=2617
-  _globals['_STATE']._serialized_start=2619
-  _globals['_STATE']._serialized_end=2729
-  _globals['_COMPARATOR']._serialized_start=2732
-  _globals['_COMPARATOR']._serialized_end=2975
+  _globals['_SEARCHMODE']._serialized_start=2199
+  _globals['_SEARCHMODE']._serialized_end=2313
+  _globals['_ACKLEVEL']._serialized_start=2315
+  _globals['_ACKLEVEL']._serialized_end=2401
+  _globals['_WRITEOUTCOME']._serialized_start=2404
+  _globals['_WRITEOUTCOME']._serialized_end=2587
+  _globals['_VIEW']._serialized_start=2589
+  _globals['_VIEW']._serialized_end=2665
+  _globals['_STATE']._serialized_start=2667
+  _globals['_STATE']._serialized_end=2777
+  _globals['_COMPARATOR']._serialized_start=2780
+  _globals['_COMPARATOR']._serialized_end=3023
   _globals['_SCOPE']._serialized_start=126
   _globals['_SCOPE']._serialized_end=215
   _globals['_METADATAVALUE']._serialized_start=218
@@ -67,18 +67,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TIMERANGE']._serialized_end=943
   _globals['_SEARCHDIAGNOSTICS']._serialized_start=946
   _globals['_SEARCHDIAGNOSTICS']._serialized_end=1417
-  _globals['_IGNOREDFILTER']._serialized_start=1419
-  _globals['_IGNOREDFILTER']._serialized_end=1463
-  _globals['_ITEMERROR']._serialized_start=1466
-  _globals['_ITEMERROR']._serialized_end=1746
-  _globals['_ITEMERROR_METADATAENTRY']._serialized_start=1699
-  _globals['_ITEMERROR_METADATAENTRY']._serialized_end=1746
-  _globals['_FIELDVIOLATION']._serialized_start=1748
-  _globals['_FIELDVIOLATION']._serialized_end=1800
-  _globals['_FILTER']._serialized_start=1803
-  _globals['_FILTER']._serialized_end=1986
-  _globals['_FILTERLIST']._serialized_start=1988
-  _globals['_FILTERLIST']._serialized_end=2036
-  _globals['_CONDITION']._serialized_start=2038
-  _globals['_CONDITION']._serialized_end=2149
+  _globals['_UNMATCHEDFILTER']._serialized_start=1419
+  _globals['_UNMATCHEDFILTER']._serialized_end=1465
+  _globals['_IGNOREDFILTER']._serialized_start=1467
+  _globals['_IGNOREDFILTER']._serialized_end=1511
+  _globals['_ITEMERROR']._serialized_start=1514
+  _globals['_ITEMERROR']._serialized_end=1794
+  _globals['_ITEMERROR_METADATAENTRY']._serialized_start=1747
+  _globals['_ITEMERROR_METADATAENTRY']._serialized_end=1794
+  _globals['_FIELDVIOLATION']._serialized_start=1796
+  _globals['_FIELDVIOLATION']._serialized_end=1848
+  _globals['_FILTER']._serialized_start=1851
+  _globals['_FILTER']._serialized_end=2034
+  _globals['_FILTERLIST']._serialized_start=2036
+  _globals['_FILTERLIST']._serialized_end=2084
+  _globals['_CONDITION']._serialized_start=2086
+  _globals['_CONDITION']._serialized_end=2197
 # @@protoc_insertion_point(module_scope)

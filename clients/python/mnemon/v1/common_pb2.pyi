@@ -623,6 +623,32 @@ class SearchDiagnostics(_message.Message):
 Global___SearchDiagnostics: _TypeAlias = SearchDiagnostics  # noqa: Y015
 
 @_typing.final
+class UnmatchedFilter(_message.Message):
+    """UnmatchedFilter is a filter that was applied though it can match nothing, for the type of its value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """The metadata key, as it was sent."""
+    reason: _builtins.str
+    """The reason, as a sentence."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnmatchedFilter: _TypeAlias = UnmatchedFilter  # noqa: Y015
+
+@_typing.final
 class IgnoredFilter(_message.Message):
     """IgnoredFilter is a filter that was not applied."""
 

@@ -451,9 +451,10 @@ class SearchDocumentsRequest(_message.Message):
 
     @_builtins.property
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata that results must have, key by key: text, integer, floating-point number or boolean, compared by type and
-        value. A key that is invalid, or that no document has with a value of this type, is ignored and listed in
-        ignored_filters: for example "2020" if documents have the number 2020, or 1.0 if they have 1.
+        """Metadata that results must have, key by key: text, integer, floating-point number or boolean. Numbers are compared by
+        value: 5 finds 5.0. A key that is invalid, or that no document has, is ignored and listed in ignored_filters. A key
+        that documents have, but not with a value of this type, such as "2020" if they have the number 2020, finds nothing
+        and is listed in unmatched_filters.
         """
 
     def __init__(
@@ -486,6 +487,7 @@ class SearchDocumentsResponse(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
+    UNMATCHED_FILTERS_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. Embeddings count only
     with VIEW_FULL, and with VIEW_IDS only ids count.
@@ -502,6 +504,10 @@ class SearchDocumentsResponse(_message.Message):
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
         """The entries of `filters` that were not applied."""
 
+    @_builtins.property
+    def unmatched_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.UnmatchedFilter]:
+        """The entries of `filters` for whose type nothing can be found."""
+
     def __init__(
         self,
         *,
@@ -509,10 +515,11 @@ class SearchDocumentsResponse(_message.Message):
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
         truncated: _builtins.bool = ...,
         ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
+        unmatched_filters: _abc.Iterable[_common_pb2.UnmatchedFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "ignored_filters", b"ignored_filters", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "ignored_filters", b"ignored_filters", "results", b"results", "truncated", b"truncated", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -712,6 +719,7 @@ class ListDocumentsResponse(_message.Message):
     DOCUMENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
+    UNMATCHED_FILTERS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; empty after the last one."""
     @_builtins.property
@@ -722,16 +730,21 @@ class ListDocumentsResponse(_message.Message):
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
         """The entries of `filters` that were not applied."""
 
+    @_builtins.property
+    def unmatched_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.UnmatchedFilter]:
+        """The entries of `filters` for whose type nothing can be found."""
+
     def __init__(
         self,
         *,
         documents: _abc.Iterable[Global___Document] | None = ...,
         next_page_token: _builtins.str = ...,
         ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
+        unmatched_filters: _abc.Iterable[_common_pb2.UnmatchedFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "ignored_filters", b"ignored_filters", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "ignored_filters", b"ignored_filters", "next_page_token", b"next_page_token", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -796,21 +809,27 @@ class CountDocumentsResponse(_message.Message):
 
     COUNT_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
+    UNMATCHED_FILTERS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """The number of matching documents."""
     @_builtins.property
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
         """The entries of `filters` that were not applied."""
 
+    @_builtins.property
+    def unmatched_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.UnmatchedFilter]:
+        """The entries of `filters` for whose type nothing can be found."""
+
     def __init__(
         self,
         *,
         count: _builtins.int = ...,
         ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
+        unmatched_filters: _abc.Iterable[_common_pb2.UnmatchedFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ignored_filters", b"ignored_filters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ignored_filters", b"ignored_filters", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,10 +41,7 @@ def record_id(doc_id: str, index: int) -> str:
 
 
 def to_where(equal: RecordFilter) -> dict[str, Any] | None:
-    """The filter for Chroma; None for everything.
-
-    Chroma treats 1 and 1.0 as equal, so a match may have the other type, but no match is missed.
-    """
+    """The filter for Chroma, which compares numbers by value, too; None for everything."""
     conditions: list[dict[str, Any]] = [{key: value} for key, value in equal.equal.items()]
     conditions += [{key: value} for key, value in _scope_keys(equal.scope).items()]
     if len(conditions) > 1:

@@ -5,34 +5,45 @@ from typing import Any
 
 from mnemon_server.domain.documents import FILTER_FIELDS, DocumentFilter
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filters import RecordFilter, expression_violations
-from mnemon_server.domain.records import IgnoredFilter, filter_value_problem, metadata_key_problem, value_type
+from mnemon_server.domain.filters import AnyOf, RecordFilter, expression_violations
+from mnemon_server.domain.records import (
+    FilterNote,
+    FilterNotes,
+    filter_value_problem,
+    metadata_key_problem,
+    value_type,
+)
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.shared.filter_expressions import unknown_keys, with_engine_names
 
 _ENGINE_NAMES = {"doc_id": "id"}
-_KINDS: Mapping[type | None, str] = {
-    str: "a text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number with a fraction, such as 1.0",
+_NOTHING = RecordFilter(expression=AnyOf(()))
+_KINDS: Mapping[type | None, tuple[str, Any]] = {
+    str: ("text", ""),
+    bool: ("true or false", True),
+    float: ("a number", 0),
 }
+"""What values of a type are called, and one of them."""
+_SHOWN_MAX = 80
 
 
-def lenient_filter(records: RecordEngine, where: DocumentFilter) -> tuple[RecordFilter, tuple[IgnoredFilter, ...]]:
-    """The filter of a search that was checked: an invalid key, and what no document carries, is left out and named.
+def lenient_filter(records: RecordEngine, where: DocumentFilter) -> tuple[RecordFilter, FilterNotes]:
+    """The filter of a search that was checked, and what to tell the caller about it.
 
-    So is a key that documents carry with values of other types alone; 1, 1.0, true and "1" are of four types.
+    An invalid key, and one that no document has, is left out. A key that documents have, but not with a value of this
+    type, finds nothing: a filter is never left out because of its value.
     """
-    reasons = {key: _reason(records, key, value) for key, value in where.filters.items()}
-    ignored = tuple(IgnoredFilter(str(key)[:80], reason) for key, reason in reasons.items() if reason)
-    return _record_filter(where, {key for key, reason in reasons.items() if not reason}), ignored
+    ignored = {key: reason for key in where.filters if (reason := _key_problem(records, key))}
+    applied = {key: value for key, value in where.filters.items() if key not in ignored}
+    unmatched = {key: reason for key, value in applied.items() if (reason := _value_problem(records, key, value))}
+    notes = FilterNotes(_notes(ignored), _notes(unmatched))
+    return _NOTHING if unmatched else _record_filter(where, applied), notes
 
 
 def strict_filter(where: DocumentFilter) -> RecordFilter:
     """The filter of a deletion that was checked: nothing is left out, since that would delete more."""
-    return _record_filter(where, where.filters)
+    return _record_filter(where, dict(where.filters))
 
 
 def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
@@ -46,7 +57,7 @@ def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
     """What is wrong with a strict filter, as far as that can be known without the records."""
     yield from filter_violations(where)
     for key, value in where.filters.items():
-        if problem := _problem(key, value):
+        if problem := metadata_key_problem(key) or filter_value_problem(value):
             yield FieldViolation(_field(key), problem)
     if where == DocumentFilter():
         yield FieldViolation("filters", "must not be empty if filter is: that would delete everything")
@@ -55,30 +66,36 @@ def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
 def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[FieldViolation]:
     """The filters that no document can match. In a deletion they are typing errors, and are refused."""
     for key, value in where.filters.items():
-        if reason := _reason(records, key, value):
+        if reason := _key_problem(records, key) or _value_problem(records, key, value):
             yield FieldViolation(_field(key), reason)
     yield from unknown_keys(where.expression, records.has_metadata_key, "filter.filter", "document")
 
 
-def _record_filter(where: DocumentFilter, keys: Iterable[str]) -> RecordFilter:
+def _record_filter(where: DocumentFilter, equal: Mapping[str, Any]) -> RecordFilter:
     expression = where.expression and with_engine_names(where.expression, FILTER_FIELDS, _ENGINE_NAMES)
-    return RecordFilter({key: where.filters[key] for key in keys}, where.scope, expression)
+    return RecordFilter(equal, where.scope, expression)
 
 
-def _reason(records: RecordEngine, key: str, value: Any) -> str:
-    """Why a filter cannot be applied; empty if it can."""
-    if problem := _problem(key, value):
+def _key_problem(records: RecordEngine, key: str) -> str | None:
+    """The reason why no document can have, or has, this key."""
+    return metadata_key_problem(key) or (None if records.has_metadata_key(key) else "no document has this key")
+
+
+def _value_problem(records: RecordEngine, key: str, value: Any) -> str | None:
+    """The reason why no document can have a value of this type under a key that documents have."""
+    if problem := filter_value_problem(value):
         return problem
-    if not records.has_metadata_key(key):
-        return "no document has this key"
-    if not records.has_metadata_key(key, like=value):
-        return f"no document has this key with {_KINDS[value_type(value)]}"
-    return ""
+    if records.has_metadata_key(key, like=value):
+        return None
+    wanted, _ = _KINDS[value_type(value)]
+    found = [name for name, example in _KINDS.values() if records.has_metadata_key(key, like=example)]
+    others = " or ".join(found) or "a list or a time, which `filter` compares"
+    return f"no document has this key with {wanted}; documents have it with {others}"
 
 
-def _problem(key: object, value: object) -> str | None:
-    return metadata_key_problem(key) or filter_value_problem(value)
+def _notes(reasons: Mapping[str, str]) -> tuple[FilterNote, ...]:
+    return tuple(FilterNote(str(key)[:_SHOWN_MAX], reason) for key, reason in reasons.items())
 
 
 def _field(key: object) -> str:
-    return f"filters.{str(key)[:80]}"
+    return f"filters.{str(key)[:_SHOWN_MAX]}"

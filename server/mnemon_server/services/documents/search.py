@@ -1,4 +1,4 @@
-"""How a text finds documents of the knowledge store: filters that cannot be applied are left out and named."""
+"""How a text finds documents of the knowledge store; the answer says which filters were left out, or match nothing."""
 
 from collections.abc import Callable
 from copy import copy
@@ -48,11 +48,11 @@ class DocumentSearch:
 
         `fits` is asked before one is read.
         """
-        where, ignored = lenient_filter(self._records, query.where)
+        where, notes = lenient_filter(self._records, query.where)
         has_text, mode = bool(query.text.strip()), mode_of(query.mode, query.text, query.vector)
         finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
         if finds_nothing or query.top_k <= 0:
-            return SearchAnswer((), ignored, SearchDiagnostics(mode=mode, exact=True, relevance=NOTHING_RELEVANT))
+            return SearchAnswer((), notes, SearchDiagnostics(mode=mode, exact=True, relevance=NOTHING_RELEVANT))
         found = self._passages.find(
             PassageQuery(
                 text=query.text,
@@ -67,7 +67,7 @@ class DocumentSearch:
             fits=fits,
         )
         backend = "" if query.view is View.IDS else self._backend
-        return SearchAnswer(tuple(_result(hit, backend) for hit in found.hits), ignored, found.diagnostics)
+        return SearchAnswer(tuple(_result(hit, backend) for hit in found.hits), notes, found.diagnostics)
 
     def close(self) -> None:
         """Waits for what has begun."""

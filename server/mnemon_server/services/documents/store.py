@@ -35,7 +35,7 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.records import (
     AckLevel,
     BulkDeleteReceipt,
-    IgnoredFilter,
+    FilterNotes,
     View,
     WriteOutcome,
     WriteReceipt,
@@ -173,8 +173,8 @@ class DocumentStore:
         refuse(filter_violations(where))
         return await read_within(room, self._offload, self._list, where, after, limit, view)
 
-    async def count(self, where: DocumentFilter) -> tuple[int, tuple[IgnoredFilter, ...]]:
-        """How many documents match, and the filters that were not applied."""
+    async def count(self, where: DocumentFilter) -> tuple[int, FilterNotes]:
+        """How many documents match, and what to tell the caller about the filters."""
         refuse(filter_violations(where))
         return await self._offload(self._count, where)
 
@@ -306,13 +306,13 @@ class DocumentStore:
         *,
         fits: Fits | None,
     ) -> DocumentPage:
-        matching, ignored = lenient_filter(self._records, where)
+        matching, notes = lenient_filter(self._records, where)
         rows, position = read_page(self._records, matching, after=after, limit=limit, fits=fits, **_READ_AS[view])
-        return DocumentPage(tuple(document for _, document in rows), position, ignored)
+        return DocumentPage(tuple(document for _, document in rows), position, notes)
 
-    def _count(self, where: DocumentFilter) -> tuple[int, tuple[IgnoredFilter, ...]]:
-        matching, ignored = lenient_filter(self._records, where)
-        return self._records.count_documents(matching), ignored
+    def _count(self, where: DocumentFilter) -> tuple[int, FilterNotes]:
+        matching, notes = lenient_filter(self._records, where)
+        return self._records.count_documents(matching), notes
 
     def _health(self) -> StoreHealth:
         if self._records.failure():

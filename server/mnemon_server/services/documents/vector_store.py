@@ -67,7 +67,7 @@ class VectorStore(Protocol):
         """Up to `n_results` texts most similar to the query, nearest first, among those that match.
 
         A text with a similarity of 0 is not found, and a blank query finds nothing. `where` holds values that the
-        metadata must equal, in value and type, all of them.
+        metadata must equal, all of them. Numbers are compared by value: 5 finds 5.0.
         """
 
     def delete(self, id: str) -> bool:  # noqa: A002

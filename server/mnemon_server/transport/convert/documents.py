@@ -24,7 +24,7 @@ from mnemon_server.wire.values import (
     fill_scope,
     fill_score,
     fill_time,
-    ignored_to_pb,
+    filter_notes_to_pb,
     receipt_to_pb,
 )
 
@@ -56,9 +56,7 @@ def fill_document(target: pb.Document, document: Document, view: View) -> None:
 
 async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb.ListDocumentsResponse:
     """The page; yields to other calls."""
-    message = pb.ListDocumentsResponse(
-        next_page_token=next_page_token, ignored_filters=ignored_to_pb(page.ignored_filters)
-    )
+    message = pb.ListDocumentsResponse(next_page_token=next_page_token, **filter_notes_to_pb(page.filters))
     pause = Pause()
     for document in page.documents:
         fill_document(message.documents.add(), document, view)
@@ -69,9 +67,7 @@ async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb
 async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = False) -> pb.SearchDocumentsResponse:
     """The answer to a search; yields to other calls."""
     message = pb.SearchDocumentsResponse(
-        ignored_filters=ignored_to_pb(answer.ignored_filters),
-        diagnostics=diagnostics_to_pb(answer.diagnostics),
-        truncated=truncated,
+        diagnostics=diagnostics_to_pb(answer.diagnostics), truncated=truncated, **filter_notes_to_pb(answer.filters)
     )
     message.diagnostics.returned = len(answer.results)
     pause = Pause()

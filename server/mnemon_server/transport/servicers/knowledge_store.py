@@ -16,7 +16,7 @@ from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
-from mnemon_server.wire.values import ignored_to_pb, receipt_to_pb
+from mnemon_server.wire.values import filter_notes_to_pb, receipt_to_pb
 
 if TYPE_CHECKING:
     from mnemon_server.services.documents.store import DocumentStore
@@ -85,8 +85,8 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     ) -> pb.CountDocumentsResponse:
         where = requests.read_count(request)
         async with self.vault(context) as vault:
-            count, ignored = await vault.documents.count(where)
-        return pb.CountDocumentsResponse(count=count, ignored_filters=ignored_to_pb(ignored))
+            count, notes = await vault.documents.count(where)
+        return pb.CountDocumentsResponse(count=count, **filter_notes_to_pb(notes))
 
     async def DeleteDocument(  # noqa: N802
         self, request: pb.DeleteDocumentRequest, context: Context

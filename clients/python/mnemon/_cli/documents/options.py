@@ -39,5 +39,7 @@ def which_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def lenient_option(command: Command) -> Command:
     """`--lenient`; the command gets `lenient`."""
-    text = "Ignore a --filter that no document can match, and say so, instead of failing."
+    text = (
+        "Ignore a --filter whose key no document has, find nothing by another type of value, and say so; do not fail."
+    )
     return click.option("--lenient", is_flag=True, help=text)(command)

@@ -3,6 +3,8 @@
 import json
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -45,14 +47,14 @@ def search(
     as_json: bool,
 ) -> None:
     """Find the documents nearest to QUERY, best first."""
-    answer = session.client.documents.search(
-        query, limit=limit, mode=mode, min_score=min_score, strict=not lenient, **which
-    )
+    with _noting_warnings():
+        answer = session.client.documents.search(
+            query, limit=limit, mode=mode, min_score=min_score, strict=not lenient, **which
+        )
     note_cut(truncated=answer.truncated)
     if as_json:
         echo(answer.to_json())
         return
-    note(render.ignored_lines(answer.ignored_filters))
     note_relevance(answer)
     if answer.diagnostics.degraded:
         note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
@@ -80,8 +82,7 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
 @click.pass_obj
 def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenient: bool, as_json: bool) -> None:
     """List documents in the order in which they were first indexed."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with _noting_warnings():
         found = session.client.documents.list(page_size=page_size_of(limit), strict=not lenient, **which)
         if as_json:
             for document in islice(found, limit or None):
@@ -89,7 +90,6 @@ def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenie
         else:
             session.console.print(render.document_table(islice(found, limit or None)))
         more = limit > 0 and next(found, None) is not None
-    note([str(each.message) for each in caught])
     if more:
         note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
 
@@ -101,10 +101,8 @@ def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenie
 @click.pass_obj
 def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bool) -> None:
     """Count documents."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with _noting_warnings():
         number = session.client.documents.count(strict=not lenient, **which)
-    note([str(each.message) for each in caught])
     echo(json.dumps({"count": number}) if as_json else f"{number}")
 
 
@@ -132,6 +130,14 @@ def health(session: Session, *, as_json: bool) -> None:
     if is_starting and session.is_waiting:
         note(["it is still starting; --wait says for how many seconds to wait"])
         raise SystemExit(1)
+
+
+@contextmanager
+def _noting_warnings() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    note([str(each.message) for each in caught])
 
 
 def _is_starting(store: values.StoreHealth, memories: MemoryStatus | None) -> bool:

@@ -52,18 +52,17 @@ def compile_filter(
     for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
         if value:
             conditions.append(compiler.text_among(name, [value]))
-    conditions += [compiler.metadata_equal(key, value) for key, value in where.equal.items()]
-    conditions += [compiler.required(part) for part in required_parts(where.expression)]
+    conditions += [compiler.required(part) for part in required_parts(*where.parts)]
     return " AND ".join(conditions) or _ALWAYS, compiler.parameters
 
 
-def required_parts(expression: Expression | None) -> Iterator[Expression]:
-    """The parts that must all match."""
-    if isinstance(expression, AllOf):
-        for part in expression.parts:
-            yield from required_parts(part)
-    elif expression is not None:
-        yield expression
+def required_parts(*expressions: Expression) -> Iterator[Expression]:
+    """The smallest parts of the expressions that must all match."""
+    for expression in expressions:
+        if isinstance(expression, AllOf):
+            yield from required_parts(*expression.parts)
+        else:
+            yield expression
 
 
 def _visibility(hidden: bool) -> str:  # noqa: FBT001 - the condition is named by its value
@@ -109,10 +108,6 @@ class _Compiler:
                 return f"NOT {self._condition(name, OPPOSITES[operator], values)}"
             case Condition(name, operator, values):
                 return self._condition(name, operator, values)
-
-    def metadata_equal(self, key: str, value: MetadataValue) -> str:
-        """Equal in type and value; 1 and 1.0 differ."""
-        return self._in_metadata("key = ? AND type = ? AND value = ?", key, *metadata_row(value))
 
     def _joined(self, operator: str, parts: Sequence[Expression], empty: str) -> str:
         return f"({operator.join(self.expression(part) for part in parts)})" if parts else empty

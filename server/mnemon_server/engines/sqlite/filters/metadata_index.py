@@ -31,7 +31,9 @@ def metadata_types(value: FilterValue | None) -> tuple[str, ...]:
     """The row types of all values with the same type as this one; empty for None."""
     if value is None:
         return ()
-    return ("text", "digest") if isinstance(value, str) else (metadata_row(value)[0],)
+    if isinstance(value, str):
+        return ("text", "digest")
+    return ("bool",) if isinstance(value, bool) else ("int", "float")
 
 
 def metadata_row(value: MetadataValue) -> tuple[str, Any]:

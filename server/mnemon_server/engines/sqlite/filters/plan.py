@@ -27,7 +27,7 @@ from mnemon_server.domain.filters import (
 )
 from mnemon_server.engines.promises.values import PassageIds
 from mnemon_server.engines.sqlite.filters.compiler import compile_filter, required_parts
-from mnemon_server.engines.sqlite.filters.metadata_index import ORDERINGS, comparison, metadata_ranges, metadata_row
+from mnemon_server.engines.sqlite.filters.metadata_index import ORDERINGS, comparison, metadata_ranges
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
 from mnemon_server.engines.sqlite.tables import Tables
@@ -171,12 +171,9 @@ def _ranges(tables: Tables, where: RecordFilter) -> Iterator[_Range]:
     for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
         if value:
             yield _column_range(tables, where, name, {"=": value})
-    for key, exact in where.equal.items():
-        rest = replace(where, equal={other: each for other, each in where.equal.items() if other != key})
-        yield _Range(tables.metadata, "key = ? AND type = ? AND value = ?", (key, *metadata_row(exact)), rest)
-    parts = [*required_parts(where.expression)]
+    parts = [*required_parts(*where.parts)]
     for number, part in enumerate(parts):
-        rest = replace(where, expression=AllOf((*parts[:number], *parts[number + 1 :])))
+        rest = replace(where, equal={}, expression=AllOf((*parts[:number], *parts[number + 1 :])))
         yield from _part_ranges(tables, where, rest, part)
     for name, bounds in _spans(tables, parts):
         yield _column_range(tables, where, name, bounds)
