@@ -28,6 +28,7 @@ from tests.contract.vault_transactions import statement
 
 DOCUMENT_COUNT = 120
 USERS = ("u", "u", "v", "")
+HOUSEHOLDS, PERSONAS = ("", "", "h"), ("", "", "p")
 TERMS = ("a", "b", "c", "d", "e", "\u00e9", "\u6771\u4eac", "'", "%")
 TIMES = (None, *(START + timedelta(minutes=7 * i) for i in range(6)), START + timedelta(microseconds=1))
 NUMBERS = (None, 0.0, 0.1, 0.25, 0.5, 0.7, 0.8, 1.0)
@@ -46,7 +47,7 @@ def fill(engine: RecordEngine, rng: random.Random) -> None:
     """Documents of several users. Some were later changed, hidden, shown again or deleted."""
     for i in range(DOCUMENT_COUNT):
         passages = {"content": "one two", "parts": 2} if i % 10 == 0 else {}
-        scope = Scope(user=rng.choice(USERS), agent=rng.choice(("", "x")))
+        scope = Scope(rng.choice(USERS), rng.choice(HOUSEHOLDS), rng.choice(PERSONAS), rng.choice(("", "x")))
         engine.put_document(
             statement(f"s{i}", seed=i, scope=scope, hidden=i % 9 == 0, **passages, **drawn(rng))
         ).result()
@@ -113,6 +114,8 @@ def queries() -> st.SearchStrategy[RelatedQuery]:
     return st.builds(
         RelatedQuery,
         user=st.sampled_from([*USERS, "nobody"]),
+        household=st.sampled_from(HOUSEHOLDS),
+        persona=st.sampled_from(PERSONAS),
         without=st.frozensets(st.sampled_from([f"s{i}" for i in range(DOCUMENT_COUNT)]), max_size=20),
         vector=maybe(st.integers(0, 2 * DOCUMENT_COUNT).map(unit_vector)),
         similarity_above=maybe(st.sampled_from([-1.0, 0.0, 0.3, 0.7, 0.99])),
@@ -161,7 +164,9 @@ def test_the_query_finds_what_comparing_each_document_finds(
     others = {
         document.doc_id: compared(position, document, query)
         for position, document in documents
-        if document.scope.user == query.user and document.doc_id not in query.without
+        if (document.scope.user, document.scope.household, document.scope.persona)
+        == (query.user, query.household, query.persona)
+        and document.doc_id not in query.without
     }
 
     found = list(vault.collection(SEMANTIC).related_documents(query))
@@ -211,7 +216,8 @@ def test_each_relation_is_found_by_itself(vault: Vault, asked: dict[str, Any], e
     ):
         engine.put_document(statement(memory_id, **{"seed": 20 + number, "scope": scope, **fields})).result()
     assert [other.doc_id for other in engine.related_documents(RelatedQuery(user="u", **asked))] == expected
-    assert len(engine.related_documents(RelatedQuery(user="other", **asked))) == 0
+    for scope_asked in ({"user": "other"}, {"user": "u", "household": "h"}, {"user": "u", "persona": "p"}):
+        assert len(engine.related_documents(RelatedQuery(**scope_asked, **asked))) == 0
 
 
 def test_a_collection_without_related_fields_has_no_related_documents(vault: Vault) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH, to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventSelection, PruneReason
+from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, EventSelection, PruneReason
+from mnemon_server.domain.errors import EventExistsError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.vault import Vault
@@ -91,7 +92,7 @@ class Known:
 
     def is_same(self, other: EpisodicEvent) -> bool:
         mine, theirs = (
-            (one.scope.user, one.scope.persona, one.event_type, one.event_time, one.content)
+            (one.scope.user, one.scope.household, one.scope.persona, one.event_type, one.event_time, one.content)
             for one in (self.event, other)
         )
         return mine == theirs
@@ -142,12 +143,21 @@ class TimelineMachine(RuleBasedStateMachine):
         keys = [None if request is None else key(request) for _, request in given]
         receipts = try_append(self.vault.timeline, [event for event, _ in given], keys)
         for (event, request), receipt in zip(given, receipts, strict=True):
-            assert receipt[:2] == self.expected(event, request)  # type: ignore[index]
+            if isinstance(receipt, EventReceipt):
+                assert receipt[:2] == self.expected(event, request)
+            else:
+                assert self.is_taken(event, request) and isinstance(receipt, EventExistsError)
+
+    def is_taken(self, event: EpisodicEvent, request: str | None) -> bool:
+        """Whether an event of another user has the id."""
+        users = (one.event.scope.user for one in self.known if one.event.event_id == event.event_id)
+        return request not in self.answers and any(user != event.scope.user for user in users)
 
     def expected(self, event: EpisodicEvent, request: str | None) -> tuple[str, int]:
         """The id and sequence that the receipt must have."""
         if request and request in self.answers:
             return self.answers[request]
+        assert not self.is_taken(event, request)
         same_id = [one for one in self.known if one.event.event_id == event.event_id]
         found = same_id or [one for one in self.known if one.is_same(event)]
         if not found:

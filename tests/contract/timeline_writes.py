@@ -17,7 +17,7 @@ from mnemon_server.domain.episodic import (
     EventPosition,
     EventReceipt,
 )
-from mnemon_server.domain.errors import RequestIdReusedError, StorageFailedError
+from mnemon_server.domain.errors import EventExistsError, RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.timeline import EventWrite, Timeline
 from mnemon_server.engines.promises.vault import Vault
@@ -166,18 +166,32 @@ class TimelineWritesContract(TimelineSuite):
         timeline = vault.timeline
         [first] = append(timeline, happening("a"))
         before = timeline.get(["a"])
-        [again] = append(timeline, happening("a", START + timedelta(days=1), user="other", content="other"))
+        other = happening("a", START + timedelta(days=1), scope=Scope("u", "h", "p"), content="other")
+        [again] = append(timeline, other)
         assert (again.event_id, again.sequence, again.segment_id) == ("a", first.sequence, first.segment_id)
         assert (again.duplicate, again.replayed) == (True, False)
         assert (timeline.get(["a"]), timeline.count(ALL), len(told(vault))) == (before, 1, 1)
         [following] = append(timeline, happening("b"))
         assert following.sequence == 2
 
+    def test_an_event_with_the_id_of_another_users_event_is_refused(self, vault: Vault) -> None:
+        timeline, theirs = vault.timeline, happening("a", user="other")
+        refused, stored = try_append(timeline, [theirs, happening("b")], [key("one"), None])[0], timeline.get(["a"])
+        assert isinstance(refused, EventReceipt)
+        within, beside = try_append(timeline, [happening("a"), happening("c")], [key("two"), None])
+        assert isinstance(within, EventExistsError) and isinstance(beside, EventReceipt)
+        first, second = try_append(timeline, [happening("d"), happening("d", user="other")])
+        assert isinstance(first, EventReceipt) and isinstance(second, EventExistsError)
+        assert (timeline.get(["a"]), [event.record_id for event in told(vault)]) == (stored, ["a", "b", "c", "d"])
+        # It may be asked for again, under an id that is free.
+        [again] = try_append(timeline, [happening("e")], [key("two")])
+        assert isinstance(again, EventReceipt) and not again.replayed
+
     def test_the_same_event_under_another_id_is_the_stored_event(self, vault: Vault) -> None:
         timeline = vault.timeline
         scope = Scope("u", "h", "p", "a", "x")
         append(timeline, happening("a", content="same", scope=scope, importance=0.5))
-        others: dict[str, Any] = {"scope": Scope("u", persona="p"), "importance": None, "context": "c", "source": "s"}
+        others: dict[str, Any] = {"scope": Scope("u", "h", "p"), "importance": None, "context": "c", "source": "s"}
         [same] = append(timeline, happening("b", content="same", metadata={"n": 1}, **others))
         assert (same.event_id, same.sequence, same.duplicate) == ("a", 1, True)
         assert (timeline.get(["b"]), len(told(vault))) == ([None], 1)
@@ -187,6 +201,7 @@ class TimelineWritesContract(TimelineSuite):
         [
             {"scope": Scope("v", persona="p")},
             {"scope": Scope("u", persona="q")},
+            {"scope": Scope("u", "h", "p")},
             {"scope": Scope("up")},
             {"event_type": "task"},
             {"content": "same "},
@@ -195,7 +210,7 @@ class TimelineWritesContract(TimelineSuite):
         ],
         ids=str,
     )
-    def test_an_event_that_differs_in_user_persona_type_time_or_content_is_new(
+    def test_an_event_that_differs_in_user_household_persona_type_time_or_content_is_new(
         self, timeline: Timeline, difference: dict[str, Any]
     ) -> None:
         fields: dict[str, Any] = {"scope": Scope("u", persona="p"), "content": "same"}

@@ -89,7 +89,7 @@ async def test_record_episodic_event(connection: Connection) -> None:
     expected.record_time.CopyFrom(stored.record_time)
     assert stored == expected
 
-    # The same id, or the same user, persona, type, time and content, means the same event.
+    # The same id, or the same user, household, persona, type, time and content, means the same event.
     same_id = happened("something else", event_id=receipt.event_id)
     same_content = pb.EpisodicEvent()
     same_content.CopyFrom(spoken)
@@ -98,12 +98,19 @@ async def test_record_episodic_event(connection: Connection) -> None:
         answer = await episodic.RecordEvent(pb.RecordEventRequest(event=again))
         assert (answer.receipt.duplicate, answer.receipt.event_id) == (True, receipt.event_id)
         assert answer.duplicate_of == stored
-    # With another persona, type or time it is another event.
-    for change in ({"scope": {"persona": "coach"}}, {"event_type": "reminder"}, {"when": NOW}):
-        terms = {"when": NOW - HOUR, "scope": {"persona": "butler"}, "event_type": "task", **change}
+    # With another household, persona, type or time it is another event.
+    scope = {"persona": "butler", "household": "h1"}
+    changes: list[dict[str, Any]] = [
+        {"scope": scope | {"household": "h2"}},
+        {"scope": scope | {"persona": "coach"}},
+        {"event_type": "reminder"},
+        {"when": NOW},
+    ]
+    for change in changes:
+        terms = {"when": NOW - HOUR, "scope": scope, "event_type": "task", **change}
         [other] = await record(episodic, happened("Ada asked for the train.", **terms))
         assert not other.duplicate
-    assert len(await told(connection.changes, "EPISODIC_SAVED")) == 4
+    assert len(await told(connection.changes, "EPISODIC_SAVED")) == 5
     # An event that was recorded late is listed by its time.
     await record(episodic, happened("long ago", NOW - 2 * DAY), happened("first of all", NOW - 3 * DAY))
     assert contents(await recent(episodic))[-2:] == ["long ago", "first of all"]

@@ -15,6 +15,7 @@ MnemonError                             code, reason, request_id
 │   ├── TenantNotFoundError
 │   └── ToolNotFoundError
 ├── AlreadyExistsError
+│   ├── EventExistsError
 │   ├── FactExistsError
 │   ├── MemoryExistsError
 │   ├── RequestIdReusedError            the same request_id, another request
@@ -75,6 +76,7 @@ __all__ = [
     "DecisionNotFoundError",
     "DocumentNotFoundError",
     "EmbeddingModelMismatchError",
+    "EventExistsError",
     "EventNotFoundError",
     "FactExistsError",
     "FactNotFoundError",
@@ -256,6 +258,10 @@ class MemoryExistsError(AlreadyExistsError):
 
 class TenantExistsError(AlreadyExistsError):
     """A tenant has this id already, or its files are still being removed."""
+
+
+class EventExistsError(AlreadyExistsError):
+    """An event of another user has this id."""
 
 
 class FactExistsError(AlreadyExistsError):

@@ -45,6 +45,7 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "THROTTLED": errors.ThrottledError,
     "CONFIGURATION": errors.ConfigurationError,
     "FACT_NOT_FOUND": errors.FactNotFoundError,
+    "EVENT_EXISTS": errors.EventExistsError,
     "FACT_EXISTS": errors.FactExistsError,
     "MEMORY_EXISTS": errors.MemoryExistsError,
     "TOOL_NOT_FOUND": errors.ToolNotFoundError,

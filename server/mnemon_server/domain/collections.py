@@ -30,7 +30,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class RelatedFields:
-    """The fields that relate the documents of one user to each other; see RelatedQuery."""
+    """The fields that relate documents to each other; see RelatedQuery."""
 
     terms: str
     """A field of type TEXTS."""

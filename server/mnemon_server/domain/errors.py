@@ -2,24 +2,16 @@
 
 MnemonError
 ├── InvalidArgumentError               a field is wrong; `violations` names each one (also a ValueError)
-│   ├── InvalidPageTokenError
-│   └── InvalidCursorError
+│   └── InvalidPageTokenError, InvalidCursorError
 ├── NotFoundError
 │   ├── DocumentNotFoundError          (also a KnowledgeStoreError)
-│   ├── MemoryNotFoundError
-│   ├── RuleNotFoundError
-│   ├── DecisionNotFoundError
-│   ├── EventNotFoundError
-│   ├── FactNotFoundError
-│   ├── ToolNotFoundError
-│   ├── KeyNotFoundError               (in access/errors.py, like those about tenants)
-│   └── TenantNotFoundError
+│   ├── MemoryNotFoundError, EventNotFoundError, FactNotFoundError
+│   ├── RuleNotFoundError, DecisionNotFoundError, ToolNotFoundError
+│   └── KeyNotFoundError, TenantNotFoundError    (in access/errors.py, like others about tenants)
 ├── UnauthenticatedError               the caller has no valid credential
 ├── PermissionDeniedError              the caller's role does not allow it
 │   └── TenantSuspendedError           the caller's tenant is not served for now
-├── FactExistsError
-├── TenantExistsError
-├── MemoryExistsError
+├── EventExistsError, FactExistsError, MemoryExistsError, TenantExistsError
 ├── ToolUnreachableError               an operator's endpoint does not answer
 ├── ToolFailedError                    an operator's endpoint answers with an error
 ├── CursorExpiredError                 the log no longer has the changes after it
@@ -47,8 +39,7 @@ MnemonError
 │   └── EmbeddingModelMismatchError    another model made the stored vectors
 └── KnowledgeStoreError
     ├── DocumentNotFoundError
-    ├── IndexingError
-    ├── SearchError
+    ├── IndexingError, SearchError
     ├── EmbeddingError                 no weights, wrong weights, or the model failed
     │   └── EmbeddingUnavailableError  the endpoint that runs the model does not give usable vectors
     └── BackendConnectionError         the vector database cannot be reached
@@ -115,6 +106,7 @@ class ErrorReason(StrEnum):
     TENANT_NOT_FOUND = "TENANT_NOT_FOUND"
     TENANT_EXISTS = "TENANT_EXISTS"
     TENANT_SUSPENDED = "TENANT_SUSPENDED"
+    EVENT_EXISTS = "EVENT_EXISTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +253,16 @@ class MemoryExistsError(MnemonError):
     def __init__(self, memory_id: str) -> None:
         self.memory_id = memory_id
         super().__init__(f"a memory with the id {memory_id!r} already exists; update it, or omit the id for a new one")
+
+
+class EventExistsError(MnemonError):
+    """An event of another user has this id."""
+
+    reason = ErrorReason.EVENT_EXISTS
+
+    def __init__(self, event_id: str) -> None:
+        self.event_id = event_id
+        super().__init__(f"the event id {event_id!r} is taken; choose another one, or omit it for a new one")
 
 
 class FactExistsError(MnemonError):

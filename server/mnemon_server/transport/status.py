@@ -54,6 +54,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     TenantSuspendedError: grpc.StatusCode.PERMISSION_DENIED,
     TenantNotFoundError: grpc.StatusCode.NOT_FOUND,
     TenantExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.EventExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,

@@ -56,6 +56,7 @@ CASES = [
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLED", mnemon.ThrottledError),
     (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND", mnemon.EventNotFoundError),
     (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND", mnemon.FactNotFoundError),
+    (grpc.StatusCode.ALREADY_EXISTS, "EVENT_EXISTS", mnemon.EventExistsError),
     (grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS", mnemon.FactExistsError),
     (grpc.StatusCode.ALREADY_EXISTS, "MEMORY_EXISTS", mnemon.MemoryExistsError),
     (grpc.StatusCode.NOT_FOUND, "TOOL_NOT_FOUND", mnemon.ToolNotFoundError),

@@ -132,11 +132,12 @@ async def test_the_same_statement_is_kept_once(opened: OpenedSemantic, again: st
     [
         ("Ada lives in Oslo", BOB),
         ("Ada lives in Oslo", Scope(user="ada", persona="engineer")),
+        ("Ada lives in Oslo", Scope(user="ada", household="h")),
         ("ada lives in Oslo", ADA),
         ("Ada lives in Oslo.", ADA),
     ],
 )
-async def test_another_user_persona_or_wording_makes_another_statement(
+async def test_another_user_household_persona_or_wording_makes_another_statement(
     opened: OpenedSemantic, content: str, scope: Scope
 ) -> None:
     await opened.say("Ada lives in Oslo")
@@ -144,9 +145,9 @@ async def test_another_user_persona_or_wording_makes_another_statement(
     assert len((await opened.store.list(limit=10)).memories) == 2
 
 
-async def test_another_household_does_not_make_another_statement(opened: OpenedSemantic) -> None:
-    await opened.say("Ada lives in Oslo", scope=Scope(user="ada", household="h"))
-    assert (await opened.say("Ada lives in Oslo", scope=Scope(user="ada", household="g"))).duplicate
+async def test_another_agent_or_project_does_not_make_another_statement(opened: OpenedSemantic) -> None:
+    await opened.say("Ada lives in Oslo", scope=Scope(user="ada", agent="a", project="x"))
+    assert (await opened.say("Ada lives in Oslo", scope=Scope(user="ada", agent="b", project="y"))).duplicate
 
 
 async def test_a_superseded_statement_may_be_saved_again(opened: OpenedSemantic) -> None:

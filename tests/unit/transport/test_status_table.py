@@ -48,6 +48,7 @@ SAMPLES = [
     TenantSuspendedError("unpaid"),
     TenantNotFoundError("acme"),
     TenantExistsError("acme"),
+    errors.EventExistsError("e-1"),
     errors.FactExistsError("seat"),
     errors.MemoryExistsError("m-1"),
     errors.ToolUnreachableError("it does not answer"),

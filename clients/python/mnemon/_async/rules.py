@@ -133,7 +133,8 @@ class AsyncRules(AsyncService):
         """Returns the rule that applies to a statement, with everything that it inherits.
 
         User, persona, source and importance of the candidate decide: the enabled rule with the highest priority whose
-        conditions match, or "default". `existing`, the statement that it conflicts with, must have the same user.
+        conditions match, or "default". `existing`, the statement that it conflicts with, must have the same user,
+        household and persona.
         """
         request = rule_requests.find_matching(candidate, existing)
         response = await self._call(self._stub.FindMatchingRule, request, timeout)

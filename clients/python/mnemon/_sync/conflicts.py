@@ -25,7 +25,9 @@ class Conflicts(Service):
         top_k: int | None = None,
         timeout: float | None = None,
     ) -> conflicts.DetectedConflicts:
-        """Compares a statement, stored or not, with the user's known ones; the most severe conflict comes first.
+        """Compares a statement, stored or not, with the known ones of its user, household and persona.
+
+        The most severe conflict comes first.
 
         The detection settings are those of `rule`, or of the rule whose conditions match. `detection` overrides them
         for this call, in the form of a rule, such as `{"semantic_threshold": 0.7, "signals": ["semantic"]}`. `limit`,
@@ -45,7 +47,9 @@ class Conflicts(Service):
         arbitration: MergeRule | None = None,
         timeout: float | None = None,
     ) -> conflicts.ArbitrationAnswer:
-        """Decides between two statements of one user, each stored or not, and gives the reason. It changes nothing.
+        """Decides between two statements, each stored or not, and gives the reason. It changes nothing.
+
+        Both must be of the same user, household and persona.
 
         `arbitration` overrides the settings of the rule for this call, such as `{"allow_merge": False}`.
         """
@@ -64,11 +68,12 @@ class Conflicts(Service):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> conflicts.MergeAnswer:
-        """Merges two statements of one user. Two stored ones are superseded by the result, unless `dry_run` is set.
+        """Merges two statements of the same user, household and persona.
 
-        Both must be stored, or neither; if neither is, nothing is stored. `merge` overrides the settings of the rule
-        for this call, such as `{"content_strategy": "concatenate"}`. With `expected_revisions`, it merges only if the
-        stored statements have these revisions; otherwise it raises RevisionMismatchError.
+        Two stored ones are superseded by the result, unless `dry_run` is set. Both must be stored, or neither; then
+        nothing is stored. `merge` overrides the settings of the rule for this call, such as
+        `{"content_strategy": "concatenate"}`. With `expected_revisions`, it merges only if the stored statements have
+        these revisions; otherwise it raises RevisionMismatchError.
         """
         request = conflict_requests.merge(
             first,

@@ -44,7 +44,9 @@ class Semantic(Service):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> semantic.SaveAnswer:
-        """Saves a statement, and returns what is known now. The same content is saved once per user and persona.
+        """Saves a statement, and returns what is known now.
+
+        The same content is saved once per user, household and persona.
 
         `importance` is 0 to 1. `create_time` is when it was learnt; None means now. `embedding` is its vector, of the
         server's dimension; without it, the server embeds the content. `conflict_policy` is "ignore", "detect" (names

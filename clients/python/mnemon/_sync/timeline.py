@@ -45,9 +45,10 @@ class Timeline(Service):
         """Records an event that happened at `event_time`; None means now. Events may be recorded late.
 
         `event_type` is "conversation", "task", "reminder", "emotion", "preference", "custom" or anything else.
-        `importance` is 0 to 1. An event is a duplicate if its id is known, or if user, persona, type, time and content
-        are those of a known event. A duplicate is not written; `duplicate_of` in the receipt is the stored event. The
-        same `request_id` with the same event, including its time, gets the same receipt for 24 hours.
+        `importance` is 0 to 1. An event is a duplicate if the user has an event with its id, or if user, household,
+        persona, type, time and content are those of a known event. A duplicate is not written; `duplicate_of` in the
+        receipt is the stored event. If an event of another user has the id, raises EventExistsError. The same
+        `request_id` with the same event, including its time, gets the same receipt for 24 hours.
         """
         event = timeline.EpisodicEvent(
             event_type=event_type,

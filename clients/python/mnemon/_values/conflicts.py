@@ -50,7 +50,7 @@ class ResolutionPreview(JsonValue):
     memory: SemanticMemory | None
     """What would be known; None if the statement would be rejected."""
     duplicate: bool
-    """The same content is already stored for this user and persona, as `memory`."""
+    """The same content is already stored for this user, household and persona, as `memory`."""
     decision: Decision | None
     """None if there is no conflict."""
 

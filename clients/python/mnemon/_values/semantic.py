@@ -108,7 +108,7 @@ class SaveAnswer(JsonValue):
     receipt: WriteReceipt | None
     """Of `memory`."""
     duplicate: bool
-    """The same content was already stored for this user and persona, as `memory`; nothing was written."""
+    """The same content was already stored for this user, household and persona, as `memory`; nothing was written."""
     conflicts: tuple[Conflict, ...]
     """With "detect", the most severe first; at most 100."""
     decision: Decision | None

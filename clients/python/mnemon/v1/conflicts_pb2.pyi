@@ -227,7 +227,7 @@ class MergeMemoriesRequest(_message.Message):
 
     @_builtins.property
     def second(self) -> Global___MemoryReference:
-        """Required. The second statement, of the same user."""
+        """Required. The second statement, of the same user, household and persona."""
 
     @_builtins.property
     def merge(self) -> _decisions_pb2.MergeConfig:
@@ -333,7 +333,7 @@ class PreviewResolutionResponse(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
-    """The same content is already known for this user and persona; `memory` is that statement."""
+    """The same content is already known for this user, household and persona; `memory` is that statement."""
     @_builtins.property
     def memory(self) -> _semantic_pb2.SemanticMemory:
         """The resulting current statement: the new one, the merged one, or the one that supersedes it; unset if it is

@@ -76,7 +76,7 @@ class ConflictServiceServicer(object):
     """
 
     def DetectConflicts(self, request, context):
-        """DetectConflicts compares a statement with the stored ones of the same user.
+        """DetectConflicts compares a statement with the stored ones of the same user, household and persona.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

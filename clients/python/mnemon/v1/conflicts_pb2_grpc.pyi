@@ -37,7 +37,7 @@ class ConflictServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConflictServiceAsyncStub: ...
     DetectConflicts: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.DetectConflictsRequest, _conflicts_pb2.DetectConflictsResponse]
-    """DetectConflicts compares a statement with the stored ones of the same user."""
+    """DetectConflicts compares a statement with the stored ones of the same user, household and persona."""
     ArbitrateConflict: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.ArbitrateConflictRequest, _conflicts_pb2.ArbitrateConflictResponse]
     """ArbitrateConflict decides between two statements. It changes nothing."""
     MergeMemories: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.MergeMemoriesRequest, _conflicts_pb2.MergeMemoriesResponse]
@@ -62,7 +62,7 @@ class ConflictServiceAsyncStub(ConflictServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DetectConflicts: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.DetectConflictsRequest, _conflicts_pb2.DetectConflictsResponse]  # type: ignore[assignment]
-    """DetectConflicts compares a statement with the stored ones of the same user."""
+    """DetectConflicts compares a statement with the stored ones of the same user, household and persona."""
     ArbitrateConflict: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.ArbitrateConflictRequest, _conflicts_pb2.ArbitrateConflictResponse]  # type: ignore[assignment]
     """ArbitrateConflict decides between two statements. It changes nothing."""
     MergeMemories: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.MergeMemoriesRequest, _conflicts_pb2.MergeMemoriesResponse]  # type: ignore[assignment]
@@ -90,7 +90,7 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.DetectConflictsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.DetectConflictsResponse, _abc.Awaitable[_conflicts_pb2.DetectConflictsResponse]]:
-        """DetectConflicts compares a statement with the stored ones of the same user."""
+        """DetectConflicts compares a statement with the stored ones of the same user, household and persona."""
 
     @_abc_1.abstractmethod
     def ArbitrateConflict(

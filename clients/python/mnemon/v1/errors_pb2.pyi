@@ -139,6 +139,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS. A tenant with this id exists, or its files are still being removed."""
     ERROR_REASON_TENANT_SUSPENDED: _ErrorReason.ValueType  # 50
     """PERMISSION_DENIED. The caller's tenant is suspended, or is being deleted; the message gives the reason."""
+    ERROR_REASON_EVENT_EXISTS: _ErrorReason.ValueType  # 51
+    """ALREADY_EXISTS. An event of another user has this id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -265,4 +267,6 @@ ERROR_REASON_TENANT_EXISTS: ErrorReason.ValueType  # 49
 """ALREADY_EXISTS. A tenant with this id exists, or its files are still being removed."""
 ERROR_REASON_TENANT_SUSPENDED: ErrorReason.ValueType  # 50
 """PERMISSION_DENIED. The caller's tenant is suspended, or is being deleted; the message gives the reason."""
+ERROR_REASON_EVENT_EXISTS: ErrorReason.ValueType  # 51
+"""ALREADY_EXISTS. An event of another user has this id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -39,7 +39,7 @@ class _ConflictPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Confli
     """Detect, decide and merge according to the matching rule, and save the result, in one transaction."""
 
 class ConflictPolicy(_ConflictPolicy, metaclass=_ConflictPolicyEnumTypeWrapper):
-    """ConflictPolicy says what a save does about conflicting statements of the same user."""
+    """ConflictPolicy says what a save does about conflicting statements of the same user, household and persona."""
 
 CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.ValueType  # 0
 """The same as IGNORE."""
@@ -262,8 +262,8 @@ class SaveSemanticMemoryResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
-    """The same content was already known for this user and persona: `memory` is that statement, and nothing was written.
-    If the bridge had saved that statement, it loses its links to events, so that it is not removed with them.
+    """The same content was already known for this user, household and persona: `memory` is that statement, and nothing was
+    written. If the bridge had saved that statement, it loses its links to events, so that it is not removed with them.
     """
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and does not list all conflicts."""

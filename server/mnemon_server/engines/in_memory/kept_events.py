@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, PruneReason, StoredEvent
+from mnemon_server.domain.errors import EventExistsError
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
@@ -51,7 +52,9 @@ class KeptEvents:
         event = decode(body)
         known = self.by_id.get(event.event_id) or self._by_key.get(_key(event))
         if known:
-            stored = self.events[known].stored
+            stored, same = self.events[known]
+            if same.scope.user != event.scope.user:
+                raise EventExistsError(event.event_id)
             return EventReceipt(stored.position.event_id, known, stored.segment_id, call.now, duplicate=True)
         self._sequence += 1
         if not self.segment_id or self._sequence - self.segment_id >= self._segment_events_max:
@@ -112,7 +115,8 @@ class KeptEvents:
 
 def _key(event: EpisodicEvent) -> object:
     """The key by which duplicates are detected."""
-    return event.scope.user, event.scope.persona, event.event_type, event.event_time, event.content
+    scope = event.scope
+    return scope.user, scope.household, scope.persona, event.event_type, event.event_time, event.content
 
 
 def _content_hash(event: EpisodicEvent) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mnemon_server.domain.collections import RelatedFields
+from mnemon_server.domain.documents import Document
 from mnemon_server.engines.in_memory.stored import Stored
 from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 
@@ -16,10 +17,15 @@ def related_documents(stored: Iterable[Stored], fields: RelatedFields, query: Re
     others = (
         _compared(each, fields, query)
         for each in stored
-        if each.document.scope.user == query.user and each.document.doc_id not in query.without
+        if _is_compared(each.document, query) and each.document.doc_id not in query.without
     )
     related = (other for other in others if _is_related(other, query))
     return sorted(map(_counted, related), key=lambda other: other.position)
+
+
+def _is_compared(document: Document, query: RelatedQuery) -> bool:
+    scope = document.scope
+    return (scope.user, scope.household, scope.persona) == (query.user, query.household, query.persona)
 
 
 def _compared(stored: Stored, fields: RelatedFields, query: RelatedQuery) -> RelatedDocument:

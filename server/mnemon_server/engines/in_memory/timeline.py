@@ -22,7 +22,7 @@ from mnemon_server.domain.episodic import (
     TimelineState,
     TimelineStatus,
 )
-from mnemon_server.domain.errors import MnemonError, RequestIdReusedError
+from mnemon_server.domain.errors import EventExistsError, MnemonError, RequestIdReusedError
 from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import RelevanceFloors, RequestKey, SearchMode
 from mnemon_server.engines.in_memory import keywords
@@ -250,7 +250,7 @@ class InMemoryTimeline:
 
         try:
             receipt: EventReceipt = self._commits.answer_once(write.request, store)
-        except RequestIdReusedError as error:
+        except (EventExistsError, RequestIdReusedError) as error:
             return error
         return receipt
 

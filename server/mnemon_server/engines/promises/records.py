@@ -207,9 +207,10 @@ class RecordEngine(Protocol):
         """
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """The user's documents, without hidden ones, that are related in one of the query's ways, ordered by position.
+        """The documents of the query's user, household and persona, without hidden ones, that are related in one of its
+        ways, ordered by position.
 
-        Uses indexes. The result may contain further documents of the user, and values may be off by rounding, so a
+        Uses indexes. The result may contain further documents of that scope, and values may be off by rounding, so a
         caller that needs exact bounds must compare again. Only for collections with `related` fields.
         """
 

@@ -1,4 +1,5 @@
-"""Documents of a user that are related to a given one: the query, and the answer in columns.
+"""Documents that are related to a given one of the same user, household and persona: the query, and the answer in
+columns.
 
 The answer uses columns because a user's related documents may be most of that user's documents. Creating and visiting
 tens of thousands of objects would take longer than the rest of a write.
@@ -19,9 +20,13 @@ NO_TIME = int(np.iinfo(np.int64).min)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedQuery:
-    """Selects a user's documents that are related in any of four ways. None or an empty value disables a way."""
+    """Selects documents of one user, household and persona that are related in any of four ways. None or an empty value
+    disables a way.
+    """
 
     user: str
+    household: str = ""
+    persona: str = ""
     without: frozenset[str] = frozenset()
     """Ids to leave out."""
     vector: NDArray[np.float32] | None = None

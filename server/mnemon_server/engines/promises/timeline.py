@@ -119,10 +119,11 @@ class Timeline(Protocol):
         """Stores events in order, in one transaction, each with an entry `memory:episodic:saved` in the feed.
 
         For the feed each event is a commit of its own, because they may come from many calls. Returns one result per
-        write: a receipt, or RequestIdReusedError. An event is a duplicate if its id is already stored, or if a stored
-        event (or an earlier one of the same call) has the same user, persona, type, time and content. The receipt of a
-        duplicate names the stored event, and only the answer to its request is written. If the storage fails, the
-        future raises StorageFullError or StorageFailedError as for other records, and no event is stored.
+        write: a receipt, RequestIdReusedError, or EventExistsError if an event of another user has the id. An event is
+        a duplicate if a stored event (or an earlier one of the same call) of the same user has its id, or the same
+        household, persona, type, time and content. The receipt of a duplicate names the stored event, and only the
+        answer to its request is written. If the storage fails, the future raises StorageFullError or StorageFailedError
+        as for other records, and no event is stored.
         """
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:

@@ -1,4 +1,4 @@
-"""Related documents of a user, found by a table of terms and by indexes of times and numbers."""
+"""Related documents, found by a table of terms and by indexes of times and numbers."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -104,6 +104,7 @@ class RelatedTable:
         self._values = (
             f'SELECT d.position, d.id, coalesce(d."{fields.time}", {NO_TIME}), d."{fields.number}"'
             f" FROM carray(?) AS wanted CROSS JOIN {documents} AS d ON d.position = wanted.value"
+            " WHERE d.household = ? AND d.persona = ?"
         )
 
     # Writing
@@ -139,11 +140,13 @@ class RelatedTable:
         found = [*self._related_by_values(connection, query), sharing.overlapping(query)]
         if near is not None and query.similarity_above is not None:
             found.append(near.positions[near.similarities > query.similarity_above - ROUNDING])
-        rows = fetch(connection, self._values, (id_array(np.unique(np.concatenate(found))),))
+        # The indexes know the user alone. These rows are read in any case.
+        positions = id_array(np.unique(np.concatenate(found)))
+        rows = fetch(connection, self._values, (positions, query.household, query.persona))
         if query.without:
             rows = [row for row in rows if row[1] not in query.without]
-        positions, doc_ids, times, numbers = zip(*rows, strict=True) if rows else ((), (), (), ())
-        wanted = np.array(positions, np.int64)
+        places, doc_ids, times, numbers = zip(*rows, strict=True) if rows else ((), (), (), ())
+        wanted = np.array(places, np.int64)
         shared, counts = sharing.of_documents(wanted)
         return RelatedDocuments(
             doc_ids,

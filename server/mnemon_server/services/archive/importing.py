@@ -8,7 +8,13 @@ from mnemon_server.domain.archive import RECORDS_MAX, ArchivedRecord, ImportConf
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
-from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, InvalidOperationError, MnemonError
+from mnemon_server.domain.errors import (
+    EventExistsError,
+    IndexingError,
+    InvalidArgumentError,
+    InvalidOperationError,
+    MnemonError,
+)
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -212,15 +218,17 @@ class Import:
     def _recorded(
         self, write: EventWrite, stored: EpisodicEvent | None, receipt: EventReceipt | MnemonError
     ) -> ImportResult:
-        if isinstance(receipt, MnemonError):
+        if isinstance(receipt, EventReceipt):
+            if not receipt.duplicate:
+                return ImportOutcome.CREATED
+            if stored is None or stored == write.event:
+                # The same event may have been recorded under another id.
+                return ImportOutcome.UNCHANGED
+        elif not isinstance(receipt, EventExistsError):
             return receipt
-        if not receipt.duplicate:
-            return ImportOutcome.CREATED
-        if stored is None or stored == write.event:
-            # The same event may have been recorded under another id.
-            return ImportOutcome.UNCHANGED
         if self._start.on_conflict is ImportConflict.REFUSE:
-            return InvalidOperationError(f"another event has the id {receipt.event_id!r}; events are never replaced")
+            event_id = write.event.event_id
+            return InvalidOperationError(f"another event has the id {event_id!r}; events are never replaced")
         return ImportOutcome.KEPT
 
 

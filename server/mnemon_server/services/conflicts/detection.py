@@ -98,9 +98,10 @@ def find_conflicts(
     If `deciding`, only those that a save acts on. What was `judged` of the present
     revision of a statement takes the place of what the relation model says.
 
-    The result is the same as from a comparison with every visible statement of its user, at the cost of an index: it
-    loads only the `limit` statements that it returns, and those that rounding might place among them. The relation
-    signal is the exception: it needs texts, and considers only the RELATIONS_MAX most similar statements.
+    The result is the same as from a comparison with every visible statement of its user, household and persona, at the
+    cost of an index: it loads only the `limit` statements that it returns, and those that rounding might place among
+    them. The relation signal is the exception: it needs texts, and considers only the RELATIONS_MAX most similar
+    statements.
     """
     terms = terms_of(candidate.keywords, candidate.content)
     related = reader.related_documents(_query(candidate, terms, config))
@@ -114,13 +115,15 @@ def find_conflicts(
 
 def _query(candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig) -> RelatedQuery:
     """A query for slightly more than the conflicts, so that rounding loses none; only deciding signals find any."""
-    deciding = config.deciding_signals
+    scope, deciding = candidate.scope, config.deciding_signals
     compared = not config.signals.isdisjoint(BY_VECTOR) and candidate.embedding is not None
     thresholds = {SignalType.SEMANTIC: config.semantic_threshold, SignalType.RELATION: RELATION_SIMILARITY_MIN}
     bounds = [threshold for signal, threshold in thresholds.items() if signal in deciding]
     importance_apart = max(0.0, config.importance_delta - ROUNDING)
     return RelatedQuery(
-        user=candidate.scope.user,
+        user=scope.user,
+        household=scope.household,
+        persona=scope.persona,
         without=frozenset({candidate.memory_id} - {""}),
         vector=np.array(candidate.embedding, np.float32) if compared else None,
         similarity_above=min(bounds) - ROUNDING if bounds else None,

@@ -14,10 +14,11 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.merging import Merged, merge
 from mnemon_server.services.conflicts.plans import find_rule, storage_problem
-from mnemon_server.services.conflicts.statements import find_statement, refuse_other_user
+from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merged, supersede
 from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.semantic.checks import refuse_other_scope
 from mnemon_server.services.semantic.pruning import MERGED
 from mnemon_server.services.shared.ids import new_id
 
@@ -40,7 +41,7 @@ class MergeTerms:
 def merge_unstored(
     registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
 ) -> MergedMemories:
-    """Merges two statements of the same user without storing the result. Raises the errors of `merge_stored`."""
+    """Merges two statements of the same scope without storing the result. Raises the errors of `merge_stored`."""
     rule, merged = _merged(registry, first, second, terms)
     return _answer(rule, merged, replace(merged.memory, memory_id="", embedding=None), None)
 
@@ -70,7 +71,7 @@ def merge_stored(
 def _merged(
     registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
 ) -> tuple[ResolvedRule, Merged]:
-    refuse_other_user(second, first, "second", "first")
+    refuse_other_scope(second, first, "second", "first")
     for memory in (first, second):
         if memory.superseded_by:
             raise InvalidOperationError(

@@ -17,7 +17,7 @@ from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merg
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.pruning import MERGED, SUPERSEDED
 from mnemon_server.services.semantic.resolver import Judged, NewSemantic
-from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, to_document
+from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, same_content
 from mnemon_server.services.shared.ids import new_id
 
 Known = tuple[SemanticMemory | None, WriteReceipt | None]
@@ -118,12 +118,6 @@ def _write(
 
 def _superseded_equal(records: RecordTransaction, candidate: SemanticMemory, winner_id: str) -> str:
     """The id of an equal statement that the same one superseded before; empty if no such statement exists."""
-    digest = to_document(candidate).fields["content_hash"]
-    equal = AllOf(
-        (
-            Condition("superseded_by", Operator.EQ, (winner_id,)),
-            Condition("content_hash", Operator.EQ, (str(digest),)),
-        )
-    )
+    equal = AllOf((Condition("superseded_by", Operator.EQ, (winner_id,)), same_content(candidate)))
     found = records.list_documents(RecordFilter(expression=equal, hidden=True), limit=1)
     return found[0][1].doc_id if found else ""

@@ -34,11 +34,10 @@ from mnemon_server.services.conflicts.statements import (
     Statements,
     pair_violations,
     reference_violations,
-    refuse_other_user,
 )
 from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.store import RuleStore
-from mnemon_server.services.semantic.checks import statement_violations
+from mnemon_server.services.semantic.checks import refuse_other_scope, statement_violations
 from mnemon_server.services.semantic.decisions import decision_filter, stored_decision
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import given_statement
@@ -104,7 +103,7 @@ class ConflictStore:
         detection: RuleDict | None = None,
         limit: int = CONFLICTS_DEFAULT,
     ) -> Detected:
-        """The conflicts of a statement with all known statements of its user.
+        """The conflicts of a statement with all known statements of its user, household and persona.
 
         Args:
             candidate: the statement.
@@ -135,7 +134,7 @@ class ConflictStore:
     async def arbitrate(
         self, candidate: MemoryRef, existing: MemoryRef, *, rule: str = "", arbitration: RuleDict | None = None
     ) -> Arbitrated:
-        """Decides between two statements of the same user; changes nothing.
+        """Decides between two statements of the same user, household and persona; changes nothing.
 
         Args:
             candidate: the new one.
@@ -154,7 +153,7 @@ class ConflictStore:
             ]
         )
         new, known = await self._statements.find(candidate), await self._statements.find(existing)
-        refuse_other_user(known, new, "existing", "candidate")
+        refuse_other_scope(known, new, "existing", "candidate")
         resolved = await self._offload(self._rule, rule, new, "arbitration", arbitration)
         new, known = await self._statements.embedded([new, known])
         similarity = compare(new, known).similarity
@@ -214,7 +213,7 @@ class ConflictStore:
         dry_run: bool = False,
         request_id: str = "",
     ) -> MergedMemories:
-        """Merges two statements of the same user into one, which supersedes two stored ones.
+        """Merges two statements of the same user, household and persona into one, which supersedes two stored ones.
 
         Args:
             first: one statement.

@@ -7,7 +7,6 @@ from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import (
     FieldViolation,
-    InvalidArgumentError,
     MemoryNotFoundError,
     MnemonError,
     RevisionMismatchError,
@@ -105,9 +104,3 @@ def pair_violations(first: MemoryRef, second: MemoryRef) -> Iterable[FieldViolat
         yield FieldViolation("second", "must be an id if the first is one, and a given statement otherwise")
     elif first.memory is None and first.memory_id == second.memory_id:
         yield FieldViolation("second.memory_id", "must differ from the id of the first")
-
-
-def refuse_other_user(memory: SemanticMemory, other: SemanticMemory, field: str, other_field: str) -> None:
-    """Raises InvalidArgumentError if two statements do not belong to the same user."""
-    if memory.scope.user != other.scope.user:
-        raise InvalidArgumentError.of(field, f"must belong to the same user as {other_field}")

@@ -5,10 +5,10 @@ from copy import deepcopy
 from threading import Lock
 from typing import Any
 
-from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleDict, RuleReceipt
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.rules.rule_set import RuleSet
+from mnemon_server.services.semantic.checks import refuse_other_scope
 
 Rule = dict[str, Any]
 
@@ -46,10 +46,10 @@ class MergeRuleRegistry:
         priority; if there is no such rule, "default". No condition uses `existing`, which the candidate conflicts with.
 
         Raises:
-            InvalidArgumentError: the two belong to different users, so that they never conflict.
+            InvalidArgumentError: the two differ in user, household or persona, so that they never conflict.
         """
-        if existing is not None and existing.scope.user != candidate.scope.user:
-            raise InvalidArgumentError.of("existing", "must belong to the same user as candidate")
+        if existing is not None:
+            refuse_other_scope(existing, candidate, "existing", "candidate")
         return self._rules.find_matching(candidate)
 
     def resolve(self, name: str) -> ResolvedRule:

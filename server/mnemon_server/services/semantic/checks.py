@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
-from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX
 from mnemon_server.domain.semantic import (
@@ -29,6 +29,13 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.services.shared.vectors import vector_violations
+
+
+def refuse_other_scope(memory: SemanticMemory, other: SemanticMemory, field: str, other_field: str) -> None:
+    """Raises InvalidArgumentError if two statements do not belong to the same user, household and persona."""
+    for name in ("user", "household", "persona"):
+        if getattr(memory.scope, name) != getattr(other.scope, name):
+            raise InvalidArgumentError.of(field, f"must belong to the same {name} as {other_field}")
 
 
 def save_violations(request: SaveSemantic, dimension: int) -> Iterable[FieldViolation]:

@@ -9,7 +9,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document, FieldValue
-from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import LISTS, TEXTS, SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import normalised_metadata
@@ -88,10 +88,17 @@ def to_semantic(document: Document) -> SemanticMemory:
 
 
 def find_duplicate(semantic: DocumentReader, memory: SemanticMemory) -> Document | None:
-    """The visible statement of the same user and persona with the same content; None if it does not exist."""
-    digest = content_hash(memory.scope.user, memory.scope.persona, memory.content)
-    same = RecordFilter(expression=Condition("content_hash", Operator.EQ, (digest,)))
+    """The visible statement of the same scope with the same content, see `same_content`; None if it does not exist."""
+    same = RecordFilter(expression=same_content(memory))
     return next((document for _, document in semantic.list_documents(same, limit=1)), None)
+
+
+def same_content(memory: SemanticMemory) -> AllOf:
+    """The condition for statements of the same user, household and persona with the same content."""
+    digest = content_hash(memory.scope.user, memory.scope.persona, memory.content)
+    # The hash has no household: stored ones stay valid, and the household has a field of its own.
+    household = Condition("household", Operator.EQ, (memory.scope.household,))
+    return AllOf((Condition("content_hash", Operator.EQ, (digest,)), household))
 
 
 def save_plain(tx: VaultTransaction, new: NewSemantic) -> SavedSemantic:

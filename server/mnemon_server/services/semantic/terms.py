@@ -64,7 +64,7 @@ def normalised_content(text: str) -> str:
 
 
 def content_hash(user: str, persona: str, content: str) -> str:
-    """SHA-256 in hex of what two equal statements have in common."""
+    """SHA-256 in hex of what two equal statements of one household have in common."""
     parts = json.dumps([user, persona, normalised_content(content)], ensure_ascii=False)
     return sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -1,5 +1,6 @@
 """Merge rules are registered, inherited, changed, matched and loaded, always as a whole or not at all."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -332,9 +333,12 @@ def test_the_matching_rule_with_the_highest_priority_is_found() -> None:
     assert registry.find_matching(candidate("ada")).name == "strict"
 
 
-def test_statements_of_two_users_have_no_rule_because_they_never_conflict() -> None:
-    with pytest.raises(InvalidArgumentError, match="existing: must belong to the same user as candidate"):
-        MergeRuleRegistry().find_matching(candidate("ada"), candidate("bob"))
+@pytest.mark.parametrize("name", ["user", "household", "persona"])
+def test_statements_of_two_scopes_have_no_rule_because_they_never_conflict(name: str) -> None:
+    mine = candidate("ada")
+    other = replace(mine, scope=replace(mine.scope, **{name: "other"}))
+    with pytest.raises(InvalidArgumentError, match=f"existing: must belong to the same {name} as candidate"):
+        MergeRuleRegistry().find_matching(mine, other)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class HashIndex:
     """
 
     def __init__(self) -> None:
-        self._state = _State(np.empty(0, np.uint64), np.empty(0, np.uint32), {}, [])
+        self._state = _State(np.empty(0, np.uint64), np.empty(0, np.uint32), {}, {})
 
     @property
     def nbytes(self) -> int:
@@ -93,13 +93,13 @@ class _State(NamedTuple):
     positions: Codes
     recent: dict[int, int]
     """The first position of each recent hash."""
-    repeated: list[tuple[int, int]]
-    """Further occurrences of recent hashes, with their positions."""
+    repeated: dict[int, list[int]]
+    """The positions of further occurrences of recent hashes."""
 
     def add_repeating(self, hashes: Sequence[int], start: int) -> None:
         for position, value in enumerate(hashes, start):
             if value in self.recent:
-                self.repeated.append((value, position))
+                self.repeated.setdefault(value, []).append(position)
             else:
                 self.recent[value] = position
 
@@ -107,16 +107,15 @@ class _State(NamedTuple):
         known = self.recent
         pairs = [(index, known[value]) for index, value in enumerate(wanted) if value in known]
         if self.repeated:
-            pairs += [
-                (index, at) for index, value in enumerate(wanted) for again, at in self.repeated if again == value
-            ]
+            pairs += [(index, at) for index, value in enumerate(wanted) for at in self.repeated.get(value, ())]
         return [asked for asked, _ in pairs], [position for _, position in pairs]
 
     def folded(self) -> "_State":
-        hashes = np.array([*self.recent, *(value for value, _ in self.repeated)], np.uint64)
-        positions = np.array([*self.recent.values(), *(at for _, at in self.repeated)], np.uint32)
+        further = [(value, at) for value, places in self.repeated.items() for at in places]
+        hashes = np.array([*self.recent, *(value for value, _ in further)], np.uint64)
+        positions = np.array([*self.recent.values(), *(at for _, at in further)], np.uint32)
         order = np.argsort(hashes, kind="stable")
         at = self.hashes.searchsorted(hashes[order])
         return _State(
-            np.insert(self.hashes, at, hashes[order]), np.insert(self.positions, at, positions[order]), {}, []
+            np.insert(self.hashes, at, hashes[order]), np.insert(self.positions, at, positions[order]), {}, {}
         )

@@ -11,7 +11,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.episodic import EventReceipt
-from mnemon_server.domain.errors import MnemonError, RequestIdReusedError
+from mnemon_server.domain.errors import EventExistsError, MnemonError, RequestIdReusedError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.sqlite import requests
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -28,7 +28,7 @@ from mnemon_server.engines.timeline.rows.tables import signed
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentState
 
-_new_receipt, _new_index_row = maker(EventReceipt), maker(EventRow)
+_new_receipt, _new_index_row, _new_known = maker(EventReceipt), maker(EventRow), maker(KnownEvent)
 _SAVED = ChangeType.EPISODIC_SAVED.value
 _IMPORTED = ', "imported": true'
 
@@ -72,8 +72,8 @@ class _Call:
         self._new_answers: list[tuple[RequestKey, dict[str, Any]]] = []
         self._index_rows: dict[int, list[EventRow]] = {}
         self._byte_count = 0
-        self._by_id: dict[str, EventReceipt] = {}
-        self._by_key: dict[KeyTexts, EventReceipt] = {}
+        self._by_id: dict[str, KnownEvent] = {}
+        self._by_key: dict[KeyTexts, KnownEvent] = {}
         self._staged_keys = ledger.by_key
         if opened is not None:
             self._resume(opened)
@@ -88,6 +88,8 @@ class _Call:
             known = self._by_key.get(event.key) or self._staged_keys.get(event.key)
         if known is None:
             receipt = self._store(event)
+        elif known.user != event.scope.user:
+            return EventExistsError(event.event_id)
         else:
             receipt = EventReceipt(known.event_id, known.sequence, known.segment_id, self._time, duplicate=True)
         if request is not None:
@@ -113,14 +115,14 @@ class _Call:
         counts = Counts(self._sequence, opened, self._segment_count)
         return Addition(counts, self._index_rows, self._by_id, self._by_key, self._rows, self._byte_count)
 
-    def _with_id(self, event: PreparedEvent) -> EventReceipt | None:
+    def _with_id(self, event: PreparedEvent) -> KnownEvent | None:
         """An event with the same id in the running transaction."""
         return self._by_id.get(event.event_id) or self._ledger.by_id.get(event.event_id)
 
     def _store(self, event: PreparedEvent) -> EventReceipt:
         self._sequence = sequence = self._sequence + 1
         event_id, _, id_hash, key, key_hash, scope, importance, body, request, is_imported = event
-        _, _, event_type, time_us, digest = key
+        _, _, _, event_type, time_us, digest = key
         segment = self._segment(len(body) + FRAME_OVERHEAD)
         segment_id = segment.row.segment_id
         texts = scope_values(scope)
@@ -130,8 +132,7 @@ class _Call:
         segment.index_rows.append(
             _new_index_row((sequence, time_us, id_hash, key_hash, scope, event_type, importance, NO_OFFSET))
         )
-        receipt = _new_receipt((event_id, sequence, segment_id, self._time, False, False))
-        self._by_id[event_id] = self._by_key[key] = receipt
+        self._by_id[event_id] = self._by_key[key] = _new_known((event_id, sequence, segment_id, scope.user))
         operation = self._operation
         number = "null" if importance is None else repr(float(importance))
         lag = max(0, operation.now - time_us)
@@ -146,7 +147,7 @@ class _Call:
         operation.rows.append(
             (position, position, operation.time, _SAVED, event_id, 1, *texts, request_id, "", details)
         )
-        return receipt
+        return _new_receipt((event_id, sequence, segment_id, self._time, False, False))
 
     def _segment(self, size: int) -> "_Segment":
         """The segment of the next event, which takes `size` bytes. Its counts include that event."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Container, Sequence
 
 import apsw
 
+from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import EventKey, EventRef
 from mnemon_server.engines.timeline.named_tuples import maker
@@ -53,8 +54,8 @@ class Duplicates:
         found: dict[int, KnownEvent] = {}
         for position, ref in candidates:
             body = bodies.get(ref.sequence)
-            if position not in found and body is not None and (event_id := _id_if_same(events[position], body)):
-                found[position] = KnownEvent(event_id, ref.sequence, ref.segment_id)
+            if position not in found and body is not None and (stored := _if_same(events[position], body)):
+                found[position] = KnownEvent(stored.event_id, ref.sequence, ref.segment_id, stored.scope.user)
         return found
 
     def _with_id(self, events: Sequence[PreparedEvent]) -> list[tuple[int, EventRef]]:
@@ -65,12 +66,11 @@ class Duplicates:
         return [(position, ref) for position, refs in zip(asked, found, strict=True) for ref in refs]
 
     def _with_key(self, events: Sequence[PreparedEvent]) -> list[tuple[int, EventRef]]:
-        found = self._index.find_keys([_new_key((event.key[0], event.key[3], event.key_hash)) for event in events])
+        found = self._index.find_keys([_new_key((event.key[0], event.key[4], event.key_hash)) for event in events])
         return [(position, ref) for position, refs in enumerate(found) for ref in refs]
 
 
-def _id_if_same(event: PreparedEvent, body: bytes) -> str:
-    """The id of a stored event if it is the same; empty if only the hashes are equal."""
+def _if_same(event: PreparedEvent, body: bytes) -> EpisodicEvent | None:
+    """The stored event if it has the same id or key; None if only the hashes are equal."""
     stored = decode(body)
-    same = stored.event_id == event.event_id or key_texts(stored) == event.key
-    return stored.event_id if same else ""
+    return stored if stored.event_id == event.event_id or key_texts(stored) == event.key else None

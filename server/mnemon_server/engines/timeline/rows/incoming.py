@@ -10,8 +10,8 @@ from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
 from mnemon_server.engines.timeline.named_tuples import maker
 from mnemon_server.wire.events import encode
 
-KeyTexts: TypeAlias = tuple[str, str, str, int, bytes]
-"""The fields that identify duplicates: user, persona, type, time in microseconds, and SHA-256 of the content."""
+KeyTexts: TypeAlias = tuple[str, str, str, str, int, bytes]
+"""The fields that identify duplicates: user, household, persona, type, microseconds, and SHA-256 of the content."""
 
 
 class KnownEvent(NamedTuple):
@@ -20,6 +20,7 @@ class KnownEvent(NamedTuple):
     event_id: str
     sequence: int
     segment_id: int
+    user: str
 
 
 class PreparedEvent(NamedTuple):
@@ -43,14 +44,14 @@ _new_event = maker(PreparedEvent)
 def prepare(write: EventWrite) -> PreparedEvent:
     """Encodes an event and computes its hashes."""
     event = write.event
-    key = key_texts(event)
+    key = user, _, persona, event_type, time_us, digest = key_texts(event)
     return _new_event(
         (
             event.event_id,
             write.id_is_new,
             id_hash(event.event_id),
             key,
-            key_hash(*key),
+            key_hash(user, persona, event_type, time_us, digest),
             event.scope,
             event.importance,
             encode(event),
@@ -65,6 +66,7 @@ def key_texts(event: EpisodicEvent) -> KeyTexts:
     scope = event.scope
     return (
         scope.user,
+        scope.household,
         scope.persona,
         event.event_type,
         to_microseconds(event.event_time),

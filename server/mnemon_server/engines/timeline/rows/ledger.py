@@ -5,13 +5,12 @@ from typing import NamedTuple, TypeAlias
 
 import apsw
 
-from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.engines.timeline.format.layout import segment_name
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import EventRow
 from mnemon_server.engines.timeline.rows import segments as timeline_segments
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
-from mnemon_server.engines.timeline.rows.incoming import KeyTexts
+from mnemon_server.engines.timeline.rows.incoming import KeyTexts, KnownEvent
 from mnemon_server.engines.timeline.rows.recent import RecentBodies
 from mnemon_server.engines.timeline.rows.tables import EventValues
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentState
@@ -39,8 +38,8 @@ class Addition(NamedTuple):
     """Afterwards."""
     rows: dict[int, list[EventRow]]
     """By segment, ascending."""
-    by_id: dict[str, EventReceipt]
-    by_key: dict[KeyTexts, EventReceipt]
+    by_id: dict[str, KnownEvent]
+    by_key: dict[KeyTexts, KnownEvent]
     stored: list[EventValues]
     """As they are in the table, ascending."""
     byte_count: int
@@ -63,9 +62,9 @@ class Ledger:
         self._is_loaded = False
         self.counts = self._committed = Counts()
         """Effects of the running transaction."""
-        self.by_id: dict[str, EventReceipt] = {}
+        self.by_id: dict[str, KnownEvent] = {}
         """Events that the running transaction has stored so far, by id; `by_key` has the same by key."""
-        self.by_key: dict[KeyTexts, EventReceipt] = {}
+        self.by_key: dict[KeyTexts, KnownEvent] = {}
         self.removed: set[int] = set()
         """Events that the running transaction has removed."""
         self.recent = RecentBodies()
