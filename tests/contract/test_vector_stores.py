@@ -69,8 +69,12 @@ def test_backend_is_unreachable(tmp_path: Path) -> None:
         with ChromaVectorStore(path, host="127.0.0.1", port=chroma.port, embedding_model="hashing") as store:
             until_heartbeat(store, is_there=True)
             store.store("cats", PETS["cats"])
+            chroma.hang()
+            assert not store.heartbeat()
+            chroma.go_on()
+            until_heartbeat(store, is_there=True)
             chroma.stop()
-            until_heartbeat(store, is_there=False)
+            assert not store.heartbeat()
             store.store("dogs", PETS["dogs"])
             assert ids(store.search(PETS["dogs"], 1)) == ["dogs"]
             chroma.start()

@@ -44,8 +44,8 @@ def test_a_server_stopped_in_the_middle_is_used_again_once_it_is_back(tmp_path: 
         with pytest.raises(BackendConnectionError):
             index.open()
         server.start()
-        assert len(found(index, vectors[0])) == 10
         assert index.open().entry_count == 10
+        assert len(found(index, vectors[0])) == 10
         index.close()
 
 

@@ -40,6 +40,7 @@ class ChromaServer:
     def stop(self) -> None:
         """Stops the server. It may be started again."""
         if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
             self._process.send_signal(signal.SIGTERM)
             try:
                 self._process.wait(10)
@@ -47,6 +48,16 @@ class ChromaServer:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+    def hang(self) -> None:
+        """Stops it without ending it: the system takes connections, and nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Lets it answer again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> "ChromaServer":
         self.start()

@@ -10,7 +10,6 @@ from typing import Self
 from mnemon_server.domain.access import check_tenant
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.access.errors import TenantSuspendedError
-from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.services.archive.store import ArchiveStore
@@ -67,7 +66,7 @@ class OpenVault:
 
     async def is_ready(self) -> bool:
         """Whether it accepts writes; after a disk failure, tries to reopen the records."""
-        return (await self.documents.check_health()).status is not HealthStatus.UNHEALTHY
+        return await self.documents.is_ready()
 
     @property
     def is_warm(self) -> bool:

@@ -44,11 +44,10 @@ class SlowDatabase:
         return self.reset()
 
     def reset(self) -> IndexState:
-        self.ping()
         return IndexState(generation="one", entry_count=10)
 
     def ping(self) -> None:
-        if not self._answers:
+        if self.started.is_set() and not self._answers:
             raise BackendConnectionError("the vector database does not answer")
 
     def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:

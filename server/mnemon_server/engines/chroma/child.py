@@ -44,7 +44,6 @@ class Host:
             Operation.APPLY: lambda frame: self._opened_collection().apply(frame),
             Operation.SEARCH: lambda frame: self._opened_collection().search(frame),
             Operation.RESET: self._reset,
-            Operation.PING: lambda _: self._opened_collection().ping(),
         }
 
     def answer(self, frame: Frame) -> Frame:
@@ -126,7 +125,7 @@ def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:
 
     with ThreadPoolExecutor(1, "write") as writes, ThreadPoolExecutor(_SEARCH_THREADS, "search") as searches:
         while (frame := read_frame(inbound)) is not None:
-            pool = searches if frame.header["op"] in (Operation.SEARCH, Operation.PING) else writes
+            pool = searches if frame.header["op"] == Operation.SEARCH else writes
             pool.submit(run, frame)
         writes.shutdown(wait=True, cancel_futures=True)
     host.close()

@@ -93,10 +93,6 @@ class HostedCollection:
         distances = np.array([pair[1] for pair in pairs], np.float32)
         return Frame({"count": len(pairs), "space": self._space}, ids.tobytes() + distances.tobytes())
 
-    def ping(self) -> Frame:
-        """Queries the size of the collection, to check that it answers."""
-        return Frame({"count": self._collection.count()})
-
     def recreate(self, generation: str) -> Opened:
         """Drops the collection with its content and creates an empty one."""
         self._client.delete_collection(self._request.collection)

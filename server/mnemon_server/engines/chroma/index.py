@@ -7,6 +7,7 @@ import numpy as np
 from mnemon_server.domain.collections import index_name_problem
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.engines.chroma.heartbeat import Heartbeat
 from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
 from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where
 from mnemon_server.engines.chroma.settings import ChromaSettings
@@ -61,10 +62,10 @@ class ChromaIndex:
         self._collection, self._dimension = collection, dimension
         self._supervisor = Supervisor(
             request,
-            call_timeout_s=settings.call_timeout_s,
-            open_timeout_s=settings.open_timeout_s,
+            settings=settings,
             environment=environment or Environment(),
         )
+        self._heartbeat = Heartbeat(request.url, self.host) if settings.host else None
 
     @property
     def name(self) -> str:
@@ -110,15 +111,19 @@ class ChromaIndex:
         if limit <= 0:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         payload = np.ascontiguousarray(query, "<f4").tobytes()
-        header, found = self._supervisor.call(Operation.SEARCH, {"limit": limit, "where": to_where(equal)}, payload)
+        header, found = self._supervisor.search({"limit": limit, "where": to_where(equal)}, payload)
         count: int = header["count"]
         passage_ids = np.frombuffer(found, "<i8", count).astype(np.int64)
         distances = np.frombuffer(found, "<f4", count, offset=8 * count)
         return Scores(passage_ids, to_similarity(distances, header["space"]))
 
     def ping(self) -> None:
-        """Checks that the collection answers. Raises BackendConnectionError if it does not."""
-        self._supervisor.call(Operation.PING, {})
+        """Returns once the server has answered. The files of an embedded index always do.
+
+        The question goes past the child process, whose threads may all wait for the server.
+        """
+        if self._heartbeat is not None:
+            self._heartbeat.ask()
 
     def reset(self) -> IndexState:
         """Empties the index under a new generation.

@@ -61,7 +61,7 @@ class ChildProcess:
         self._writing = threading.Lock()
         self._waiting: dict[int, Future[Frame]] = {}
         self._waiting_lock = threading.Lock()
-        self._gone = False
+        self._gone = self._killed = False
         self._stderr_tail: deque[str] = deque(maxlen=_STDERR_LINES_KEPT)
         self._listener = threading.Thread(target=self._listen, name="chroma-answers", daemon=True)
         self._stderr_reader = threading.Thread(target=self._read_stderr, name="chroma-stderr", daemon=True)
@@ -120,6 +120,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kills the child, and releases all resources."""
+        self._killed = True
         self._process.kill()
         self._listener.join()
         self._stderr_reader.join()
@@ -157,7 +158,7 @@ class ChildProcess:
             self._gone = True
             unanswered = list(self._waiting.values())
             self._waiting.clear()
-        if returncode != 0:
+        if returncode != 0 and not self._killed:
             logger.warning(
                 "the process of the vector index ended with %s: %s", returncode, "\n".join(self._stderr_tail)
             )

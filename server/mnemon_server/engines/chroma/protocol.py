@@ -22,7 +22,6 @@ class Operation(StrEnum):
     APPLY = "apply"
     SEARCH = "search"
     RESET = "reset"
-    PING = "ping"
 
 
 class Failure(StrEnum):

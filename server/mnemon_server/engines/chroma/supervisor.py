@@ -21,6 +21,7 @@ from mnemon_server.domain.errors import (
 from mnemon_server.engines.chroma.folder import empty, quarantine, remove_quarantined
 from mnemon_server.engines.chroma.process import ChildGoneError, ChildProcess, ChildTimeoutError
 from mnemon_server.engines.chroma.protocol import CollectionError, Failure, Opened, OpenRequest, Operation
+from mnemon_server.engines.chroma.settings import ChromaSettings
 
 _RETRY_DELAYS_S = (0.1, 0.2, 0.4)
 _RESTART_DELAY_S, _RESTART_DELAY_MAX_S = 0.25, 30.0
@@ -56,11 +57,9 @@ class Environment:
 class Supervisor:
     """One collection, hosted by one child at a time. Thread-safe."""
 
-    def __init__(
-        self, request: OpenRequest, *, call_timeout_s: float, open_timeout_s: float, environment: Environment
-    ) -> None:
+    def __init__(self, request: OpenRequest, *, settings: ChromaSettings, environment: Environment) -> None:
         self._request = request
-        self._call_timeout_s, self._open_timeout_s = call_timeout_s, open_timeout_s
+        self._settings = settings
         self._environment = environment
         self._lock = threading.RLock()
         self._child: ChildProcess | None = None
@@ -108,15 +107,24 @@ class Supervisor:
         def attempt() -> tuple[dict[str, Any], bytes]:
             child = self._connected_child()
             try:
-                return child.call(operation, header, payload, timeout_s=self._call_timeout_s)
+                return self._ask(child, operation, header, payload, timeout_s=self._settings.call_timeout_s)
             except (ChildGoneError, ChildTimeoutError):
-                self._suspect = True
                 child.kill()  # a hanging native call never returns
                 raise
-            except CollectionError as error:
-                self._must_open = self._must_open or error.failure is Failure.STALE
-                self._suspect = self._suspect or error.failure is not Failure.UNREACHABLE
-                raise
+
+        return self._translated(lambda: self._retried(attempt))
+
+    def search(self, header: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Sends a search to the child. Neither waits long for a server, nor for a collection that is being opened."""
+        if self.is_embedded:
+            return self.call(Operation.SEARCH, header, payload)
+
+        def attempt() -> tuple[dict[str, Any], bytes]:
+            child = self._child
+            if child is None or not child.alive or not self._connected or self._must_open:
+                raise CollectionError(Failure.STALE, "the collection is not open")
+            # After a timeout, the next `open` replaces the child, one of whose threads may wait for ever.
+            return self._ask(child, Operation.SEARCH, header, payload, timeout_s=self._settings.search_timeout_s)
 
         return self._translated(lambda: self._retried(attempt))
 
@@ -138,7 +146,7 @@ class Supervisor:
         self._closed = True
         child = self._child
         if child is not None:  # without the lock, which a call that opens the index holds for long
-            child.stop(timeout_s=_STOP_S)
+            self._end(child)
         with self._lock:
             self._stop_child()
 
@@ -149,6 +157,19 @@ class Supervisor:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise BackendConnectionError("the vector index is closed")
+
+    def _ask(
+        self, child: ChildProcess, operation: Operation, header: Mapping[str, Any], payload: bytes, *, timeout_s: float
+    ) -> tuple[dict[str, Any], bytes]:
+        try:
+            return child.call(operation, header, payload, timeout_s=timeout_s)
+        except (ChildGoneError, ChildTimeoutError):
+            self._suspect = True
+            raise
+        except CollectionError as error:
+            self._must_open = self._must_open or error.failure is Failure.STALE
+            self._suspect = self._suspect or error.failure is not Failure.UNREACHABLE
+            raise
 
     def _connected_child(self) -> ChildProcess:
         with self._lock:
@@ -208,7 +229,9 @@ class Supervisor:
             self._request, expected_generation=expected_generation, new_generation=self._environment.new_generation()
         )
         try:
-            result, _ = child.call(Operation.OPEN, {"request": request.to_header()}, timeout_s=self._open_timeout_s)
+            result, _ = child.call(
+                Operation.OPEN, {"request": request.to_header()}, timeout_s=self._settings.open_timeout_s
+            )
         except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
             self._give_up(child, error)
             raise
@@ -223,6 +246,7 @@ class Supervisor:
             raise CollectionError(Failure.FAILED, "the process failed to start a moment ago")
         self._stop_child()
         self._child = ChildProcess()
+        self._refuse_when_closed()  # `close` may not have seen this child
         return self._child
 
     def _give_up(self, child: ChildProcess, error: ChildError) -> None:
@@ -240,9 +264,15 @@ class Supervisor:
     def _stop_child(self) -> None:
         self._connected = False
         if self._child is not None:
-            self._child.stop(timeout_s=_STOP_S)
+            self._end(self._child)
             self._crashes += self._child.returncode in _CRASHES
             self._child = None
+
+    def _end(self, child: ChildProcess) -> None:
+        if self.is_embedded:
+            child.stop(timeout_s=_STOP_S)
+        else:
+            child.kill()  # it may wait for the server, and keeps nothing
 
     def _retried(self, action: Callable[[], T]) -> T:
         """The action's result. If the server cannot be reached, it is retried three times."""

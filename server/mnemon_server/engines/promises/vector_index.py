@@ -75,7 +75,7 @@ class VectorIndex(Protocol):
         """
 
     def ping(self) -> None:
-        """Returns once the open index has answered."""
+        """Returns once the server that has the index answered, within seconds; at once if it is no server."""
 
     def reset(self) -> IndexState:
         """Empties the index and its files; returns the state with a new generation."""

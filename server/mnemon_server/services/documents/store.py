@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from copy import copy
-from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
@@ -253,10 +252,15 @@ class DocumentStore:
     async def check_health(self) -> StoreHealth:
         """The health of the store. Never raises."""
         try:
-            return await self._offload(self._health)
+            problem = await self._applier.outage() if self._applier else ""
+            return await self._offload(self._health, problem)
         except Exception:
             log.exception("health check failed")
             return self._described(HealthStatus.UNHEALTHY, "the records cannot be read; the log says why")
+
+    async def is_ready(self) -> bool:
+        """Whether writes are taken; tries to open records that failed. Asks no vector database: all work without it."""
+        return not await self._offload(self._recover)
 
     @property
     def applier(self) -> IndexApplier | None:
@@ -314,37 +318,28 @@ class DocumentStore:
         matching, notes = lenient_filter(self._records, where)
         return self._records.count_documents(matching), notes
 
-    def _health(self) -> StoreHealth:
-        if self._records.failure():
-            try:
-                self._records.recover()
-            except MnemonError as error:
-                return self._described(HealthStatus.UNHEALTHY, str(error))
+    def _health(self, problem: str) -> StoreHealth:
+        if unreadable := self._recover():
+            return self._described(HealthStatus.UNHEALTHY, unreadable)
         stats = self._records.stats()
-        problem, latency_s = self._ask_index()
         return self._described(
-            status_of_index(self._applier, problem),
+            status_of_index(problem),
             problem,
             document_count=stats.document_count,
             passage_count=stats.passage_count,
             pending=self._applier.pending() if self._applier else 0,
-            latency_s=latency_s,
+            latency_s=self._applier.pulse.latency_s if self._applier and not problem else None,
             **removal_counts(self._records, self._applier),
         )
 
-    def _ask_index(self) -> tuple[str, float | None]:
-        """Why the vector index does not answer, or how long that took it, in seconds."""
-        outage = self._applier.outage if self._applier else ""
-        if self._applier is None or outage:
-            return outage, None
-        started = perf_counter()
-        try:
-            self._applier.index.ping()
-        except BackendConnectionError as error:
-            self._applier.distrust()
-            return str(error), None
-        # A failure may have been found while it was asked.
-        return self._applier.outage, perf_counter() - started
+    def _recover(self) -> str:
+        """Opens the records again if they failed; returns why that is impossible, or an empty text."""
+        if self._records.failure():
+            try:
+                self._records.recover()
+            except MnemonError as error:
+                return str(error)
+        return ""
 
     def _described(self, status: HealthStatus, message: str = "", **figures: Any) -> StoreHealth:
         return StoreHealth(

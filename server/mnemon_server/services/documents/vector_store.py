@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import QUERY_BYTES_MAX, Document
-from mnemon_server.domain.errors import DocumentNotFoundError, FieldViolation, MnemonError
+from mnemon_server.domain.errors import BackendConnectionError, DocumentNotFoundError, FieldViolation, MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import (
     FilterValue,
@@ -37,6 +37,7 @@ from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
 from mnemon_server.services.documents.stored_texts import Neighbour, StoredText
 from mnemon_server.services.search.embedded_passages import TextMovedError, embed_blocking, placed
 from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.index_pulse import PATIENCE_S
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
@@ -200,15 +201,10 @@ class RecordVectorStore:
 
 
 def _reach(applier: IndexApplier) -> None:
-    """Returns once the index has answered; raises if it cannot be reached."""
-    if not applier.failure:
-        # It may only now be opened for the first time: that is not yet a failure.
-        applier.applied(0).result(HEARTBEAT_PATIENCE_S)
-    try:
-        applier.index.ping()
-    except MnemonError:
-        applier.distrust()
-        raise
+    """Returns once the index has answered and is open; raises if it cannot be reached."""
+    if problem := applier.pulse.problem_within(PATIENCE_S):
+        raise BackendConnectionError(problem)
+    applier.applied(0).result(HEARTBEAT_PATIENCE_S)
 
 
 def _neighbour(hit: PassageHit) -> Neighbour:

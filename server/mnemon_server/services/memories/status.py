@@ -1,26 +1,28 @@
 """The status of the memory service, of its records and of its vector index."""
 
 from mnemon_server.domain.documents import HealthStatus
-from mnemon_server.domain.errors import BackendConnectionError, MnemonError
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import MemoryStatus
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
+from mnemon_server.services.search.index_applier import status_of_index
 from mnemon_server.services.search.settings import VectorBackend
 from mnemon_server.services.shared.removals import removal_counts
 
 EMBEDDED = "embedded"
 
 
-def read_status(records: RecordEngine, backend: VectorBackend) -> MemoryStatus:
-    """The status. If the records failed, opens them again. Blocks, and raises if they cannot be read."""
+def read_status(records: RecordEngine, backend: VectorBackend, problem: str) -> MemoryStatus:
+    """The status, with the index's problem. If the records failed, opens them again.
+
+    Blocks, and raises if they cannot be read.
+    """
     applier = backend.applier
-    if problem := _records_problem(records):
-        return unhealthy(backend, problem)
-    problem = _index_problem(applier)
+    if unreadable := _records_problem(records):
+        return unhealthy(backend, unreadable)
     usage = records.vector_usage()
     return MemoryStatus(
-        status=status_of_index(applier, problem),
+        status=status_of_index(problem),
         error=problem,
         backend=backend.name,
         host=_host(backend),
@@ -59,16 +61,3 @@ def _records_problem(records: RecordEngine) -> str:
         except MnemonError as error:
             return str(error)
     return ""
-
-
-def _index_problem(applier: IndexApplier | None) -> str:
-    """Why the vector index does not answer; empty if it does, or if the records hold the index themselves."""
-    if applier is None or applier.outage:
-        return applier.outage if applier else ""
-    try:
-        applier.index.ping()
-    except BackendConnectionError as error:
-        applier.distrust()
-        return str(error)
-    # Another call may have found the index to be unavailable meanwhile.
-    return applier.outage

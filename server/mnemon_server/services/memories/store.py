@@ -190,7 +190,8 @@ class MemoryStore:
     async def status(self) -> MemoryStatus:
         """The status of the service, of its records and of its index. Never raises."""
         try:
-            return await self._offload(read_status, self._records, self.backend)
+            problem = await self._applier.outage() if self._applier else ""
+            return await self._offload(read_status, self._records, self.backend, problem)
         except Exception:
             log.exception("the status cannot be read")
             return unhealthy(self.backend, "the records cannot be read; the log says why")

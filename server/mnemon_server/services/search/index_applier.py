@@ -20,16 +20,19 @@ from mnemon_server.domain.errors import (
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentChange, IndexPosition, PassageIds
 from mnemon_server.engines.promises.vector_index import IndexEntry, VectorIndex
+from mnemon_server.services.search.index_pulse import SILENCE_S, Pulse
 
 BATCH_CHANGES = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
-CLOSE_PATIENCE_S = 1.0
+CLOSE_PATIENCE_S, BATCH_PATIENCE_S, CLOSE_POLL_S = 1.0, 10.0, 0.05
 PAUSE_SHARE, PAUSE_MAX_S = 19.0, 30.0
 ERASURE_INTERVAL_S = 600.0
 ERASURE_REST = 9.0
 """The least time between two rebuilds of an index, as a multiple of the time that the last one took."""
 QUIET_S = 1.0
 """After this long without a commit, writes have ended. A bulk stream that is embedding commits about twice a second."""
+
+STARTING = "the vector database is starting; the records answer until then"
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +80,10 @@ class IndexApplier:
         self._rebuilt_sequence = 0
         self._checking = False
         self._failure = ""
-        self._starting = True
-        self._busy = "the vector database is starting; the records answer until then"
+        self._busy = STARTING
+        self._was_silent = False
+        self.pulse = Pulse(index, self._hear)
+        """Whether the index answers at all."""
         self._unsubscribe = records.subscribe(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="index-applier", daemon=True)
         self._thread.start()
@@ -86,22 +91,19 @@ class IndexApplier:
     @property
     def problem(self) -> str:
         """Why the index cannot be searched, as a sentence for clients; empty if it can."""
-        return self.outage or ("the vector database is being checked" if self._checking else "")
-
-    @property
-    def outage(self) -> str:
-        """Why the index is not available; empty if it is, or is only being checked."""
-        return self._failure or self._busy
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether the index is being opened for the first time, and has not failed."""
-        return self._starting
+        is_closed = self._checking or not self._opened
+        return self.failure or self._busy or ("the vector database is being checked" if is_closed else "")
 
     @property
     def failure(self) -> str:
-        """Why the last operation on the index failed; empty if it succeeded, or is still running."""
-        return self._failure
+        """Why the index does not answer, or the last operation on it failed; empty if it answers and that succeeded,
+        or is still running.
+        """
+        return self.pulse.problem or self._failure
+
+    async def outage(self) -> str:
+        """Why the index is not available now; empty if it is, or is only being checked. Asks it, and waits briefly."""
+        return await self.pulse.problem_now() or self._failure or self._busy
 
     def pending(self) -> int:
         """The number of committed changes that the index does not have yet; never 0 while the index is checked."""
@@ -124,16 +126,17 @@ class IndexApplier:
         with self._lock:
             if self._opened and self._position.sequence >= sequence:
                 waiter.future.set_result(None)
-            elif self._closed:
-                waiter.future.set_exception(BackendConnectionError("the server is shutting down"))
+            elif problem := self.pulse.problem:  # the thread may wait for an index that hangs
+                waiter.future.set_exception(BackendConnectionError(problem))
             else:
                 self._waiters.append(waiter)
                 self._hurry.set()
         return waiter.future
 
-    def distrust(self) -> None:
-        """Opens and checks the index again, in the background; call it after a search failed."""
+    def distrust(self, problem: str) -> None:
+        """Asks, opens and checks the index again, in the background; call it after a search failed."""
         self._opened = False
+        self.pulse.doubt(problem)
         self._wake.set()
 
     def rebuild(self, watcher: Callable[[RebuildProgress], None]) -> Callable[[], None]:
@@ -151,16 +154,29 @@ class IndexApplier:
 
     def close(self) -> None:
         """Stops after the current batch, and closes the index; the next start applies the remaining changes."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
         self._unsubscribe()
         self._hurry.set()
         self._wake.set()
-        self._thread.join(CLOSE_PATIENCE_S)
+        # The process of an embedded index finishes by itself what it has begun; a server's is killed.
+        deadline = monotonic() + (CLOSE_PATIENCE_S if self.index.belongs_to_records else BATCH_PATIENCE_S)
+        while self._thread.is_alive() and not self.pulse.problem and monotonic() < deadline:
+            self._thread.join(CLOSE_POLL_S)
+        self.pulse.close()
         # The thread may wait for an index that does not answer: closing the index ends that wait.
         self.index.close()
         self._thread.join()
         self._fail_waiters("the server is shutting down")
+
+    def _hear(self, problem: str) -> None:
+        """Called by the pulse. An index that answers again is opened and checked again, as others may have used it."""
+        if problem:
+            self._opened, self._was_silent, self._failure = False, True, problem
+            self._fail_waiters(problem)
+        elif self._was_silent:
+            self._was_silent = False
+            self._hurry.set()
+            self._wake.set()
 
     def _run(self) -> None:
         retry_s = RETRY_FIRST_S
@@ -242,6 +258,8 @@ class IndexApplier:
             self._erasure_began = None
 
     def _open(self) -> None:
+        if problem := self.pulse.problem_within(SILENCE_S):
+            raise BackendConnectionError(problem)
         try:
             state = self.index.open()
         except EmbeddingModelMismatchError:
@@ -267,7 +285,7 @@ class IndexApplier:
         self._mark_available()
 
     def _mark_available(self) -> None:
-        self._checking, self._starting, self._failure, self._busy = False, False, "", ""
+        self._checking, self._failure, self._busy = False, "", ""
 
     def _move(self, position: IndexPosition, *, emptied: bool = False) -> None:
         self._records.set_index_position(self.index.name, position, emptied=emptied).result()
@@ -300,7 +318,7 @@ class IndexApplier:
         return True
 
     def _report(self, error: Exception) -> None:
-        self._opened = self._checking = self._starting = False
+        self._opened = self._checking = False
         known = isinstance(error, MnemonError) and (
             not isinstance(error, KnowledgeStoreError) or isinstance(error, BackendConnectionError)
         )
@@ -336,11 +354,11 @@ class IndexApplier:
                 watcher(RebuildProgress(max(0, total - pending), total))
 
 
-def status_of_index(applier: IndexApplier | None, problem: str) -> HealthStatus:
+def status_of_index(problem: str) -> HealthStatus:
     """The health of a service whose index has this problem; HEALTHY if `problem` is empty."""
     if not problem:
         return HealthStatus.HEALTHY
-    return HealthStatus.STARTING if applier and applier.is_starting else HealthStatus.DEGRADED
+    return HealthStatus.STARTING if problem == STARTING else HealthStatus.DEGRADED
 
 
 def _entries(change: DocumentChange) -> list[IndexEntry]:

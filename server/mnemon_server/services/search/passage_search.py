@@ -6,6 +6,7 @@ graph is not available, or too few of its proposals pass the filter, all candida
 """
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -79,6 +80,8 @@ class PassageSearch:
         self._applier = applier
         self._settings = settings
         self._fusion_of_own_vectors = replace(settings.fusion, model=None)
+        # One of the threads is always left to calls that need no index, which may hang.
+        self._at_index = threading.Semaphore(max(1, settings.threads - 1))
         self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
 
     def over(self, records: RecordEngine) -> "PassageSearch":
@@ -309,13 +312,13 @@ class PassageSearch:
             return None, applier.problem
         try:
             proposed = self._ask_index(applier, query, plan, vector)
-        except BackendConnectionError as error:
-            applier.distrust()
-            return None, str(error)
-        except Exception:
-            log.exception("the vector index failed to search")
-            applier.distrust()
-            return None, "the vector database failed; the log says why"
+        except Exception as error:
+            problem = str(error)
+            if not isinstance(error, BackendConnectionError):
+                log.exception("the vector index failed to search")
+                problem = "the vector database failed; the log says why"
+            applier.distrust(problem)
+            return None, problem
         if proposed is None:
             return None, ""
         choice = self._choose(query, plan, self._scan(query, plan, vector, proposed, exact=False))
@@ -323,12 +326,20 @@ class PassageSearch:
         return (choice if len(choice.places) == query.limit else None), ""
 
     def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: Plan, vector: Vector) -> PassageIds | None:
-        """Candidates: those of the index, those of the words, and changes that the index lacks; None if too many."""
+        """Candidates: those of the index, those of the words, and changes that the index lacks.
+
+        None if there are too many, or if so many searches wait for the index that this one is quicker without it.
+        """
         limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
         pending = applier.pending_passages(self._settings.exact_scan_max)
         if pending is None:
             return None
-        near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
+        if not self._at_index.acquire(blocking=False):
+            return None
+        try:
+            near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
+        finally:
+            self._at_index.release()
         words = (plan.keywords or NOTHING).best(WORD_HITS_MIN).passage_ids
         proposed = distinct(np.concatenate([near, pending, words]))
         return proposed if plan.among is None else np.intersect1d(proposed, plan.among, assume_unique=True)
