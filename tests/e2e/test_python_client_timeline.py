@@ -173,6 +173,33 @@ def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Cl
     assert not client.timeline.search(" ")
 
 
+def test_meaning_counts_more_in_messages_to_and_from_an_assistant(client: Client) -> None:
+    texts = ["We painted the kitchen yellow.", "Nice!", "The kitchen needs more light.", "Then add a lamp."]
+    for user, roles in (("ada", ("Bob", "Ann")), ("eva", ("user", "assistant"))):
+        events = [
+            EpisodicEvent("conversation", text, user=user, event_time=NOW, metadata={"role": roles[i % 2]})
+            for i, text in enumerate(texts)
+        ]
+        fill(client, *events)
+    wait_until(lambda: client.timeline.status().text_pending_count == 0)
+
+    between_people, with_assistant = (
+        client.timeline.search("In which colour did we paint the kitchen?", user=user).results[0]
+        for user in ("ada", "eva")
+    )
+
+    assert between_people.event.content == with_assistant.event.content == texts[0]
+    before, now = between_people.score, with_assistant.score
+    assert before is not None
+    assert now is not None
+    assert before.similarity and before.keyword and now.similarity and now.keyword
+    meaning = 2 * before.relevance - before.keyword
+    zero = (before.similarity - meaning) / (1 - meaning)
+    expected = 0.6 * (now.similarity - zero) / (1 - zero) + 0.4 * now.keyword
+    assert now.relevance == pytest.approx(expected, abs=0.001)
+    assert zero < 0.2
+
+
 def test_events_are_filtered_by_scope_type_importance_and_expression(client: Client) -> None:
     fill(
         client,

@@ -47,6 +47,9 @@ language. The default model covers 0.9 of an English question, 0.7 of a German o
 one in Arabic, Chinese or Russian.
 """
 
+MEANING = 1.2
+"""How much more than in other texts meaning counts in messages to and from an assistant: 0.6 instead of 0.5."""
+
 _LEAST_SHARE = 0.04
 """The share of its weight that a vector always has. It changes no result that the words find in another language, and
 orders the others.
@@ -112,11 +115,11 @@ class Fusion:
         share = (self.model.coverage(query) - _UNREAD_COVERAGE) / (_READ_COVERAGE - _UNREAD_COVERAGE)
         return min(max(share, _LEAST_SHARE), 1.0)
 
-    def fuse(self, query: str, cosines: Floats, keyword: Floats) -> Fused:
+    def fuse(self, query: str, cosines: Floats, keyword: Floats, *, meaning: float = 1.0) -> Fused:
         """The scores of the candidates. Cosines and keyword scores have equal length; a candidate without a word of the
-        query has the keyword score 0.
+        query has the keyword score 0. The weight of meaning is multiplied by `meaning`.
         """
-        weight, similar = self.weight(query), self._above_zero(cosines)
+        weight, similar = min(meaning * self.weight(query), 1.0), self._above_zero(cosines)
         vector_parts, keyword_parts = self._scaled(similar, similar), self._scaled(keyword, keyword)
         return Fused(weight * vector_parts + (1.0 - weight) * keyword_parts, vector_parts, keyword_parts)
 

@@ -148,7 +148,7 @@ def measure(
     type=click.Choice(WRITTEN),
     default=WRITTEN[0],
     show_default=True,
-    help="How messages of chats are stored: the text alone, or the role in front.",
+    help="How messages are stored: the text alone, or the author in front; usually, chats alone.",
 )
 @click.option("--address", help="Measure a server that runs already; by default one is started.")
 @click.option(

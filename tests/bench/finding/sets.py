@@ -11,8 +11,9 @@ from tests.support.repository import ROOT
 CHATS = ROOT / "tests" / "data" / "assistant"
 REPORTED_ON = frozenset({"data", "farm", "freelance", "kitchen"})
 """The chats on which nothing is chosen."""
-WRITTEN = ("text", "role")
-"""How messages of chats are written: their text alone, or with the role in front."""
+WRITTEN = ("usual", "text", "author")
+"""How messages are written: their text alone, or with the author in front; usually, chats alone, and conversations with
+the author and the date in front. The metadata always has both."""
 SETS = ("conversations", "languages", "chats")
 
 
@@ -43,15 +44,19 @@ def load(names: Iterable[str], data: Path | None, *, written: str, questions_max
         if name == "chats":
             found += [_chat(each, written) for each in load_chats(CHATS)]
         elif data is not None and name == "conversations":
-            found += map(_conversation, load_conversations(data))
+            found += [_conversation(each, written) for each in load_conversations(data)]
         elif data is not None:
             found += _languages(data / "xquad", questions_max)
     return found
 
 
-def _conversation(stored: Conversation) -> Collection:
+def _conversation(stored: Conversation, written: str) -> Collection:
     texts = (
-        Text(turn.id, turn.document, {"session": turn.session, "speaker": turn.speaker, "time": turn.time})
+        Text(
+            turn.id,
+            f"{turn.text} {turn.caption}".rstrip() if written == "text" else turn.document,
+            {"session": turn.session, "speaker": turn.speaker, "time": turn.time},
+        )
         for turn in stored.turns
     )
     return Collection("conversations", stored.id, tuple(texts), stored.questions)
@@ -61,7 +66,7 @@ def _chat(stored: Conversation, written: str) -> Collection:
     texts = (
         Text(
             turn.id,
-            turn.text if written == "text" else f"{turn.speaker}: {turn.text}",
+            f"{turn.speaker}: {turn.text}" if written == "author" else turn.text,
             {"role": turn.speaker, "time": turn.time},
             writer=turn.speaker,
         )

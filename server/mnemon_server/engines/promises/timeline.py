@@ -88,6 +88,8 @@ class TextScores:
     exact: bool = True
     """Whether all of them were compared."""
     floors: RelevanceFloors = NO_FLOORS
+    of_messages: NDArray[np.float64] | None = None
+    """The relevance if the events are messages to and from an assistant; None if that makes no difference."""
 
 
 @dataclass(frozen=True, slots=True)

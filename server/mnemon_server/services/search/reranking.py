@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.ranking.fusion import Fusion
+from mnemon_server.ranking.fusion import MEANING, Fusion
 from mnemon_server.ranking.languages import STOP_WORDS
 from mnemon_server.services.search.passage_queries import Choice, PassageQuery, ScoredPlace
 from mnemon_server.services.search.rankings import Ranking
@@ -34,9 +34,6 @@ FEATURES = ("by_other", "asks", "answers")
 
 DEPTH = 50
 """How many documents are reranked. No document falls below the last of these, so any limit gives the same order."""
-
-MEANING = 1.2
-"""How much more than in other texts meaning counts in messages to and from an assistant: 0.6 instead of 0.5."""
 
 WEIGHTS_FILE = Path(__file__).with_name("ranker_weights.json")
 

@@ -63,6 +63,16 @@ def author_of(text: str, metadata: Mapping[str, Any]) -> str:
     return found[1].lower() if found else ""
 
 
+def are_with_assistant(authors: Sequence[str]) -> bool:
+    """Whether texts with these authors, "" where unknown, are mostly messages, and some of a user or an assistant."""
+    known = [author for author in authors if author]
+    return len(known) >= TURNS_SHARE * len(authors) and any(map(_is_of_assistant, known))
+
+
+def _is_of_assistant(author: str) -> bool:
+    return not ASSISTANTS.isdisjoint(author.split())
+
+
 def answering(turn: Turn, earlier: Sequence[Turn]) -> Turn:
     """The turn with the score of the question that it answers, given the turns before it, the nearest first.
 
@@ -96,7 +106,7 @@ class Turns:
         """Whether these turns, or those just before them, are messages of a user or an assistant."""
         self._load(passage_ids)
         authors = {self._read[each].author for each in (*passage_ids, *self._ids_before(passage_ids))}
-        return any(not ASSISTANTS.isdisjoint(author.split()) for author in authors)
+        return any(map(_is_of_assistant, authors))
 
     def turns(self, passage_ids: Sequence[int]) -> list[Turn]:
         """These passages, each with the score of the question that it answers."""

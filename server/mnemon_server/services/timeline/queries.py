@@ -23,9 +23,11 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.timeline import TextScores, Timeline, WindowSlice
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.search.timed import timed_search
+from mnemon_server.services.search.turns import JUDGED, are_with_assistant, author_of
 from mnemon_server.services.shared.pages import PAGE_BYTES_MAX
 from mnemon_server.services.timeline.checks import limit_violations, selection_violations, window_violations
 from mnemon_server.services.timeline.selections import EVERYTHING, selection, window_selection
+from mnemon_server.wire.events import decode
 
 PAGE_STEP, READ_BYTES = 50, 1 << 20
 
@@ -109,6 +111,8 @@ class TimelineQueries:
             return WindowPage((), None, replace(_diagnostics(counts, 0, mode), relevance=NOTHING_RELEVANT))
         vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
         scores = self._timeline.search_text(text, vector, sequences, mode)
+        if scores.of_messages is not None and self._are_with_assistant(scores):
+            scores = replace(scores, relevance=scores.of_messages)
         events, fits, truncated = self._read_best(scores, query.limit)
         diagnostics = _diagnostics(counts, len(events), scores.mode)
         diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact, relevance=_relevance(scores))
@@ -122,6 +126,13 @@ class TimelineQueries:
         in_context = max(self._timeline.count(context), in_window)
         total = max(self._timeline.count(EVERYTHING), in_context)
         return _Counts(total, in_context, in_window, in_window - matching)
+
+    def _are_with_assistant(self, scores: TextScores) -> bool:
+        """Whether the best matches are messages of a user or an assistant."""
+        best = next(_best_first(scores, JUDGED), None)
+        read = () if best is None else self._timeline.read(scores.sequences[best].tolist(), bytes_max=READ_BYTES)
+        events = [decode(event.body) for event in read]
+        return are_with_assistant([author_of(event.content, event.metadata) for event in events])
 
     def _read_best(self, scores: TextScores, limit: int) -> Found:
         events: list[StoredEvent] = []

@@ -29,6 +29,7 @@ from mnemon_server.engines.timeline.rows.text_work import (
     is_passing,
 )
 from mnemon_server.engines.vault_key import VaultKeyFile
+from mnemon_server.ranking.fusion import MEANING
 from mnemon_server.ranking.heads import Heads
 from mnemon_server.ranking.relevance import relevance_floors
 from mnemon_server.ranking.settings import RankingSettings
@@ -201,9 +202,12 @@ class TextIndex:
             known = similarities(connection, vector, rest) if connection else (rest[:0], computed[1][:0])
             by_meaning = np.concatenate((known[0], computed[0])), np.concatenate((known[1], computed[1]))
         sequences, keyword, similarity = _joined(*by_word, *by_meaning)
-        relevance = self._relevance(asked.query, keyword, similarity, asked.mode)
+        relevance = self._relevance(asked, keyword, similarity)
         missing = behind[np.isin(behind, list(texts), invert=True)]
         found = relevance > 0
+        of_messages = None
+        if asked.mode is SearchMode.HYBRID:
+            of_messages = self._relevance(asked, keyword, similarity, meaning=MEANING)[found]
         scores = TextScores(
             sequences[found],
             relevance[found],
@@ -213,6 +217,7 @@ class TextIndex:
             pending=0,
             exact=len(compared) == len(among),
             floors=relevance_floors(self._ranking.fusion, asked.query, asked.mode),
+            of_messages=of_messages,
         )
         return scores, missing
 
@@ -240,14 +245,15 @@ class TextIndex:
                 break
         return dict(sorted(texts.items()))
 
-    def _relevance(self, query: str, keyword: Floats, similarity: Floats, mode: SearchMode) -> Floats:
-        match mode:
+    def _relevance(self, asked: "_Question", keyword: Floats, similarity: Floats, *, meaning: float = 1.0) -> Floats:
+        match asked.mode:
             case SearchMode.KEYWORD:
                 return keyword
             case SearchMode.VECTOR:
                 return similarity
             case SearchMode.HYBRID:
-                fused = self._ranking.fusion.fuse(query, np.nan_to_num(similarity), keyword).scores
+                known = np.nan_to_num(similarity)
+                fused = self._ranking.fusion.fuse(asked.query, known, keyword, meaning=meaning).scores
                 # A new event is found by its words alone until it has a vector: half of their score would hide it.
                 return np.where(np.isnan(similarity), keyword, fused)
 
@@ -266,6 +272,7 @@ class TextIndex:
             relevance=scores.relevance[there],
             similarity=scores.similarity[there],
             keyword=scores.keyword[there],
+            of_messages=None if scores.of_messages is None else scores.of_messages[there],
             pending=pending,
         )
 
