@@ -89,6 +89,16 @@ def test_open_creates_a_damaged_collection_again(tmp_path: Path) -> None:
         index.close()
 
 
+def test_entries_that_are_too_large_for_one_request_are_sent_in_several(server: ChromaServer) -> None:
+    index = served(server, collection="large")
+    vectors = unit_vectors(45, 55)
+    index.open()
+    index.apply(one_each(vectors, page="x" * 1024 * 1024), [])
+    assert index.open().entry_count == 45
+    assert found(index, vectors[44], limit=1).keys() == {44}
+    index.close()
+
+
 @pytest.mark.parametrize("space", ["l2", "ip", "cosine"])
 def test_scores_are_cosines_whatever_distance_the_collection_was_created_with(server: ChromaServer, space: str) -> None:
     request(server, "", {"name": f"prepared-{space}", "configuration": {"hnsw": {"space": space}}})

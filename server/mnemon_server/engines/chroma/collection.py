@@ -67,13 +67,7 @@ class HostedCollection:
         for ids in _batches(written_over, batch):
             self._collection.delete(ids=list(ids))
         for start in range(0, len(records), batch):
-            part = records[start : start + batch]
-            self._collection.upsert(
-                ids=[record["id"] for record in part],
-                embeddings=vectors[start : start + batch],
-                documents=[record["document"] for record in part],
-                metadatas=[record["metadata"] for record in part],
-            )
+            self._upsert(records[start : start + batch], vectors[start : start + batch])
         return Frame({})
 
     def search(self, frame: Frame) -> Frame:
@@ -114,6 +108,22 @@ class HostedCollection:
     def close(self) -> None:
         """Closes the client. All writes must have finished."""
         self._client.close()
+
+    def _upsert(self, records: Sequence[dict[str, Any]], vectors: NDArray[np.float32]) -> None:
+        try:
+            self._collection.upsert(
+                ids=[record["id"] for record in records],
+                embeddings=vectors,
+                documents=[record["document"] for record in records],
+                metadatas=[record["metadata"] for record in records],
+            )
+        except Exception as error:
+            half = len(records) // 2
+            if not half or _status_of(error) != httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+                raise
+            # The limit is that of the server, or of a proxy before it, and cannot be asked for.
+            self._upsert(records[:half], vectors[:half])
+            self._upsert(records[half:], vectors[half:])
 
     @property
     def _space(self) -> str:
@@ -208,11 +218,16 @@ def is_damage(error: BaseException) -> bool:
         return False
     if isinstance(error, ChromaError) and not isinstance(error, InternalError):
         return False  # the request was refused, or a limit of the server's
-    refused = getattr(error.__context__, "response", None)  # of an answer that is none of Chroma's own errors
-    if refused is not None and refused.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
+    if _status_of(error) not in (None, httpx.codes.INTERNAL_SERVER_ERROR):
         return False
     # Everything else that Chroma raises, including panics of its native code, which are not an `Exception`.
     return not any(reason in str(error).lower() for reason in _RESOURCE_ERRORS)
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The HTTP status of an answer that is none of Chroma's own errors; None for any other error."""
+    answer = getattr(error.__context__, "response", None)
+    return None if answer is None else int(answer.status_code)
 
 
 def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
