@@ -1,6 +1,7 @@
 """Namespaces as text, and their templates with the part of a configuration that they need; the server fills them."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
@@ -9,10 +10,13 @@ from mnemon._errors import ConfigurationError
 
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
-LABEL_RULE = f"must be text of 1 to {LABEL_BYTES_MAX} bytes without U+0000"
+LABEL_RULE = f"must be text of 1 to {LABEL_BYTES_MAX} bytes without U+0000, and not blank"
 DEFAULT_KEYS = ("org_id", "user_id", "agent_id")
 """The keys of a namespace without a template."""
 
+_BLANK_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+_BLANK_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe0e\ufe0f\uffa0")
+"""Letters, marks and symbols of Unicode that show nothing."""
 _CONFIGURABLE = "configurable"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _SPECIAL = re.compile(r"[\\.]")
@@ -93,7 +97,14 @@ def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str
 
 def is_label(text: str) -> bool:
     """Whether a text can be a label of a namespace."""
-    return bool(text) and "\0" not in text and is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
+    is_sound = bool(text) and "\0" not in text and is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
+    return is_sound and not is_blank(text)
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has characters, but none that can be seen."""
+    seen = (unicodedata.category(each) not in _BLANK_CATEGORIES and each not in _BLANK_CHARACTERS for each in text)
+    return bool(text) and not any(seen)
 
 
 def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mnemon._namespaces import LABEL_BYTES_MAX, LABELS_MAX, label_of, namespace_labels, namespace_text
+from mnemon._namespaces import LABEL_BYTES_MAX, LABELS_MAX, is_blank, label_of, namespace_labels, namespace_text
 
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator
-from mnemon_server.domain.validation import refuse, text_violations
+from mnemon_server.domain.validation import BLANK_PROBLEM, refuse, text_violations
 
 __all__ = [
     "LABELS_MAX",
@@ -63,6 +63,11 @@ class Namespace(tuple[str, ...]):
         refuse(namespace_violations(kept))
         return super().__new__(cls, kept)
 
+    @classmethod
+    def stored(cls, labels: Iterable[str]) -> "Namespace":
+        """A namespace that was checked when it was stored; an earlier version allowed blank labels."""
+        return tuple.__new__(cls, labels)
+
     def is_within(self, prefix: tuple[str, ...]) -> bool:
         """Whether it starts with the labels of `prefix`, so that it equals that namespace or is below it; () is above
         all.
@@ -105,7 +110,10 @@ def decode_namespace(text: str) -> Namespace:
     """Decodes the result of `encode_namespace`. Raises InvalidArgumentError for any other text."""
     if not text.endswith(_END):
         raise InvalidArgumentError.of("namespace", f'must end in "{_END}": each label is followed by a dot')
-    return Namespace(decode_labels(text))
+    labels = decode_labels(text)
+    if not all(labels):
+        raise InvalidArgumentError.of("namespace", "must have no empty label")
+    return Namespace.stored(labels)
 
 
 def is_exactly(namespace: Namespace, field: str) -> Expression:
@@ -225,6 +233,8 @@ def _violations(label: object, field: str) -> Iterator[FieldViolation]:
         yield FieldViolation(field, f"must be text, not {type(label).__name__}")
     elif not label:
         yield FieldViolation(field, "must not be empty")
+    elif is_blank(label):
+        yield FieldViolation(field, BLANK_PROBLEM)
     else:
         yield from text_violations(label, field, LABEL_BYTES_MAX)
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemon._namespaces import is_blank
+
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
@@ -21,6 +23,7 @@ from mnemon_server.domain.records import (
 
 REQUEST_ID_BYTES_MAX = 128
 SCOPE_BYTES_MAX = 256
+BLANK_PROBLEM = "must not be blank: it needs a character that can be seen"
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
 _UNFIT_FOR_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -62,8 +65,21 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
 def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
     """The violations in a scope."""
     for name, text in zip(SCOPE_FIELDS, scope_values(scope), strict=True):
-        if not is_text(text, SCOPE_BYTES_MAX):
-            yield from text_violations(text, f"{field}.{name}", SCOPE_BYTES_MAX)
+        if not is_id(text):
+            yield from id_violations(text, f"{field}.{name}")
+
+
+def is_id(text: str) -> bool:
+    """Whether `id_violations` finds nothing."""
+    return is_text(text, SCOPE_BYTES_MAX) and not is_blank(text)
+
+
+def id_violations(text: str, field: str) -> Iterable[FieldViolation]:
+    """The violations in the id of a user, or in another part of a scope; it may be empty."""
+    if is_blank(text):
+        yield FieldViolation(field, BLANK_PROBLEM)
+    else:
+        yield from text_violations(text, field, SCOPE_BYTES_MAX)
 
 
 def is_text(text: str, bytes_max: int) -> bool:

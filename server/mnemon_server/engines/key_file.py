@@ -104,7 +104,7 @@ def _stored(row: tuple[Any, ...]) -> StoredKey:
         expires_at=_time(expires),
         last_used_at=_time(used),
         previous_expires_at=_time(previous_expires),
-        bounds=Bounds.of(users, [*map(_decoded, namespaces)]),
+        bounds=Bounds.stored(users, [*map(_decoded, namespaces)]),
     )
     return StoredKey(position, key, digest, previous)
 

@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, USER_BYTES_MAX, Bounds
+from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, Bounds
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope
+from mnemon_server.domain.validation import SCOPE_BYTES_MAX
 from mnemon_server.engines.in_memory import InMemoryVault
 
 from tests.contract.vault_suite import write
@@ -135,7 +136,9 @@ def test_bounds_that_cannot_be_are_refused_with_the_name_of_the_field() -> None:
         ([*many, "one more"], [], "users"),
         ([], [*many, "more"], "namespaces"),
         (["ada", ""], [], "users[1]"),
-        (["x" * (USER_BYTES_MAX + 1)], [], "users[0]"),
+        ([" "], [], "users[0]"),
+        ([], ["users.\u200b"], "namespaces[0]"),
+        (["x" * (SCOPE_BYTES_MAX + 1)], [], "users[0]"),
         (["a\0b"], [], "users[0]"),
         ([], ["users", "a..b"], "namespaces[1]"),
         ([], [""], "namespaces[0]"),

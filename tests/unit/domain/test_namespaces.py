@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mnemon._namespaces import is_blank
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.facts import record_id
 from mnemon_server.domain.filters import Expression, matches
@@ -28,7 +29,7 @@ from tests.support.colliding_namespaces import COLLIDING
 LABELS = st.one_of(
     st.text("ab.\\-/{}_%\u2024\u0301A", min_size=1, max_size=4),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20),
-)
+).filter(lambda label: not is_blank(label))
 NAMESPACES = st.lists(LABELS, min_size=1, max_size=4).map(Namespace)
 
 

@@ -229,7 +229,8 @@ Global___Comparator: _TypeAlias = Comparator  # noqa: Y015
 @_typing.final
 class Scope(_message.Message):
     """Scope says to whom a record belongs and what it is about. In a record every field is optional. In a filter only the
-    fields that are set are compared. It does not isolate tenants: the tenant comes from the credential.
+    fields that are set are compared. A field that is set has at least one character that can be seen. It does not isolate
+    tenants: the tenant comes from the credential.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -268,7 +269,9 @@ Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 @_typing.final
 class MetadataValue(_message.Message):
-    """MetadataValue is a typed value. Types are preserved: 5, 5.0 and "5" are three different values."""
+    """MetadataValue is a typed value. Types are preserved: 5, 5.0 and "5" are three different values, of which filters find the
+    first two by either.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

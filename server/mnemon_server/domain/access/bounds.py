@@ -18,13 +18,12 @@ from mnemon_server.domain.namespaces import (
     starts_with,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.domain.validation import text_violations
+from mnemon_server.domain.validation import id_violations
 
 ALL = "*"
 """Stands for all users, or for all namespaces."""
 ENTRIES_MAX = 64
 """Users, and namespaces, of one caller."""
-USER_BYTES_MAX = 256
 _DIGEST_BYTES = 16
 _NOTHING = AnyOf(())
 
@@ -50,14 +49,19 @@ class Bounds:
         Raises:
             InvalidArgumentError: an entry is not valid.
         """
-        if not users and not namespaces:
-            return UNBOUNDED
         if violations := [*_user_violations(users), *_namespace_violations(namespaces)]:
             raise InvalidArgumentError(violations)
+        return cls.stored(users, namespaces)
+
+    @classmethod
+    def stored(cls, users: Sequence[str], namespaces: Sequence[str]) -> "Bounds":
+        """Reads texts that were checked when they were stored; an earlier version allowed blank ones."""
+        if not users and not namespaces:
+            return UNBOUNDED
         distinct = set(map(namespace_labels, namespaces))
         return cls(
             None if ALL in users else tuple(sorted(set(users))),
-            None if ALL in namespaces else tuple(map(Namespace, sorted(distinct, key=namespace_text))),
+            None if ALL in namespaces else tuple(map(Namespace.stored, sorted(distinct, key=namespace_text))),
         )
 
     def __bool__(self) -> bool:
@@ -160,7 +164,7 @@ def _user_violations(users: Sequence[str]) -> Iterator[FieldViolation]:
     for i, user in enumerate(users):
         if not user:
             yield FieldViolation(f"users[{i}]", f'must name a user, or be "{ALL}" for all')
-        yield from text_violations(user, f"users[{i}]", USER_BYTES_MAX)
+        yield from id_violations(user, f"users[{i}]")
 
 
 def _namespace_violations(namespaces: Sequence[str]) -> Iterator[FieldViolation]:

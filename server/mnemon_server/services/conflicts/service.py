@@ -15,8 +15,8 @@ from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, Mer
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import (
-    SCOPE_BYTES_MAX,
     doc_id_violations,
+    id_violations,
     refuse,
     request_id_violations,
     text_violations,
@@ -191,7 +191,7 @@ class ConflictStore:
         """A page of decisions, newest first, from before position `before`; 0 begins with the newest."""
         refuse(
             [
-                *text_violations(user, "user", SCOPE_BYTES_MAX),
+                *id_violations(user, "user"),
                 *(doc_id_violations(memory_id, "memory_id") if memory_id else ()),
             ]
         )

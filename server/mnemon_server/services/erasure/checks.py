@@ -11,7 +11,7 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter
-from mnemon_server.domain.validation import request_id_violations, scope_violations
+from mnemon_server.domain.validation import SCOPE_BYTES_MAX, request_id_violations, text_violations
 from mnemon_server.services.documents import filters as documents
 from mnemon_server.services.facts import checks as facts
 from mnemon_server.services.memories import filters as memories
@@ -33,7 +33,8 @@ def erasure_violations(request: ErasureRequest) -> Iterator[FieldViolation]:
     elif target.namespace is None and not target.user:
         yield FieldViolation("target", "is required: set user, namespace or filter")
     else:
-        yield from scope_violations(Scope(user=target.user), "target")
+        # A blank user, whom an earlier version stored, can be erased.
+        yield from text_violations(target.user, "target.user", SCOPE_BYTES_MAX)
 
 
 def _filter_violations(where: EraseFilter) -> Iterator[FieldViolation]:

@@ -28,7 +28,7 @@ from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.domain.validation import (
     REQUEST_ID_BYTES_MAX,
-    SCOPE_BYTES_MAX,
+    is_id,
     is_text,
     metadata_violations,
     request_id_violations,
@@ -160,11 +160,11 @@ def _range_violations(start: datetime | None, end: datetime | None) -> Iterable[
 def _is_sound_scope(scope: Scope) -> bool:
     return (
         scope.user != ""
-        and is_text(scope.user, SCOPE_BYTES_MAX)
-        and is_text(scope.persona, SCOPE_BYTES_MAX)
-        and is_text(scope.household, SCOPE_BYTES_MAX)
-        and is_text(scope.agent, SCOPE_BYTES_MAX)
-        and is_text(scope.project, SCOPE_BYTES_MAX)
+        and is_id(scope.user)
+        and is_id(scope.persona)
+        and is_id(scope.household)
+        and is_id(scope.agent)
+        and is_id(scope.project)
     )
 
 
