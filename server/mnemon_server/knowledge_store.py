@@ -12,12 +12,12 @@ Stores open on first use, so creating one does not fail if a backend is unavaila
 
 import asyncio
 import os
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import structlog
 from mnemon import IgnoredFilterWarning, UnmatchedFilterWarning
@@ -40,6 +40,7 @@ from mnemon_server.domain.errors import (
     DocumentNotFoundError,
     EmbeddingError,
     IndexingError,
+    InvalidArgumentError,
     KnowledgeStoreError,
     MnemonError,
     SearchError,
@@ -57,9 +58,13 @@ __all__ = [
     "IgnoredFilterWarning",
     "InMemoryStore",
     "IndexingError",
+    "InvalidArgumentError",
+    "InvalidDocumentError",
+    "InvalidSearchError",
     "KnowledgeStore",
     "KnowledgeStoreError",
     "LocalStore",
+    "MnemonError",
     "SearchError",
     "SearchResult",
     "UnmatchedFilterWarning",
@@ -75,18 +80,16 @@ DEFAULTS = Settings()
 class KnowledgeStore(Protocol):
     """Documents that can be searched by meaning. All methods may be called concurrently by many tasks.
 
-    Errors are KnowledgeStoreErrors: EmbeddingError, IndexingError, SearchError, BackendConnectionError. Invalid
-    arguments raise InvalidArgumentError.
+    Errors are KnowledgeStoreErrors: InvalidDocumentError, InvalidSearchError, EmbeddingError, IndexingError,
+    SearchError, BackendConnectionError. Those of the disk, such as StorageFullError, are MnemonErrors.
+
+    The parameters are as narrow as can be, so that a class may take more: metadata as any mapping, a default `top_k`.
     """
 
-    async def index_document(
-        self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
-    ) -> bool:
+    async def index_document(self, doc_id: str, content: str, metadata: dict[str, Any]) -> bool:
         """Stores a document, replacing one with the same id completely. Returns True once it is on stable storage."""
 
-    async def search(
-        self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
-    ) -> list[SearchResult]:
+    async def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None) -> list[SearchResult]:
         """The `top_k` (at most 100) most relevant documents, best first.
 
         Filters are values that the metadata must equal, all of them; 5 equals 5.0. A key that is invalid, or that no
@@ -102,6 +105,18 @@ class KnowledgeStore(Protocol):
 
     async def health_check(self) -> bool:
         """Whether the store answers, and its backend answers or is starting. Does not raise."""
+
+
+class InvalidDocumentError(IndexingError, InvalidArgumentError):
+    """A document, or its id, is invalid; `violations` names each field. It is also a ValueError."""
+
+    reason = InvalidArgumentError.reason
+
+
+class InvalidSearchError(SearchError, InvalidArgumentError):
+    """A search is invalid; `violations` names each field. It is also a ValueError."""
+
+    reason = InvalidArgumentError.reason
 
 
 class ConfiguredStore:
@@ -122,7 +137,8 @@ class ConfiguredStore:
     ) -> bool:
         """See KnowledgeStore."""
         store = await self._opened()
-        await store.index(IndexRequest(document=Document(doc_id, content, metadata or {})))
+        with _invalid_as(InvalidDocumentError):
+            await store.index(IndexRequest(document=Document(doc_id, content, metadata or {})))
         return True
 
     async def search(
@@ -130,7 +146,9 @@ class ConfiguredStore:
     ) -> list[SearchResult]:
         """See KnowledgeStore."""
         store = await self._opened()
-        answer = await store.search(SearchQuery(text=query, top_k=top_k, where=DocumentFilter(filters=filters or {})))
+        with _invalid_as(InvalidSearchError):
+            where = DocumentFilter(filters=filters or {})
+            answer = await store.search(SearchQuery(text=query, top_k=top_k, where=where))
         warn_of_filters(answer.filters.ignored, answer.filters.unmatched)
         return list(answer.results)
 
@@ -138,14 +156,16 @@ class ConfiguredStore:
         """See KnowledgeStore."""
         store = await self._opened()
         try:
-            return await store.get(doc_id)
+            with _invalid_as(InvalidDocumentError):
+                return await store.get(doc_id)
         except DocumentNotFoundError:
             return None
 
     async def delete(self, doc_id: str) -> bool:
         """See KnowledgeStore."""
         store = await self._opened()
-        receipt = await store.delete(doc_id, allow_missing=True)
+        with _invalid_as(InvalidDocumentError):
+            receipt = await store.delete(doc_id, allow_missing=True)
         return receipt.outcome is WriteOutcome.DELETED
 
     async def health_check(self) -> bool:
@@ -235,7 +255,7 @@ def get_knowledge_store() -> ConfiguredStore:
     """The knowledge store for the environment's configuration. The same object is returned while that is unchanged.
 
     Reads `KNOWLEDGE_STORE_BACKEND`, `_HOST`, `_PORT`, `_COLLECTION` and `_EMBEDDING_MODEL` in addition to the settings
-    in `server/CONFIGURATION.md`. Without a host, ChromaDB is embedded.
+    in `server/CONFIGURATION.md`; `server/LIBRARY.md` has examples. Without a host, ChromaDB is embedded.
 
     Raises:
         ConfigurationError: a value is invalid. The message names the setting and what would be valid.
@@ -244,6 +264,14 @@ def get_knowledge_store() -> ConfiguredStore:
     if settings not in _stores:
         _stores[settings] = ConfiguredStore(settings)
     return _stores[settings]
+
+
+@contextmanager
+def _invalid_as(kind: type[InvalidArgumentError]) -> Iterator[None]:
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise kind(error.violations) from error
 
 
 def _report(sentence: str) -> None:

@@ -223,7 +223,7 @@ def get_vector_store(
     ssl: bool = False,
     collection: str = COLLECTION,
     embedding_model: str = DEFAULTS.embedding_model,
-) -> VectorStore:
+) -> ConfiguredVectorStore:
     """The vector store of a configuration, always the same object: "local", or "chromadb" (embedded without a host).
 
     Raises:

@@ -14,8 +14,16 @@ import pytest_asyncio
 from mnemon import IgnoredFilterWarning, UnmatchedFilterWarning
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import DocumentFilter
-from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.knowledge_store import ConfiguredStore, Document, KnowledgeStore, SearchResult
+from mnemon_server.knowledge_store import (
+    ConfiguredStore,
+    Document,
+    IndexingError,
+    InvalidArgumentError,
+    InvalidDocumentError,
+    KnowledgeStore,
+    KnowledgeStoreError,
+    SearchResult,
+)
 
 PETS = {
     "cats": "Cats sleep for most of the day and hunt at night",
@@ -225,10 +233,17 @@ class KnowledgeStoreContract(ABC):
 
     async def test_bad_input_is_refused_and_the_field_is_named(self, store: ConfiguredStore) -> None:
         for doc_id, content, metadata, field in BAD_INPUT:
-            with pytest.raises(InvalidArgumentError) as caught:
+            with pytest.raises(InvalidDocumentError) as caught:
                 await store.index_document(doc_id, content, metadata)
             assert [violation.field for violation in caught.value.violations] == [field]
+            assert isinstance(caught.value, IndexingError)
+            # Programs may catch it as an invalid argument.
+            assert isinstance(caught.value, InvalidArgumentError)
         assert await store.search("text") == []
+        for call in (store.search("x" * 65_537), store.get_by_id(""), store.delete("")):
+            with pytest.raises(KnowledgeStoreError, match=r"^(query|doc_id): ") as refused:
+                await call
+            assert isinstance(refused.value, InvalidArgumentError)
 
     async def test_many_concurrent_tasks_agree(self, store: ConfiguredStore) -> None:
         async def work(worker: int) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.knowledge_store import (
+    BackendConnectionError,
     ChromaDBStore,
     ConfiguredStore,
+    EmbeddingError,
     InMemoryStore,
     LocalStore,
     get_knowledge_store,
@@ -28,6 +30,7 @@ from tests.contract.knowledge_store import (
     until_healthy,
 )
 from tests.support.chroma_server import ChromaServer
+from tests.support.ports import HeldPort
 
 _READ_COLLECTION = """
 import json, sys, chromadb
@@ -158,6 +161,26 @@ async def test_the_factory_gives_one_store_per_configuration(tmp_path: Path, mon
         assert await again.get_by_id("cats") is not None
     monkeypatch.setenv("MNEMON_DATA_DIR", str(tmp_path / "two"))
     assert get_knowledge_store() is not first
+
+
+async def test_an_endpoint_that_alone_could_answer_is_a_backend_that_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = HeldPort()
+    for name, value in (
+        ("ENDPOINT", f"http://{silent.address}/v1"),
+        ("DIMENSIONS", "8"),
+        ("ENDPOINT_TIMEOUT_S", "1"),
+        ("MODEL", "any"),
+    ):
+        monkeypatch.setenv(f"MNEMON_EMBEDDING_{name}", value)
+    monkeypatch.setenv("KNOWLEDGE_STORE_BACKEND", "local")
+    monkeypatch.setenv("MNEMON_DATA_DIR", str(tmp_path))
+    async with get_knowledge_store() as store:
+        with pytest.raises(BackendConnectionError) as raised:
+            await store.index_document("d", "text")
+        assert isinstance(raised.value, EmbeddingError)
+        assert await store.get_by_id("d") is None
 
 
 @pytest.mark.parametrize(

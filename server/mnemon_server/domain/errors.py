@@ -41,8 +41,8 @@ MnemonError
     ├── DocumentNotFoundError
     ├── IndexingError, SearchError
     ├── EmbeddingError                 no weights, wrong weights, or the model failed
-    │   └── EmbeddingUnavailableError  the endpoint that runs the model does not give usable vectors
-    └── BackendConnectionError         the vector database cannot be reached
+    └── BackendConnectionError         a backend that alone could answer cannot be reached
+        └── EmbeddingUnavailableError  the endpoint of the model gives no usable vectors (also an EmbeddingError)
 
 The messages of all errors except IndexingError, SearchError, plain EmbeddingError and plain KnowledgeStoreError are
 written for clients: they contain no path, no stored text and no text of a driver.
@@ -488,13 +488,13 @@ class EmbeddingError(KnowledgeStoreError):
     reason = ErrorReason.EMBEDDING_FAILED
 
 
-class EmbeddingUnavailableError(EmbeddingError):
+class BackendConnectionError(KnowledgeStoreError):
+    """A backend cannot be reached that alone could answer: the vector database, or the endpoint that runs the model."""
+
+    reason = ErrorReason.BACKEND_UNREACHABLE
+
+
+class EmbeddingUnavailableError(EmbeddingError, BackendConnectionError):
     """The endpoint that runs the model cannot be reached, or its answer cannot be used. The message says why."""
 
     reason = ErrorReason.EMBEDDING_UNAVAILABLE
-
-
-class BackendConnectionError(KnowledgeStoreError):
-    """The vector database cannot be reached."""
-
-    reason = ErrorReason.BACKEND_UNREACHABLE

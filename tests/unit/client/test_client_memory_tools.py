@@ -19,7 +19,7 @@ DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
 MATCH = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score={"relevance": 0.5})
 FOUND = pb.CallToolResponse(output=pb.ToolOutput(content="[...]", artifact=[MATCH]))
 NOWHERE = Client("127.0.0.1:1")
-NO_LABEL = "must be text of 1 to 256 bytes without U+0000"
+NO_LABEL = "must be text of 1 to 256 bytes without U+0000, and not blank"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ and, if there is one, a vector index that follows them.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
@@ -53,28 +53,27 @@ log = logging.getLogger(__name__)
 class VectorStore(Protocol):
     """Texts with metadata, found by meaning. Any thread may call any method; all block.
 
-    Arguments that are wrong raise InvalidArgumentError, which names them.
+    Arguments that are wrong raise InvalidArgumentError, which names them. The parameters are as narrow as can be, so
+    that a class may take more: metadata as any mapping, a default `n_results`.
     """
 
-    def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
+    def store(self, id: str, content: str, metadata: dict[str, Any]) -> None:  # noqa: A002
         """Stores a text, which completely replaces the one with its id: no key of the old metadata survives."""
 
     def get(self, id: str) -> StoredText | None:  # noqa: A002
         """The text with this id, or None."""
 
-    def search(
-        self, query: str, n_results: int = N_RESULTS_DEFAULT, where: Mapping[str, FilterValue] | None = None
-    ) -> list[Neighbour]:
+    def search(self, query: str, n_results: int, where: dict[str, Any] | None = None) -> Sequence[Neighbour]:
         """Up to `n_results` texts most similar to the query, nearest first, among those that match.
 
         A text with a similarity of 0 is not found, and a blank query finds nothing. `where` holds values that the
         metadata must equal, all of them. Numbers are compared by value: 5 finds 5.0.
         """
 
-    def delete(self, id: str) -> bool:  # noqa: A002
-        """Removes a text for good; False if there was no such text."""
+    def delete(self, id: str) -> bool | None:  # noqa: A002
+        """Removes a text for good; may return False if there was no such text."""
 
-    def update_metadata(self, id: str, metadata: Mapping[str, MetadataValue]) -> None:  # noqa: A002
+    def update_metadata(self, id: str, metadata: dict[str, Any]) -> None:  # noqa: A002
         """Sets these keys, and leaves the others and the content as they are. NotFoundError if there is no text."""
 
     def count(self) -> int:

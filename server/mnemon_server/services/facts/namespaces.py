@@ -85,7 +85,7 @@ def _fits(labels: Sequence[str], pattern: Sequence[str]) -> bool:
 def _within(prefix: Sequence[str]) -> tuple[str, str] | None:
     """The range of the namespaces that begin with the labels before the first wildcard; None without any."""
     before = prefix[: prefix.index(WILDCARD)] if WILDCARD in prefix else prefix
-    return span_of(Namespace(before)) if before else None
+    return span_of(Namespace.stored(before)) if before else None
 
 
 def _after(labels: Sequence[str], max_depth: int) -> str:

@@ -54,7 +54,7 @@ class Names:
 
     def of_namespace(self, labels: Sequence[str]) -> Iterator[bytes]:
         """The tombstones that would tell that the facts in a namespace were erased."""
-        yield from (self.namespace(Namespace(labels[: n + 1])) for n in range(len(labels)))
+        yield from (self.namespace(Namespace.stored(labels[: n + 1])) for n in range(len(labels)))
         yield from map(self.user, labels)
 
     def of_document(self, kind: RecordKind, document: Document) -> list[bytes]:
