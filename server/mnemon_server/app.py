@@ -32,6 +32,7 @@ from mnemon_server.engines.vault_folders import (
     size_of,
     unfinished_tenants,
 )
+from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
@@ -81,7 +82,9 @@ async def running_server(
             extra_handlers=extra_handlers,
         )
         await stack.enter_async_context(server)
-        vaults = await stack.enter_async_context(open_vaults(settings, report=report, accounts=accounts))
+        vaults = await stack.enter_async_context(
+            open_vaults(settings, report=report, accounts=accounts, keys=identities.keys if identities else None)
+        )
         await _open_default(vaults, is_shared=identities is not None)
         if identities and (tenants := identities.tenants):
             accounts.set_quotas(tenants.quotas)
@@ -115,9 +118,11 @@ async def _open_default(vaults: VaultPool, *, is_shared: bool) -> None:
 
 @asynccontextmanager
 async def open_vaults(
-    settings: Settings, *, report: Report, accounts: Accounts | None = None
+    settings: Settings, *, report: Report, accounts: Accounts | None = None, keys: KeyRing | None = None
 ) -> AsyncIterator[VaultPool]:
-    """The vaults of all tenants, and the embedder that they share. `accounts` limit and count what tenants embed."""
+    """The vaults of all tenants, and the embedder that they share. `accounts` limit and count what tenants embed;
+    `keys` are the API keys that calls show.
+    """
     async with AsyncExitStack() as stack:
         # Before the model is loaded, so that invalid keys and tools are reported at once.
         master = await asyncio.to_thread(open_master_keys, settings)
@@ -146,7 +151,7 @@ async def open_vaults(
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge)
+            return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge, keys)
 
         # A vault in memory would lose its data if it were closed when idle.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

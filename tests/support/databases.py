@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
+from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, KEY_NAME
 from mnemon_server.engines.sqlite.pages.database import MODE_NEW, connect, read_pages
 from mnemon_server.engines.vault_key import VaultKeyFile
 
@@ -18,7 +19,8 @@ def content_of(path: Path) -> bytes:
     """The bytes of a file; for a database and its write-ahead log, all pages, decrypted."""
     if path.name.endswith(".db-wal"):
         return b""
-    return b"".join(read_pages(path, keys_of(path))) if path.suffix == ".db" else path.read_bytes()
+    is_database = path.suffix == ".db" or path.name == COPY_NAME
+    return b"".join(read_pages(path, keys_of(path))) if is_database else path.read_bytes()
 
 
 def contents_of(folder: Path) -> bytes:
@@ -36,5 +38,7 @@ def files_below(folder: Path, read: Callable[[Path], bytes] = Path.read_bytes) -
 
 
 def keys_of(path: Path) -> VaultKeyFile:
-    """The key of the vault that a database belongs to."""
+    """The key of the vault that a database belongs to, or that of API keys."""
+    if path.name.startswith(FILE_NAME):
+        return VaultKeyFile(path.parent, name=KEY_NAME)
     return VaultKeyFile(path.parent.parent if path.parent.name == "timeline-index" else path.parent)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from mnemon_server.assembly.master_keys import read_master_keys
-from mnemon_server.assembly.records import stored_tenants
+from mnemon_server.assembly.records import is_in_memory, stored_tenants
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.client import EndpointSettings
 from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
 from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.audit_file import caller_names
+from mnemon_server.engines.audit_lines import AuditLines
 from mnemon_server.engines.file_stamp import Stamp, settled_stamp
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.private import refused
@@ -67,8 +69,9 @@ async def open_identities(settings: Settings) -> AsyncIterator[Identities | None
             "mtls": certificates,
             "unix": SocketOwner(os.getuid()),
         }
+        log_name = await asyncio.to_thread(_log_names, settings)
         chosen = [source for kind, source in sources.items() if kind in kinds]
-        identities = Identities(chosen, keys=keys, tenants=tenants, certificates="mtls" in kinds)
+        identities = Identities(chosen, keys=keys, tenants=tenants, certificates="mtls" in kinds, log_name=log_name)
         yield await stack.enter_async_context(identities)
 
 
@@ -77,6 +80,12 @@ async def _open_keys(file: AccessFile, settings: Settings, stack: AsyncExitStack
     if keys.is_empty and settings.authentication == ("api_key",):
         log.warning("no API key exists yet, so every call is refused; create one with `mnemon-server keys create`")
     return keys
+
+
+def _log_names(settings: Settings) -> Callable[[str], str]:
+    """What logs call a subject: the same in both. Without an audit log, it differs after each start."""
+    kept = settings.audit_log != "off" and not is_in_memory(settings)
+    return caller_names(settings.data_dir) if kept else AuditLines(os.urandom(32)).name_of
 
 
 def _open_file(settings: Settings) -> AccessFile:

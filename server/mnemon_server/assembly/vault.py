@@ -26,6 +26,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
+from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.facts.expiry import FactExpiry
@@ -51,12 +52,9 @@ async def open_vault_of(
     master: MasterKeys,
     registry: ToolRegistry,
     judge: JudgeDesk | None,
+    keys: KeyRing | None,
 ) -> OpenVault:
-    """Opens the tenant's vault with its services.
-
-    Raises:
-        ConfigurationError: the folder or the model is not available. The message says what would help.
-    """
+    """Opens the tenant's vault with its services. ConfigurationError if the folder or the model is not available."""
     async with AsyncExitStack() as stack:
         vault = await asyncio.to_thread(open_records, settings, tenant, batcher, models, master)
         stack.push_async_callback(asyncio.to_thread, vault.close)
@@ -88,7 +86,7 @@ async def open_vault_of(
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
-        eraser = open_erasure(settings, tenant, vault, episodic, (documents, memories), batcher, offload)
+        eraser = open_erasure(settings, tenant, vault, episodic, (documents, memories), batcher, offload, keys)
         erasure = await stack.enter_async_context(eraser)
         opened = OpenVault(
             documents=documents,

@@ -43,7 +43,10 @@ def verify(data_dir: Path | None) -> None:
 
 @audit.command()
 @click.option("--tenant", help="Only entries of this tenant.")
-@click.option("--subject", help="Only entries of this caller, such as key:1f3a5c7e9b0d2f46.")
+@click.option(
+    "--subject",
+    help="Only entries of this caller, such as key:1f3a5c7e9b0d2f46 or jwt:corp:ada; whoami shows one's own.",
+)
 @click.option("--method", help="Only entries whose method contains this text.")
 @click.option("--since", type=click.DateTime(), help="Only entries from this time on, in UTC.")
 @click.option("--record", help="Only entries that name this id; needs --tenant.")
@@ -57,17 +60,18 @@ def show(
     data_dir: Path | None,
 ) -> None:
     """Print entries as lines of JSON, oldest first."""
-    from mnemon_server.engines.audit_file import audit_hash, read_audit
+    from mnemon_server.engines.audit_file import audit_hash, caller_names, read_audit
 
     if record is not None and tenant is None:
         raise click.UsageError("--record needs --tenant: the same id in two tenants is that of two records")
     with explained(2):
         folder = _folder(data_dir)
+        callers = {subject, caller_names(folder)(subject)} if subject is not None else set()
         named = audit_hash(folder, tenant or "", record) if record is not None else None
         for entry in read_audit(folder):
             if (
                 (tenant is None or entry.get("tenant", "") == tenant)
-                and (subject is None or entry.get("subject") == subject)
+                and (subject is None or entry.get("subject") in callers)
                 and (method is None or method in entry.get("method", ""))
                 and (since is None or datetime.fromisoformat(entry["time"]) >= since.replace(tzinfo=UTC))
                 and (named is None or named in entry.get("records", ()))

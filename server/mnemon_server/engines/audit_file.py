@@ -11,7 +11,8 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ FILE_BYTES_MAX = 64 << 20
 """A file that has reached this size is followed by another one."""
 _KEY, _HEAD = "key", "head"
 _HEAD_BYTES = 128
+_PERSON = re.compile(rb'"subject":"(?:jwt:[^":]*|mtls:[a-z]+):((?:[^"\\]|\\.)+)"')
 
 log = logging.getLogger(__name__)
 
@@ -202,3 +204,23 @@ def _read_key(folder: Path) -> bytes:
 def audit_hash(data_dir: Path, tenant: str, record_id: str) -> str:
     """What the log has in place of an id."""
     return AuditLines((data_dir / FOLDER_NAME / _KEY).read_bytes()).hash_of(tenant, record_id)
+
+
+def caller_names(data_dir: Path) -> Callable[[str], str]:
+    """What the logs of a data folder call a subject. Makes the key if needed.
+
+    Raises:
+        ConfigurationError: the folder cannot be used.
+    """
+    folder = data_dir / FOLDER_NAME
+    try:
+        create_folder(folder)
+        return AuditLines(_read_key(folder)).name_of
+    except OSError as error:
+        raise ConfigurationError(f"the key of the audit log in {str(folder)!r} cannot be read: {error}") from error
+
+
+def clear_subjects(data_dir: Path) -> set[str]:
+    """Whom tokens named that lines of the log have in clear: earlier versions wrote them so. Blocks."""
+    found = {each for line in _lines(data_dir / FOLDER_NAME) for each in _PERSON.findall(line)}
+    return {json.loads(b'"%b"' % each) for each in found}

@@ -23,6 +23,10 @@ SEALED = re.compile(rb'\{"chain":"([0-9a-f]{64})",(.*\n)')
 """A line that has the hash, and the rest of it. No text within another line begins so: quotes are escaped."""
 
 
+PERSON = re.compile(r"(jwt:[^:]*:|mtls:).+")
+"""The subject of a caller who may be a person."""
+
+
 class Place(NamedTuple):
     """Where a log ends: the sequence number of a line that has a hash, and the hash."""
 
@@ -61,6 +65,10 @@ class AuditLines:
     def hash_of(self, tenant: str, record_id: str) -> str:
         """Replaces the id of a record."""
         return _hash(self._id_hash(tenant), record_id)
+
+    def name_of(self, subject: str) -> str:
+        """What logs call a caller: whom a token or a certificate names may be a person, so that is hashed."""
+        return PERSON.sub(lambda found: found[1] + self.hash_of("", subject), subject)
 
     def _line(self, sequence: int, entry: AuditEntry | LeftOut) -> str:
         second, ms = divmod(entry.time_ms, 1_000)

@@ -50,8 +50,7 @@ class KeyFile(AccessTable, KeyStore):
                     to_microseconds(key.created_at),
                     _microseconds(key.expires_at),
                     digest,
-                    json.dumps(key.bounds.user_texts),
-                    json.dumps([*map(_encoded, key.bounds.namespace_texts)]),
+                    *_bounds(key.bounds),
                 ),
             )
             return True
@@ -71,6 +70,15 @@ class KeyFile(AccessTable, KeyStore):
         """See KeyStore."""
         with self._file.writing() as connection:
             connection.execute("DELETE FROM api_key WHERE key_id = ? AND tenant = ?", (key_id, tenant))
+            return connection.changes() > 0
+
+    def rebind(self, tenant: str, key_id: str, bounds: Bounds) -> bool:
+        """See KeyStore."""
+        with self._file.writing() as connection:
+            connection.execute(
+                "UPDATE api_key SET users = ?, namespaces = ? WHERE key_id = ? AND tenant = ?",
+                (*_bounds(bounds), key_id, tenant),
+            )
             return connection.changes() > 0
 
     def note_uses(self, last_used_at: Mapping[str, datetime]) -> None:
@@ -107,6 +115,10 @@ def _stored(row: tuple[Any, ...]) -> StoredKey:
         bounds=Bounds.stored(users, [*map(_decoded, namespaces)]),
     )
     return StoredKey(position, key, digest, previous)
+
+
+def _bounds(bounds: Bounds) -> tuple[str, str]:
+    return json.dumps(bounds.user_texts), json.dumps([*map(_encoded, bounds.namespace_texts)])
 
 
 # A namespace is stored as facts store it: what was stored before labels could contain dots means what it meant.

@@ -22,6 +22,9 @@ _TRACES = ("answer", "change", "unmarked", "vector")
 @click.option(
     "--facts-namespace", "namespace", type=labels, default=None, help="The facts of this namespace and below."
 )
+@click.option(
+    "--revoke-keys", is_flag=True, help="End the API keys that are bound to it. Otherwise, the receipt names them."
+)
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--request-id", help="Follow the erasure that an earlier call began with this id.")
@@ -33,6 +36,7 @@ def erase(
     *,
     user: str,
     namespace: tuple[str, ...] | None,
+    revoke_keys: bool,
     dry_run: bool,
     yes: bool,
     request_id: str | None,
@@ -56,7 +60,7 @@ def erase(
         click.confirm(f"Erase {_records(counts)} for good?", abort=True, err=True)
     # The file is opened first, so nothing is erased when the receipt cannot be written.
     with nullcontext() if receipt is None else new_file(receipt) as file:
-        erased = _run(session, request_id=request_id, quiet=as_json, **target)
+        erased = _run(session, request_id=request_id, quiet=as_json, revoke_keys=revoke_keys, **target)
         echo(erased.to_json() if as_json else _told(erased))
         if file:
             file.write(erased.to_json() + "\n")

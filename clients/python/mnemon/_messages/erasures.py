@@ -24,6 +24,7 @@ def erase_to_pb(
     where: filters.Filter | None,
     request_id: str | None = None,
     *,
+    revoke_keys: bool = False,
     dry_run: bool = False,
 ) -> pb.EraseRequest:
     """The request; refuses none and more than one of user, namespace and kind."""
@@ -32,7 +33,8 @@ def erase_to_pb(
         raise InvalidArgumentError.of("target", "must be one of user, namespace and kind: say what to erase")
     if not kind and (scope is not None or where is not None):
         raise InvalidArgumentError.of("kind", "is required with scope and where: erase one kind of record at a time")
-    request = pb.EraseRequest(dry_run=dry_run, request_id="" if dry_run else request_id_to_pb(request_id))
+    named = "" if dry_run else request_id_to_pb(request_id)
+    request = pb.EraseRequest(dry_run=dry_run, request_id=named, revoke_keys=revoke_keys)
     if user:
         request.user = text("user", user)
     elif labels:

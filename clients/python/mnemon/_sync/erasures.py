@@ -30,17 +30,19 @@ class Erasures(Service):
         kind: str = "",
         scope: documents.Scope | None = None,
         where: filters.Filter | None = None,
+        revoke_keys: bool = False,
         on_progress: Callable[[erasures.EraseProgress], object] | None = None,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> erasures.ErasureReceipt:
         """Erases, and returns the signed receipt. Calls `on_progress` on the way.
 
-        Once it has begun to remove, the server completes it, whatever happens to this call. A call with the same
-        `request_id` follows it, or returns its receipt; do not put the name of the subject into it. There is no
-        deadline unless `timeout` sets one for the whole erasure.
+        `revoke_keys` ends the API keys that are bound to the user or the namespace; otherwise they stay valid, and
+        `out_of_reach` of the receipt names them. Once it has begun to remove, the server completes it, whatever happens
+        to this call. A call with the same `request_id` follows it, or returns its receipt; do not put the name of the
+        subject into it. There is no deadline unless `timeout` sets one for the whole erasure.
         """
-        request = convert.erase_to_pb(user, namespace, kind, scope, where, request_id)
+        request = convert.erase_to_pb(user, namespace, kind, scope, where, request_id, revoke_keys=revoke_keys)
         for message in self._messages(request, timeout):
             if message.HasField("receipt"):
                 return convert.receipt_from_pb(message.receipt)

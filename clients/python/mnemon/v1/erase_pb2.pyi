@@ -100,12 +100,18 @@ class EraseRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REVOKE_KEYS_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """All records of this user (`scope.user`), and the facts in every namespace that has the user as a label."""
     dry_run: _builtins.bool
     """Only count."""
     request_id: _builtins.str
     """Makes repetition safe; see README. It is stored for a day, so it must not contain what is to be erased."""
+    revoke_keys: _builtins.bool
+    """End the API keys that are bound to the user, or to the namespace or one below it. A key that is bound to others, too,
+    stays without the user or the namespace. Otherwise such keys stay valid, and the receipt names them in `out_of_reach`.
+    Refused with a filter.
+    """
     @_builtins.property
     def namespace(self) -> _facts_pb2.FactNamespace:
         """The facts in this namespace and below it."""
@@ -122,10 +128,11 @@ class EraseRequest(_message.Message):
         filter: Global___EraseFilter | None = ...,
         dry_run: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        revoke_keys: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "namespace", b"namespace", "target", b"target", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "namespace", b"namespace", "request_id", b"request_id", "target", b"target", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "namespace", b"namespace", "request_id", b"request_id", "revoke_keys", b"revoke_keys", "target", b"target", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["user", "namespace", "filter"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015

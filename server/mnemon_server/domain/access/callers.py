@@ -65,6 +65,8 @@ class Principal:
     expires_at: datetime | None = None
     bounds: Bounds = UNBOUNDED
     """Which of the tenant's records exist for the caller."""
+    log_name: str = field(default="", compare=False)
+    """What logs call the caller, who may be a person; empty: by the subject."""
 
 
 class Credentials(NamedTuple):

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from mnemon_server.domain.access import ApiKey
+from mnemon_server.domain.access.bounds import Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ class KeyStore(Protocol):
 
     def remove(self, tenant: str, key_id: str) -> bool:
         """Removes a key; returns False if the tenant has no such key."""
+
+    def rebind(self, tenant: str, key_id: str, bounds: Bounds) -> bool:
+        """Gives a key other bounds; returns False if the tenant has no such key."""
 
     def note_uses(self, last_used_at: Mapping[str, datetime]) -> None:
         """Keeps when keys were last used, by the id of the key."""

@@ -1,8 +1,9 @@
 """Who calls, by whatever credentials the server accepts."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
@@ -20,6 +21,7 @@ RECENT_S = 0.1
 """For so long, a credential is taken for that of the same caller, unless what it was compared with changes. One that
 ends by itself ends so much later."""
 RECENT_MAX = 10_000
+LOG_NAMES_MAX = 10_000
 
 
 class IdentitySource(Protocol):
@@ -64,6 +66,7 @@ class Identities(Periodic):
         keys: KeyRing | None = None,
         tenants: Tenants | None = None,
         certificates: bool = False,
+        log_name: Callable[[str], str] = str,
         check_s: float = CHECK_S,
     ) -> None:
         """Checks nothing yet.
@@ -73,6 +76,7 @@ class Identities(Periodic):
             keys: the API keys among them, which admins change.
             tenants: which tenants are served; None: all.
             certificates: whether the certificate of a connection is one.
+            log_name: what logs call a subject.
             check_s: seconds between two calls of the listeners.
         """
         super().__init__("open streams could not be checked", interval_s=check_s)
@@ -80,6 +84,7 @@ class Identities(Periodic):
         self.keys = keys
         self.tenants = tenants
         self.certificates = certificates
+        self._log_name = lru_cache(LOG_NAMES_MAX)(log_name)
         self.listeners = Listeners()
         """Called once a second, so that they notice credentials that are no longer valid."""
         self.recent: dict[str | bytes, Principal] = {}
@@ -98,7 +103,9 @@ class Identities(Periodic):
         looked_for: set[type[UnknownError]] = set()
         while True:
             try:
-                return self._identify(shown)
+                principal = self._identify(shown)
+                name = self._log_name(principal.subject)
+                return principal if name == principal.subject else replace(principal, log_name=name)
             except UnknownError as unknown:
                 if type(unknown) in looked_for:
                     raise unknown.refusal from None

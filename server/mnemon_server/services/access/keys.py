@@ -153,6 +153,11 @@ class KeyRing(Periodic):
             raise KeyNotFoundError(key_id)
         await self._refresh()
 
+    async def rebind(self, tenant: str, key_id: str, bounds: Bounds) -> None:
+        """Gives a key other bounds; without a key of this id, it does nothing."""
+        await asyncio.to_thread(self._store.rebind, tenant, key_id, bounds)
+        await self._refresh()
+
     def list(self, tenant: str, *, after: int, limit: int) -> KeyPage:
         """The keys of a tenant after a position, in the order of their creation."""
         mine = [each for each in self._keys.values() if each.key.tenant == tenant]

@@ -30,6 +30,10 @@ def erasure_violations(request: ErasureRequest) -> Iterator[FieldViolation]:
     yield from request_id_violations(request.request_id)
     if target.where is not None:
         yield from _filter_violations(target.where)
+        if request.revoke_keys:
+            yield FieldViolation(
+                "revoke_keys", "must be left out with a filter: keys are bound to users and namespaces"
+            )
     elif target.namespace is None and not target.user:
         yield FieldViolation("target", "is required: set user, namespace or filter")
     else:

@@ -13,14 +13,14 @@ from datetime import datetime
 import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds
-from mnemon_server.domain.erasure import REPLAY
+from mnemon_server.domain.erasure import RECEIPTS, REPLAY
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.erasure.survey import Probes
 
-JOB, MARKS, PROBES, RECEIPTS = "erasure.job", "erasure.marks", "erasure.probes", "erasure.receipt."
+JOB, MARKS, PROBES = "erasure.job", "erasure.marks", "erasure.probes"
 AFTER_US = "after_us"
 """In the subject of a re-erasure: the time after which tombstones are applied again."""
 
@@ -36,6 +36,7 @@ class Job:
     tombstones: int = 0
     request_id: str = ""
     digest: str = ""
+    revoke_keys: bool = False
 
     @property
     def time(self) -> datetime:

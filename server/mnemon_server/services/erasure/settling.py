@@ -9,6 +9,7 @@ from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.engines.promises.backup import BackupFolder
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.erasure.access import AccessTraces
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.offload import Offload
 
@@ -26,8 +27,14 @@ class Settling:
     """Rewrites derived data without what was removed. What it cannot reach is named."""
 
     def __init__(
-        self, vault: Vault, appliers: Sequence[IndexApplier], backups: BackupFolder | None, offload: Offload
+        self,
+        vault: Vault,
+        appliers: Sequence[IndexApplier],
+        backups: BackupFolder | None,
+        access: AccessTraces,
+        offload: Offload,
     ) -> None:
+        self.access = access
         self._vault = vault
         self._backups = backups
         self._appliers = appliers

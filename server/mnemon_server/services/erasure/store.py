@@ -16,6 +16,7 @@ from typing import Any, Self
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock, to_microseconds
 from mnemon_server.domain.erasure import (
+    RECEIPTS,
     REPLAY,
     EraseCounts,
     EraseMessage,
@@ -33,7 +34,7 @@ from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.conflicts.relation_features import forget_readings
 from mnemon_server.services.erasure.checks import erasure_violations
-from mnemon_server.services.erasure.job import AFTER_US, RECEIPTS, Job, finish, stored_evidence, stored_job
+from mnemon_server.services.erasure.job import AFTER_US, Job, finish, stored_evidence, stored_job
 from mnemon_server.services.erasure.proof import Proof, check
 from mnemon_server.services.erasure.receipts import Sign, receipt_from_json, receipt_to_json, signed, subject_of
 from mnemon_server.services.erasure.removal import Removal
@@ -148,14 +149,15 @@ class Eraser:
         if request.dry_run:
             yield EraseCounts(dict((await self._survey(Names(b""), selection, None)).counts))
             return
-        key = request_key(request.request_id, "erase", repr(request.target))
+        flags = ["revoke_keys"] if request.revoke_keys else []
+        key = request_key(request.request_id, "erase", repr(request.target), *flags)
         if (earlier := await replay(self._vault, key)) is not None:
             yield receipt_from_json(earlier.answer, replayed=True)
             return
         task = next((task for task, run in self._runs.items() if key is not None and run.request == key), None)
         if task is None:
             run = _Run(key)
-            task = self._start(run, self._begin(request.target, selection, run))
+            task = self._start(run, self._begin(request.target, selection, run, revoke_keys=request.revoke_keys))
         async for message in self._follow(task, self._runs[task]):
             yield message
 
@@ -195,7 +197,13 @@ class Eraser:
         yield task.result()
 
     async def _begin(
-        self, target: EraseTarget, selection: Selection, run: _Run, *, subject: Mapping[str, str] | None = None
+        self,
+        target: EraseTarget,
+        selection: Selection,
+        run: _Run,
+        *,
+        subject: Mapping[str, str] | None = None,
+        revoke_keys: bool = False,
     ) -> ErasureReceipt:
         """Finds what there is, stores tombstones and job in one transaction, and completes the job."""
         async with self._turn:
@@ -209,6 +217,7 @@ class Eraser:
                 tombstones=len(found.keys),
                 request_id=run.request.request_id if run.request else "",
                 digest=run.request.digest.hex() if run.request else "",
+                revoke_keys=revoke_keys,
             )
             keys = [*found.keys, *_subject_keys(names, target)]
 
@@ -251,6 +260,9 @@ class Eraser:
 
     async def _attempt(self, job: Job, names: Names, selection: Selection, run: _Run) -> ErasureReceipt:
         run.report(ErasePhase.REMOVING)
+        if job.revoke_keys:
+            # First: what they write from now on would not be found.
+            await self._settling.access.revoke(names, await self._offload(self._erased_in, job))
         removal = Removal(self._vault, names, job.time, pruning=self._pruning, offload=self._offload)
         total = sum(job.counts.values())
         removing = asyncio.ensure_future(removal.run(selection))
@@ -267,7 +279,8 @@ class Eraser:
         erased = await self._offload(self._erased_in, job)
         traces = await self._forget_traces(Traces(self._vault, names, erased), told)
         proof, pending = await self._proof(names, erased, run)
-        said = self._said(job, proof, [*unreached, *([pending] if pending else []), OUT_OF_REACH], traces)
+        places = await self._settling.access.places(names, erased)
+        said = self._said(job, proof, [*places, *unreached, *([pending] if pending else []), OUT_OF_REACH], traces)
         receipt = signed(said, self._sign)
         await completion(self._vault.transact(lambda tx: self._store(tx, job, receipt), request=job.request))
         await asyncio.to_thread(self._vault.set_unfinished, is_unfinished=False)
@@ -325,6 +338,7 @@ class Eraser:
             "begin_time": job.time.isoformat(),
             "end_time": self._clock().isoformat(),
             "subject": dict(job.subject),
+            "revoke_keys": job.revoke_keys,
             "counts": {**job.counts, **traces},
             "tombstones": job.tombstones,
             "out_of_reach": list(out_of_reach),

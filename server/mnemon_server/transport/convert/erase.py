@@ -25,7 +25,7 @@ from mnemon_server.wire.values import scope_of
 def read_erase(request: pb.EraseRequest) -> ErasureRequest:
     """What is to be erased."""
     reader = Reader()
-    asked = ErasureRequest(_target(reader, request), request.dry_run, request.request_id)
+    asked = ErasureRequest(_target(reader, request), request.dry_run, request.request_id, request.revoke_keys)
     # Without a kind, the service cannot check the filter.
     where = asked.target.where
     reader.finish(scope_violations(where.scope, "filter.scope") if where else ())

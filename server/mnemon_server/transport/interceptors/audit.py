@@ -65,8 +65,9 @@ class Audit:
             if (always and not left) or code in REFUSALS:
                 who = call.principal if call.is_known else UNKNOWN
                 at = system_ms()
+                name = who.log_name or who.subject
                 record_entry(
-                    AuditEntry(at, who.tenant, who.subject, call.connection, path, code, call.request_id, call.records)
+                    AuditEntry(at, who.tenant, name, call.connection, path, code, call.request_id, call.records)
                 )
 
         return record

@@ -48,4 +48,4 @@ class MethodLog:
 
 
 def _who(principal: Principal) -> dict[str, str]:
-    return {"tenant": principal.tenant, "subject": principal.subject} if principal.subject else {}
+    return {"tenant": principal.tenant, "subject": principal.log_name or principal.subject} if principal.subject else {}

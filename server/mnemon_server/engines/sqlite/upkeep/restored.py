@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from mnemon_server.domain.erasure import REPLAY, SECRET
+from mnemon_server.domain.erasure import RECEIPTS, REPLAY, SECRET
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.master_keys import MasterKeys, VaultKeyError
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
@@ -14,7 +14,7 @@ from mnemon_server.engines.sqlite.migrations import EPOCH_BYTES
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader, open_writer
 from mnemon_server.engines.sqlite.tombstones import ADD_STATEMENT
-from mnemon_server.engines.sqlite.values import set_value, stored_value
+from mnemon_server.engines.sqlite.values import set_value, stored_value, stored_values
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 
@@ -42,7 +42,8 @@ def begin_epoch(file: Path, master: MasterKeys) -> None:
 
 
 def carry_tombstones(former: Path, restored: Path, master: MasterKeys) -> bool:
-    """Gives a restored vault the tombstones of the one that it replaces, and has it erase again what they name.
+    """Gives a restored vault the receipts and the tombstones of the one that it replaces, and has it erase again what
+    these name.
 
     Returns:
         Whether there is something to erase again: not if the former vault has erased nothing, or is another vault than
@@ -59,19 +60,22 @@ def carry_tombstones(former: Path, restored: Path, master: MasterKeys) -> bool:
             check_mark(connection, keys)
             secret = stored_value(connection, SECRET) if _has_tombstones(connection) else None
             rows = connection.execute("SELECT key, time FROM tombstone").fetchall() if secret else []
+            receipts = stored_values(connection, RECEIPTS) if secret else {}
         if not secret:
             return False
         with closing(open_writer(restored, VaultKeyFile(restored.parent, master))) as connection:
-            if stored_value(connection, SECRET) not in (None, secret):
-                return False
+            is_same_vault = stored_value(connection, SECRET) in (None, secret)
             newest = connection.execute("SELECT coalesce(max(time), 0) FROM tombstone").get
             with connection:
-                set_value(connection, SECRET, secret)
-                # The backup may come from a vault with unfinished erasures of its own; these are repeated as well.
-                set_value(connection, REPLAY, stored_value(connection, REPLAY) or str(newest))
-                connection.executemany(ADD_STATEMENT, rows)
+                for key, text in receipts.items():
+                    set_value(connection, key, text)
+                if is_same_vault:
+                    set_value(connection, SECRET, secret)
+                    # The backup may come from a vault with unfinished erasures of its own; these are repeated as well.
+                    set_value(connection, REPLAY, stored_value(connection, REPLAY) or str(newest))
+                    connection.executemany(ADD_STATEMENT, rows)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        return True
+        return is_same_vault
     except (apsw.Error, RecordDamagedError, VaultKeyError) as error:
         raise StorageFailedError(f"the tombstones of {former.name} cannot be carried over: {error}") from error
 

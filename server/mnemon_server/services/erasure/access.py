@@ -1,0 +1,68 @@
+"""Where the access to a tenant names what was erased: API keys that are bound to it, and old lines of the audit log."""
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import AbstractAsyncContextManager
+
+from mnemon_server.domain.access import KEYS_MAX, ApiKey
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.tombstones import Names
+
+OpenKeys = Callable[[], AbstractAsyncContextManager[KeyRing | None]]
+"""Opens the keys of the data folder; None if it has none."""
+
+
+class AccessTraces:
+    """The keys of one tenant, and the log of all."""
+
+    def __init__(self, tenant: str, keys: OpenKeys, subjects: Callable[[], Set[str]], offload: Offload) -> None:
+        """`subjects` reads whom the audit log names in clear, and blocks."""
+        self._tenant = tenant
+        self._keys = keys
+        self._subjects = subjects
+        self._offload = offload
+
+    async def revoke(self, names: Names, erased: Set[bytes]) -> None:
+        """Ends the keys that are bound to what was erased alone. Others lose that part of their bounds."""
+        async with self._keys() as ring:
+            if ring is None:
+                return
+            for key, left in _bound(self._keys_in(ring), names, erased):
+                if left.users != () or left.namespaces != ():
+                    await ring.rebind(self._tenant, key.key_id, left)
+                else:
+                    await ring.revoke(self._tenant, key.key_id, allow_missing=True)
+
+    def _keys_in(self, ring: KeyRing) -> tuple[ApiKey, ...]:
+        return ring.list(self._tenant, after=0, limit=KEYS_MAX).keys
+
+    async def places(self, names: Names, erased: Set[bytes]) -> list[str]:
+        """The places in which the name of what was erased stays."""
+        async with self._keys() as ring:
+            keys = self._keys_in(ring) if ring else ()
+            bound = [key.key_id for key, _ in _bound(keys, names, erased)]
+            called = [key.key_id for key in keys if not erased.isdisjoint(_words(names, key.name))]
+        subjects = await self._offload(self._subjects)
+        is_logged = any(names.user(each) in erased for each in subjects)
+        return [
+            *(f"the API key {each}, which is bound to it and still valid" for each in bound),
+            *(f"the name of the API key {each}" for each in called),
+            *(["lines of the audit log that an earlier version wrote"] if is_logged else []),
+        ]
+
+
+def _bound(keys: Iterable[ApiKey], names: Names, erased: Set[bytes]) -> Iterator[tuple[ApiKey, Bounds]]:
+    """The keys that are bound to what was erased, each with the bounds that it has besides."""
+    for key in keys:
+        users, namespaces = key.bounds.users, key.bounds.namespaces
+        left = Bounds(
+            users and tuple(each for each in users if names.user(each) not in erased),
+            namespaces and tuple(each for each in namespaces if erased.isdisjoint(names.of_namespace(each))),
+        )
+        if left != key.bounds:
+            yield key, left
+
+
+def _words(names: Names, text: str) -> Iterator[bytes]:
+    return map(names.user, {text, *text.split()})
