@@ -24,7 +24,7 @@ from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.backups.folders import discard_unfinished
-from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.folder import FolderLock, LinkError
 from mnemon_server.engines.vault_folders import (
     encrypt_keys,
     finish_replacements,
@@ -110,7 +110,7 @@ async def _open_default(vaults: VaultPool, *, is_shared: bool) -> None:
     try:
         async with vaults.use(DEFAULT_TENANT):
             pass
-    except (RecordDamagedError, StorageFailedError) as error:
+    except (RecordDamagedError, StorageFailedError, LinkError) as error:
         if not is_shared:
             raise
         log.error("the vault of the tenant %s is not served, all others are: %s", DEFAULT_TENANT, error)  # noqa: TRY400

@@ -119,6 +119,7 @@ async def test_a_server_takes_the_second_model_once_all_vaults_have_its_vectors_
             await client.documents.put("d", f"the cat of {tenant}")
         if tenant == "acme":
             (data / "tenants/default").rename(data / "tenants/acme")
+            (data / "vaults/default").unlink()
     assert run("shadow", "status", "--data-dir", data).returncode == 2
     async with served(data, embedding_shadow_model=tiny) as client:
         # No call opens the vault of acme.

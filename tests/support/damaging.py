@@ -7,7 +7,8 @@ log. Each kind of file is hit as often as any other. A server opens the copy, an
 kind, after `mnemon-server repair` if that is asked for. The outcome of a copy is the worst of its answers:
 
 same     every answer equals the undamaged vault's: the bit meant nothing, or what it damaged was repaired
-refused  the vault was not opened, or answers were errors; all of them say that the data is damaged, and where
+refused  answers were errors, which say that the data is damaged, and where
+shut     the vault was not opened, and the error says the same
 lost     answers about events differ, and the status of the timeline says which events are lost
 other    anything else
 """
@@ -42,7 +43,7 @@ SETTINGS: dict[str, Any] = {"timeline_segment_max_events": 8, "erasure_delay_s":
 MASTER_KEY = "5e" * 32
 FLAGS = ("--knowledge-store-backend", "local", "--timeline-segment-max-events", "8", "--erasure-delay-s", "600")
 VAULT = Path("tenants/default")
-OUTCOMES = ("same", "refused", "lost", "other")
+OUTCOMES = ("same", "refused", "shut", "lost", "other")
 NAMES = ("records.db", "records.mark", "vault.key", ".segment", "text.db", "is damaged", "are damaged")
 """One of these is in every error about damage."""
 
@@ -103,7 +104,7 @@ async def outcome(folder: Path, expected: dict[str, Any]) -> tuple[str, str]:
         async with opened(folder) as server, AsyncClient(str(server.server.address)) as client:
             return await _compared(client, expected)
     except MnemonError as error:
-        return ("refused" if any(name in str(error) for name in NAMES) else "other"), str(error)
+        return ("shut" if any(name in str(error) for name in NAMES) else "other"), str(error)
 
 
 async def _compared(client: AsyncClient, expected: dict[str, Any]) -> tuple[str, str]:
@@ -119,7 +120,7 @@ async def _compared(client: AsyncClient, expected: dict[str, Any]) -> tuple[str,
     return ("lost" if status.lost and about_events else "other"), different[0]
 
 
-async def trial(rounds: int, seed: int, *, repaired: bool) -> Counter[tuple[str, str]]:
+async def trial(rounds: int, seed: int, *, repaired: bool, only: str = "") -> Counter[tuple[str, str]]:
     """The number of copies by kind of file and outcome; prints those that gave another answer."""
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as name:
@@ -131,7 +132,7 @@ async def trial(rounds: int, seed: int, *, repaired: bool) -> Counter[tuple[str,
             rng = random.Random(f"{seed}-{number}")
             state = ("closed", "killed")[number % 2]
             kinds = kinds_of(sources[state])
-            kind = rng.choice(sorted(kinds))
+            kind = only or rng.choice(sorted(kinds))
             copy = shutil.copytree(sources[state], Path(name) / "copy")
             path = rng.choice(kinds[kind])
             place = flip(copy / path, rng)
@@ -149,13 +150,14 @@ async def trial(rounds: int, seed: int, *, repaired: bool) -> Counter[tuple[str,
 @click.option("--rounds", default=1_000, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Other copies and other bits for each seed.")
 @click.option("--encrypted", is_flag=True, help="Gives the vault a master key.")
+@click.option("--only", default="", help="Damages this file alone, such as records.db.")
 @click.option("--repair", is_flag=True, help="Repairs each copy before it is opened.")
-def main(rounds: int, seed: int, *, encrypted: bool, repair: bool) -> None:
+def main(rounds: int, seed: int, only: str, *, encrypted: bool, repair: bool) -> None:
     """Flips one random bit in each of many copies of a vault."""
     if encrypted:
         SETTINGS["master_key"] = os.environ["MNEMON_MASTER_KEY"] = MASTER_KEY
     configure_logging(log_format="console", level="critical")
-    counts = asyncio.run(trial(rounds, seed, repaired=repair))
+    counts = asyncio.run(trial(rounds, seed, repaired=repair, only=only))
     click.echo(f"{'file':24}" + "".join(f"{name:>10}" for name in OUTCOMES))
     for kind in sorted({kind for kind, _ in counts}):
         click.echo(f"{kind:24}" + "".join(f"{counts[kind, name]:>10,}" for name in OUTCOMES))

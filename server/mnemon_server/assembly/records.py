@@ -48,6 +48,7 @@ def open_records(
     """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
     if is_in_memory(settings):
         return InMemoryVault(heads=heads_of(settings))
+    vault_folders.require_vault(settings.data_dir, tenant)
     folder = vault_folder(settings, tenant)
     if folder.parent.exists():
         tighten(folder.parent)
@@ -68,6 +69,7 @@ def open_records(
         ),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
     )
+    vault_folders.note_vault(settings.data_dir, tenant)
     if master.secrets:
         # ChromaDB's texts are not encrypted.
         for each in (*(folder / name for name in CHROMA_FOLDERS.values()), *folder.glob("quarantine/*/")):

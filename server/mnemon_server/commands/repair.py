@@ -14,6 +14,7 @@ from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import check_tenant
+from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,19 +61,17 @@ def _repaired(
     *,
     dry_run: bool,
 ) -> Iterator[tuple[Path, "Finding"]]:
-    """What was found in each vault, and in the file of keys and tenants."""
-    from mnemon_server.engines.access_file import FILE_NAME, KEY_NAME
+    """What was found in each vault, and in the file of keys and tenants, with the folder that it is in."""
+    from mnemon_server.engines.access_file import KEY_NAME
     from mnemon_server.engines.folder import FolderInUseError, FolderLock
-    from mnemon_server.engines.repair import VaultRepair, repair_access
-    from mnemon_server.engines.vault_folders import finish_locked_replacements, vaults_folder
+    from mnemon_server.engines.repair import Finding, VaultRepair, repair_access
+    from mnemon_server.engines.vault_folders import VAULT_GONE, finish_locked_replacements, vaults_folder
     from mnemon_server.engines.vault_key import VaultKeyFile
 
     if tenant is not None:
         check_tenant(tenant)
     master, vaults = master_keys(master_key_file), vaults_folder(data_dir)
-    has_access = tenant is None and (data_dir / FILE_NAME).exists()
-    if not has_access and not any(vaults.glob(f"{tenant or '[!.]*'}/records.db")):
-        raise ConfigurationError(f"there are no records in {str(vaults / (tenant or ''))!r}")
+    _require_data(data_dir, tenant)
     try:
         lock = FolderLock(vaults)
     except FolderInUseError as error:
@@ -82,9 +81,43 @@ def _repaired(
     with lock:
         if not dry_run:
             finish_locked_replacements(vaults)
-        if has_access:
+        if tenant is None:
             access = VaultKeyFile(data_dir, master, KEY_NAME)
             yield from ((data_dir, found) for found in repair_access(access, dry_run=dry_run))
-        for file in sorted(vaults.glob(f"{tenant or '[!.]*'}/records.db")):
-            for found in VaultRepair(VaultKeyFile(file.parent, master), track, dry_run=dry_run).run():
-                yield file.parent, found
+        missing = _missing(data_dir, tenant)
+        yield from ((folder, Finding(RECORDS, VAULT_GONE)) for folder in missing)
+        for folder in _folders(data_dir, tenant):
+            links = [*_links(folder)]
+            yield from links
+            if not links and folder not in missing:
+                keys = VaultKeyFile(folder, master)
+                yield from ((folder, found) for found in VaultRepair(keys, track, dry_run=dry_run).run())
+
+
+def _require_data(data_dir: Path, tenant: str | None) -> None:
+    """Raises ConfigurationError if there is nothing that could be repaired."""
+    from mnemon_server.engines.access_file import FILE_NAME
+
+    has_access = tenant is None and (data_dir / FILE_NAME).exists()
+    if not has_access and not _missing(data_dir, tenant) and not _folders(data_dir, tenant):
+        raise ConfigurationError(f"there are no records in {str(data_dir / 'tenants' / (tenant or ''))!r}")
+
+
+def _folders(data_dir: Path, tenant: str | None) -> list[Path]:
+    """The folders of the vaults, or of one."""
+    return sorted(file.parent for file in data_dir.glob(f"tenants/{tenant or '[!.]*'}/{RECORDS}"))
+
+
+def _missing(data_dir: Path, tenant: str | None) -> list[Path]:
+    """The folders of vaults that are gone."""
+    from mnemon_server.engines.vault_folders import missing_vaults
+
+    return [data_dir / "tenants" / each for each in missing_vaults(data_dir) if tenant in (None, each)]
+
+
+def _links(folder: Path) -> Iterator[tuple[Path, "Finding"]]:
+    from mnemon_server.engines.folder import LinkError, find_links
+    from mnemon_server.engines.repair import Finding
+
+    for link in find_links(folder):
+        yield link.parent, Finding(link.name, "it is a symbolic link", advice=str(LinkError(link)))

@@ -42,6 +42,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from mnemon_server.engines.backups.chain import find_backups
     from mnemon_server.engines.backups.folders import find_drafts
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
+    from mnemon_server.engines.vault_folders import VAULT_GONE, missing_vaults, vaults_folder
     from mnemon_server.engines.vault_key import VaultKeyFile
 
     with explained(2):
@@ -49,10 +50,13 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
         master = master_keys(master_key_file)
         backups = find_backups(folder)
         within = {*(backup.folder for backup in backups), *find_drafts(folder)}
-        files = [file for file in find_records(folder) if file.parent not in within]
+        missing = {vaults_folder(folder) / tenant for tenant in missing_vaults(folder)}
+        files = [file for file in find_records(folder) if file.parent not in within | missing]
         with Progress(console=Console(stderr=True)) as bar:
             keys_of = [VaultKeyFile(file.parent, master) for file in files]
             damages = [damage for keys in keys_of for damage in _vault(keys, folder, bar)]
+            damages += [{"file": f"tenants/{gone.name}/{RECORDS}", "text": VAULT_GONE} for gone in sorted(missing)]
+            damages += _links(folder)
             damages += _access(VaultKeyFile(folder, master, KEY_NAME))
             damages += _segments(folder, within, bar)
             damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
@@ -93,6 +97,16 @@ def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict
             yield {"file": str(path.relative_to(folder)), "text": "the file is missing"}
         for path, problem in damaged_files(keys, connect):
             yield {"file": str(path.relative_to(folder)), "text": f"{problem}; a server makes it again"}
+
+
+def _links(folder: Path) -> Iterator[dict[str, Any]]:
+    """The symbolic links among the files of vaults; settings and certificates may be links."""
+    from mnemon_server.engines.folder import LinkError, find_links
+    from mnemon_server.engines.vault_folders import vaults_folder
+
+    vaults = vaults_folder(folder)
+    for link in find_links(vaults if os.path.lexists(vaults) else folder):
+        yield {"file": str(link.relative_to(folder)), "text": str(LinkError(link))}
 
 
 def _access(keys: "VaultKeyFile") -> Iterator[dict[str, Any]]:

@@ -11,8 +11,8 @@ import apsw
 from mnemon_server.domain.damage import PageDamagedError, VaultDamagedError
 from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError, StorageFullError
 from mnemon_server.engines.access_copy import BUSY_TIMEOUT_MS, AccessCopy
-from mnemon_server.engines.file_stamp import Stamp, settled_stamp
-from mnemon_server.engines.folder import alone
+from mnemon_server.engines.file_stamp import Place, Stamp, settled_stamp
+from mnemon_server.engines.folder import alone, refuse_links
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, VaultKeyError
 from mnemon_server.engines.private import create_file, create_folder, refused, tighten_database
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
@@ -122,6 +122,7 @@ class AccessFile:
             opened.callback(self._copy.close)
             try:
                 create_folder(folder)
+                refuse_links(*(folder / name for name in (FILE_NAME, COPY_NAME, KEY_NAME)))
                 with alone(folder / f"{FILE_NAME}.lock"):
                     self._copy.mend()
                     self._connection = _opened(path, keys)
@@ -135,6 +136,7 @@ class AccessFile:
                 raise AccessDamagedError(path, error) from error
             except apsw.Error as error:
                 raise ConfigurationError(f"the keys in {str(path)!r} cannot be read: {error}") from error
+            self._place = Place(path)
             self._close = opened.pop_all().close
         self._copy.store()
 
@@ -184,6 +186,7 @@ class AccessFile:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
         """A transaction that other processes do not notice."""
+        self._place.require()
         with self.working() as connection:
             with _transaction(connection):
                 yield connection

@@ -1,7 +1,9 @@
-"""Tells by the time of a file whether somebody has written it, for the price of one question to the system."""
+"""Tells whether somebody has written a file, or moved it, for the price of one question to the system."""
 
 import time
 from pathlib import Path
+
+from mnemon_server.domain.errors import StorageFailedError
 
 SETTLED_S = 3.0
 """A change is at least so old if the times of files tell it from further ones: some file systems count two seconds."""
@@ -17,3 +19,38 @@ def settled_stamp(path: Path) -> Stamp | None:
         return None
     is_settled = found.st_mtime + SETTLED_S < time.time()
     return (found.st_mtime_ns, found.st_size, found.st_ino) if is_settled else None
+
+
+class FileMovedError(StorageFailedError):
+    """The open file is no longer the one at its path: what is written to it would not be found after a restart."""
+
+
+class Place:
+    """Where a file was opened. Any thread may call any method."""
+
+    def __init__(self, path: Path) -> None:
+        """The file is open. Raises OSError if it is gone already."""
+        self._path = path
+        self._identity = _identity(path)
+
+    def problem(self) -> str | None:
+        """Why nothing may be written to it: the path leads to another file, or to none."""
+        try:
+            if _identity(self._path) == self._identity:
+                return None
+        except OSError:
+            pass
+        return (
+            f"{self._path.name} is not where it was opened: its folder was moved, removed or replaced, and nothing is "
+            "written to it any more. Put the folder back, or restart the server, which serves what is there then"
+        )
+
+    def require(self) -> None:
+        """Raises FileMovedError if there is a problem."""
+        if problem := self.problem():
+            raise FileMovedError(problem)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

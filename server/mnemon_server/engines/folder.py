@@ -30,6 +30,32 @@ def _raise(error: OSError) -> None:
         raise error
 
 
+class LinkError(ConfigurationError):
+    """There is a symbolic link within the data folder."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{str(path)!r} is a symbolic link, and none is followed within the data folder, because it could lead to "
+            "the data of another tenant: put the file or folder itself there, or mount a disk there. The data folder "
+            "itself may be a link"
+        )
+
+
+def find_links(folder: Path) -> list[Path]:
+    """The symbolic links in a folder and all its subfolders, sorted; the folder alone if it is one."""
+    if folder.is_symlink():
+        return [folder]
+    walk = os.walk(folder)
+    paths = (Path(place, name) for place, folders, files in walk for name in (*folders, *files))
+    return sorted(path for path in paths if path.is_symlink())
+
+
+def refuse_links(*paths: Path) -> None:
+    """Raises LinkError if one of these files or folders is a symbolic link, or has one below it."""
+    for link in (link for path in paths for link in find_links(path)):
+        raise LinkError(link)
+
+
 class FolderInUseError(ConfigurationError):
     """Another process has locked the folder."""
 
@@ -67,8 +93,11 @@ class FolderLock:
 
         Raises:
             FolderInUseError: another process has locked it.
+            LinkError: it is a symbolic link.
             ConfigurationError: it is not writable.
         """
+        if folder.is_symlink():
+            raise LinkError(folder)
         try:
             create_folder(folder)
             tighten(folder)

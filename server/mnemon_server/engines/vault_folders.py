@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from mnemon_server.domain.backup import RECORDS
+from mnemon_server.domain.damage import VaultDamagedError
 from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import MasterKeys
-from mnemon_server.engines.private import create_file, sync
+from mnemon_server.engines.private import create_file, create_folder, refused, sync
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 
 UNFINISHED = "UNFINISHED"
@@ -23,6 +25,11 @@ _DRAFT, _READY, _FORMER = ".restoring-", ".restored-", ".replaced-"
 
 log = logging.getLogger(__name__)
 
+_KNOWN = "vaults"
+"""In the data folder: an empty file for each vault that was made, so that one whose files are gone is missed."""
+
+VAULT_GONE = "the file is missing or empty"
+
 COPIES = "copies"
 """In a vault's folder: copies of its files that a backup reads. They are gone when it ends."""
 
@@ -30,6 +37,40 @@ COPIES = "copies"
 def vaults_folder(data_dir: Path) -> Path:
     """The folder of all vaults. A server shares its lock with others for as long as it serves."""
     return data_dir / "tenants"
+
+
+def require_vault(data_dir: Path, tenant: str) -> None:
+    """Raises VaultDamagedError if a tenant's vault was made, and its records are gone. Blocks."""
+    if (data_dir / _KNOWN / tenant).exists() and not _has_records(data_dir, tenant):
+        raise VaultDamagedError(
+            f"the vault of the tenant {tenant!r} is gone: tenants/{tenant}/{RECORDS} is missing or empty. Put the "
+            f"folder back from a copy, or stop the server and run `mnemon-server restore BACKUP --tenant {tenant}`. "
+            f"Only if it shall begin anew without its records, remove the file {_KNOWN}/{tenant} from the data folder"
+        )
+
+
+def note_vault(data_dir: Path, tenant: str) -> None:
+    """Says durably that a tenant has a vault. Blocks. Raises ConfigurationError if that cannot be written."""
+    path = data_dir / _KNOWN / tenant
+    if path.exists():
+        return
+    try:
+        create_folder(path.parent)
+        path.touch(mode=0o600)
+        sync(path.parent)
+    except OSError as error:
+        raise refused(error, "the data folder") from error
+
+
+def missing_vaults(data_dir: Path) -> list[str]:
+    """The tenants whose vaults were made, and whose records are gone. Blocks."""
+    known = sorted(path.name for path in (data_dir / _KNOWN).glob("*"))
+    return [tenant for tenant in known if not _has_records(data_dir, tenant)]
+
+
+def _has_records(data_dir: Path, tenant: str) -> bool:
+    records = vaults_folder(data_dir) / tenant / RECORDS
+    return records.exists() and records.stat().st_size > 0
 
 
 def remove_vault(vaults: Path, tenant: str) -> None:
@@ -42,12 +83,15 @@ def remove_vault(vaults: Path, tenant: str) -> None:
     folder, doomed = vaults / tenant, vaults / f"{_DOOMED}{tenant}"
     try:
         _remove(doomed)
-        if folder.exists():
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
             with FolderLock(folder):
                 folder.rename(doomed)
             _remove(doomed)
         if vaults.exists():
             sync(vaults)
+        (vaults.parent / _KNOWN / tenant).unlink(missing_ok=True)
     except OSError as error:
         raise StorageFailedError(f"the files of the tenant {tenant!r} cannot be removed: {error.strerror}") from error
 

@@ -150,8 +150,9 @@ class VaultPool:
         self._retired.discard(tenant)
 
     async def is_ready(self) -> bool:
-        """Whether every open vault accepts writes."""
-        return all(await asyncio.gather(*(vault.is_ready() for vault in self._open_now())))
+        """Whether a vault accepts writes, of those that are open: the trouble of one tenant is not that of all."""
+        ready = await asyncio.gather(*(vault.is_ready() for vault in self._open_now()))
+        return not ready or any(ready)
 
     async def gauges(self) -> list[VaultGauges]:
         """The gauges of every open vault."""

@@ -11,6 +11,8 @@ import apsw
 
 from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.file_stamp import Place
+from mnemon_server.engines.folder import refuse_links
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.readers import ReaderPool
@@ -116,7 +118,9 @@ class Connections:
             ConfigurationError: the file is not a Mnemon database, its format is newer, or its key is not there.
             RecordDamagedError: it, or the end of its log, is not what was written.
             StorageFailedError: it cannot be read.
+            LinkError: there is a symbolic link in its folder.
         """
+        refuse_links(self._path.parent)
         self._followers = [self.removals, *followers]
         self._open()
 
@@ -149,7 +153,7 @@ class Connections:
 
     def failure(self) -> str | None:
         """Why writes are refused; None if they are accepted."""
-        return self._writer.failure or (FULL if self._writer.is_full else None)
+        return self._writer.failure or (FULL if self._writer.is_full else self._place.problem())
 
     def recover(self) -> None:
         """Reopens the file after a failure, or checks whether a full disk has space again.
@@ -159,6 +163,8 @@ class Connections:
             StorageFullError: it is still full.
         """
         with self._recovering:
+            # Another file must not be opened without the lock of its folder, nor an empty one be made.
+            self._place.require()
             if self._writer.failure is not None:
                 self._readers.close()
                 self._writer.close()
@@ -181,6 +187,7 @@ class Connections:
             raise PageDamagedError(self._path.name) from error
         except apsw.Error as error:
             raise StorageFailedError("records.db cannot be opened; the log says why") from error
+        self._place = Place(self._path)
         try:
             # After a failed sync, data may exist in the page cache only. Write it to the disk before anything depends
             # on it.
@@ -210,9 +217,11 @@ class Connections:
         )
 
     def _connect(self) -> apsw.Connection:
+        self._place.require()
         return open_reader(self._path, self._keys, self._vfs)
 
     def _before_commit(self, connection: Any) -> None:
+        self._place.require()
         for follower in self._followers:
             follower.before_commit(connection)
         self._mark.before_commit(connection)

@@ -14,6 +14,7 @@ import apsw
 
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.observation.figures import COMMIT_SECONDS, COMMIT_WRITES
+from mnemon_server.engines.file_stamp import FileMovedError
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.schema import close_quietly
@@ -179,6 +180,10 @@ class Writer:
                 # Other writes may be unaffected, but after a failed read the transaction cannot read any more.
                 for job in jobs:
                     self._commit([job])
+        except FileMovedError as error:
+            log.error("%s", error)  # noqa: TRY400 - where it was found says nothing
+            self.failure = str(error)
+            self._abandon(jobs, partial(StorageFailedError, self.failure))
         except Exception:  # any error: the state of the disk is unknown now
             log.exception("commit failed")
             self.failure = _FAILED

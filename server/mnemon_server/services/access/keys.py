@@ -2,6 +2,7 @@
 
 import asyncio
 import bisect
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,7 +24,7 @@ from mnemon_server.domain.access import (
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.clock import Clock, system_clock
-from mnemon_server.domain.errors import InvalidOperationError, UnauthenticatedError
+from mnemon_server.domain.errors import InvalidOperationError, MnemonError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 from mnemon_server.services.access.remembered import Remembered
 from mnemon_server.services.access.secrets import PREFIX, digest_of, is_secret_of, key_id_of, new_key_id, new_secret
@@ -36,6 +37,8 @@ USES = timedelta(minutes=1)
 """How often the times of last use are stored."""
 _NO_KEY = "send a valid API key as the header `authorization: Bearer KEY`"
 _LIKE_A_KEY = f"{PREFIX}_"
+
+log = logging.getLogger(__name__)
 
 
 class _Opened(NamedTuple):
@@ -79,7 +82,10 @@ class KeyRing(Periodic):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await super().__aexit__(kind, error, trace)
-        await self._store_uses()
+        try:
+            await self._store_uses()
+        except MnemonError as problem:
+            log.warning("the times of the last use of keys could not be stored: %s", problem)
 
     @property
     def is_empty(self) -> bool:

@@ -1,6 +1,6 @@
 """Problems with the files of a timeline, and their feed entries: one when a problem begins, one when it ends."""
 
-from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError, StorageFullError
 from mnemon_server.engines.promises.timeline import TimelineWarning
 from mnemon_server.engines.timeline.upkeep.manifest import Change, Manifest
 
@@ -53,6 +53,6 @@ class MaintenanceHealth:
             if self._is_warned and not self._problems:
                 self._manifest.commit(Change(healthy=True))
                 self._is_warned = False
-        except (StorageFullError, StorageFailedError):
+        except (StorageFullError, StorageFailedError, RecordDamagedError):
             return False
         return True
