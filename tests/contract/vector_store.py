@@ -168,7 +168,8 @@ class VectorStoreContract(ABC):
         )
         assert ids(store.search("gardens", 100, {"agent": "gemini", "deleted": True})) == []
         assert ids(store.search("gardens", 100, {"i": 7, "agent": "claude"})) == ["d7"]
-        assert ids(store.search("gardens", 100, {"i": 7.0})) == []
+        assert ids(store.search("gardens", 100, {"i": 7.0})) == ["d7"]
+        assert ids(store.search("gardens", 100, {"i": "7"})) == ids(store.search("gardens", 100, {"deleted": 0})) == []
         assert ids(store.search("gardens", 100, {"unknown": "x"})) == []
         assert len(store.search("gardens", 100, {})) == 40
 

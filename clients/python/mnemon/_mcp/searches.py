@@ -65,7 +65,7 @@ class OwnTool:
 
 async def _search_knowledge(client: AsyncClient, identity: Identity, given: KnowledgeSearch) -> str:
     answer = await client.documents.search(
-        given.query, limit=given.limit, filters=given.filter, scope=identity.documents
+        given.query, limit=given.limit, filters=given.filter, scope=identity.documents, strict=True
     )
     found = (
         {
