@@ -52,7 +52,7 @@ class DurableTimelineContract(TimelineContract):
         vault = self.open(folder, clock)
         assert (seen(vault.timeline), told(vault)) == (before, feed)
         assert append(vault.timeline, happening("e23"), request=key("r")) == [receipt._replace(replayed=True)]
-        known = append(vault.timeline, happening("e5"), happening("other", content="content of e23"))
+        known = append(vault.timeline, happening("e5", user="v"), happening("other", content="content of e23"))
         assert [(one.event_id, one.sequence, one.duplicate) for one in known] == [("e5", 6, True), ("e23", 24, True)]
         [following, anew] = append(vault.timeline, happening("e24"), happening("e7"))
         assert (following.sequence, anew.sequence, anew.duplicate) == (25, 26, False)

@@ -19,8 +19,9 @@ def open_vault_with(
     close: Callable[[], Awaitable[None]],
     index: Index | None = None,
     timeline: Index | None = None,
+    feed: Any = None,
 ) -> OpenVault:
-    """A vault with documents and indexes, which are warm unless others are given, and nothing else."""
+    """A vault with documents and indexes, which are warm unless others are given, a feed, and nothing else."""
     nothing = cast("Any", None)
     return OpenVault(
         documents=documents,
@@ -35,7 +36,7 @@ def open_vault_with(
         archive=nothing,
         backups=nothing,
         erasure=nothing,
-        feed=nothing,
+        feed=feed,
         model=nothing,
         vault_id="",
         page_key=b"",

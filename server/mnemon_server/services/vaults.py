@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -29,6 +31,8 @@ from mnemon_server.services.tools.service import ToolRunner
 
 RETRY_AFTER_S = 1.0
 RETIRED_POLL_S = 0.05
+ROOM_WAIT_S = 10.0
+"""How long a call waits for one of the open vaults to become idle."""
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +80,7 @@ class OpenVault:
 
 @dataclass(slots=True)
 class _Entry:
+    tenant: str
     opening: "asyncio.Task[OpenVault]"
     line: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Those who wait for it, who go on one by one. Hundreds in one turn of the event loop would hold up all others."""
@@ -89,26 +94,52 @@ class _Entry:
         return self.opening.result() if self.opening.done() else None
 
 
+@dataclass(slots=True)
+class _Watched:
+    """A tenant with watchers, whose vault may be closed for another while they wait for its next change."""
+
+    watchers: int = 0
+    head: int = 0
+    """The newest change of its vault when it was last closed."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, when its vault begins to open and when it is closed."""
+
+    def notify(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
 class VaultPool:
     """Hands out vaults. Belongs to one event loop; an async context manager that closes all of them.
 
-    A vault in use stays open. A vault that was not used for `idle_s` is closed. When `open_max` vaults are open and
-    another one is needed, the one that has been idle longest is closed.
+    A vault in use stays open. A vault that was not used for `idle_s` is closed, unless it is watched. When `open_max`
+    vaults are open and another one is needed, the one that has been idle longest is closed: one that is not watched, if
+    there is one. A watched vault that was closed is opened again by the next call, or as soon as there is room.
     """
 
     def __init__(
-        self, open_vault: Callable[[str], Awaitable[OpenVault]], *, open_max: int, idle_s: float | None
+        self,
+        open_vault: Callable[[str], Awaitable[OpenVault]],
+        *,
+        open_max: int,
+        idle_s: float | None,
+        room_wait_s: float = ROOM_WAIT_S,
     ) -> None:
         """Opens nothing yet.
 
         Args:
             open_vault: opens the vault of a tenant.
             open_max: vaults open at once.
-            idle_s: seconds after which an unused vault is closed; None keeps them open until the pool is closed.
+            idle_s: seconds after which an unused vault is closed; None keeps them open until the pool is closed, and
+                watched ones whatever happens.
+            room_wait_s: how long, in seconds, a call waits for one of `open_max` vaults in use to become idle.
         """
         self._open_vault = open_vault
         self._open_max = open_max
         self._idle_s = idle_s
+        self._room_wait_s = room_wait_s
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._watched: dict[str, _Watched] = {}
         self._entries: dict[str, _Entry] = {}
         self._retired: set[str] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -131,6 +162,18 @@ class VaultPool:
         """
         return VaultLease(self, tenant, bounds)
 
+    @contextmanager
+    def watched(self, tenant: str, bounds: Bounds = UNBOUNDED) -> Iterator["WatchedVault"]:
+        """The tenant's vault for a watcher, which is there as long as the block lasts."""
+        watched = self._watched.setdefault(tenant, _Watched())
+        watched.watchers += 1
+        try:
+            yield WatchedVault(self, tenant, bounds)
+        finally:
+            watched.watchers -= 1
+            if not watched.watchers:
+                del self._watched[tenant]
+
     @property
     def retired(self) -> frozenset[str]:
         """The tenants whose vaults are not opened."""
@@ -139,11 +182,12 @@ class VaultPool:
     async def retire(self, tenant: str) -> None:
         """Closes the tenant's vault once its last user is gone, and opens it no more until `readmit`."""
         self._retired.add(tenant)
+        self._notify_watchers(tenant)
         while (entry := self._entries.get(tenant)) is not None:
             if entry.users:
                 await asyncio.sleep(RETIRED_POLL_S)
             else:
-                await asyncio.shield(self._begin_closing(tenant, entry))
+                await asyncio.shield(self._begin_closing(entry))
 
     def readmit(self, tenant: str) -> None:
         """Lets a retired tenant's vault be opened again."""
@@ -177,7 +221,9 @@ class VaultPool:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        closings = [self._begin_closing(tenant, entry) for tenant, entry in list(self._entries.items())]
+        for tenant in self._watched:
+            self._notify_watchers(tenant)
+        closings = [self._begin_closing(entry) for entry in list(self._entries.values())]
         await asyncio.gather(*closings)
 
     def acquire_open(self, tenant: str) -> _Entry | None:
@@ -224,15 +270,58 @@ class VaultPool:
         entry.users -= 1
         if not entry.users:
             entry.idle_since = asyncio.get_running_loop().time()
+            if len(self._waiting) > self._closing_count and not self._is_kept(entry):
+                self._begin_closing(entry)
+
+    def reuse(self, entry: _Entry) -> bool:
+        """For WatchedVault: counts one user more, unless the vault is being closed."""
+        if entry.closing is not None:
+            return False
+        entry.users += 1
+        return True
+
+    async def wait_for_changes(self, tenant: str, position: int, until: float) -> bool:
+        """For WatchedVault: waits until the tenant's vault is open, or a closed one has changes after the position.
+
+        False if that has not happened by a time of the event loop. True also if the next use raises an error.
+        """
+        watched = self._watched[tenant]
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while not self._has_changes(tenant, watched, position):
+                    await watched.changed.wait()
+                return True
+        return False
+
+    def _has_changes(self, tenant: str, watched: _Watched, position: int) -> bool:
+        if self._closed or tenant in self._retired:
+            return True
+        entry = self._entries.get(tenant)
+        return watched.head > position if entry is None else entry.closing is None
+
+    def _notify_watchers(self, tenant: str) -> None:
+        if (watched := self._watched.get(tenant)) is not None:
+            watched.notify()
+
+    @property
+    def _closing_count(self) -> int:
+        return sum(entry.closing is not None for entry in self._entries.values())
+
+    def _is_kept(self, entry: _Entry) -> bool:
+        """Whether the vault would lose its changes, which its watchers still want, if it were closed."""
+        return self._idle_s is None and entry.tenant in self._watched
 
     async def _begin_opening(self, tenant: str) -> _Entry | None:
         """A new entry; None after waiting for room, since the caller must then look the tenant up again."""
         check_tenant(tenant)
         if len(self._entries) >= self._open_max:
-            await asyncio.shield(self._close_idlest())
+            await self._make_room()
             return None
-        entry = _Entry(asyncio.create_task(self._open(tenant)))
-        self._entries[tenant] = entry
+        return self._start_opening(tenant)
+
+    def _start_opening(self, tenant: str) -> _Entry:
+        entry = self._entries[tenant] = _Entry(tenant, asyncio.create_task(self._open(tenant)))
+        self._notify_watchers(tenant)
         return entry
 
     async def _open(self, tenant: str) -> OpenVault:
@@ -241,42 +330,85 @@ class VaultPool:
         except BaseException:
             # Without the entry, the next call tries again.
             self._entries.pop(tenant, None)
+            self._let_one_in()
             raise
 
-    def _close_idlest(self) -> "asyncio.Task[None]":
-        closing = next((entry.closing for entry in self._entries.values() if entry.closing), None)
-        if closing is not None:
-            return closing
-        idle = [(entry.idle_since, tenant) for tenant, entry in self._entries.items() if not entry.users]
-        if not idle:
-            raise TooManyVaultsError(f"all {self._open_max} vaults that may be open are in use", RETRY_AFTER_S)
-        tenant = min(idle)[1]
-        return self._begin_closing(tenant, self._entries[tenant])
+    async def _make_room(self) -> None:
+        """Closes the vault that has been idle longest, or waits for one that becomes idle."""
+        closing = [entry.closing for entry in self._entries.values() if entry.closing]
+        if len(closing) > len(self._waiting):
+            await asyncio.shield(closing[0])
+            return
+        idle = [entry for entry in self._entries.values() if not (entry.users or entry.closing or self._is_kept(entry))]
+        if idle:
+            entry = min(idle, key=lambda entry: (entry.tenant in self._watched, entry.idle_since))
+            await asyncio.shield(self._begin_closing(entry))
+            return
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(self._room_wait_s):
+                await waiting
+        except TimeoutError:
+            raise TooManyVaultsError(
+                f"all {self._open_max} vaults that may be open are in use; try again, or let the server open more "
+                "(its setting vaults_open_max)",
+                RETRY_AFTER_S,
+            ) from None
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
-    def _begin_closing(self, tenant: str, entry: _Entry) -> "asyncio.Task[None]":
+    def _let_one_in(self) -> None:
+        """Lets the call that has waited longest look for room again."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+
+    def _begin_closing(self, entry: _Entry) -> "asyncio.Task[None]":
         if entry.closing is None:
-            entry.closing = asyncio.create_task(self._close(tenant, entry))
+            entry.closing = asyncio.create_task(self._close(entry))
         return entry.closing
 
-    async def _close(self, tenant: str, entry: _Entry) -> None:
+    async def _close(self, entry: _Entry) -> None:
         try:
             vault = await entry.opening
-            await vault.close()
+            try:
+                await vault.close()
+            finally:
+                if (watched := self._watched.get(entry.tenant)) is not None:
+                    watched.head = vault.feed.head
         except MnemonError:
             log.warning("a vault could not be closed cleanly", exc_info=True)
         finally:
-            self._entries.pop(tenant, None)
+            self._entries.pop(entry.tenant, None)
+            self._notify_watchers(entry.tenant)
+            self._let_one_in()
 
     async def _sweep(self, idle_s: float) -> None:
         while True:
             await asyncio.sleep(idle_s / 4)
             now = asyncio.get_running_loop().time()
-            for tenant, entry in list(self._entries.items()):
+            for entry in list(self._entries.values()):
                 # A vault whose index is being built stays open: closing it would throw that work away.
                 vault = entry.vault
                 is_idle = not entry.users and vault is not None and vault.is_warm and vault.is_shadow_current()
-                if is_idle and now - entry.idle_since >= idle_s:
-                    self._begin_closing(tenant, entry)
+                if is_idle and entry.tenant not in self._watched and now - entry.idle_since >= idle_s:
+                    self._begin_closing(entry)
+            self._open_watched(now)
+
+    def _open_watched(self, now: float) -> None:
+        """Opens watched vaults that were closed for others, as far as there is room: only an open one expires facts,
+        prunes its timeline, and so on.
+        """
+        for tenant in self._watched.keys() - self._entries.keys() - self._retired:
+            if len(self._entries) < self._open_max and not self._waiting:
+                entry = self._start_opening(tenant)
+                entry.idle_since = now
+                # Its watchers get the error, too.
+                entry.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 class VaultLease:
@@ -300,3 +432,52 @@ class VaultLease:
     ) -> None:
         if self._entry is not None:
             self._pool.release(self._entry)
+
+
+class WatchedVault:
+    """A vault that a watcher uses while it reads: `async with watched as vault`, as often as it likes.
+
+    While it rests, the vault may be closed for another tenant. Then it is lost, and the block must end.
+    """
+
+    def __init__(self, pool: VaultPool, tenant: str, bounds: Bounds) -> None:
+        self._pool = pool
+        self._tenant = tenant
+        self._bounds = bounds
+        self._entry: _Entry | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the vault was closed while the watcher rested."""
+        return self._entry is None
+
+    async def __aenter__(self) -> OpenVault:
+        entry = self._entry = await self._pool.acquire(self._tenant)
+        vault = entry.opening.result()
+        return vault.within(self._bounds) if self._bounds else vault
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._entry is not None:
+            self._pool.release(self._entry)
+            self._entry = None
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Does not use the vault for the length of a block, after which it may be lost."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            self._pool.release(entry)
+        try:
+            yield
+        finally:
+            if entry is not None and self._pool.reuse(entry):
+                self._entry = entry
+
+    async def wait_for_changes(self, position: int, until: float) -> bool:
+        """Once it is lost: waits until the vault is open again, or is known to have changes after the position.
+
+        False if that has not happened by a time of the event loop.
+        """
+        return await self._pool.wait_for_changes(self._tenant, position, until)

@@ -69,15 +69,20 @@ class TenantServicer:
         )
         return room
 
+    @property
+    def vaults(self) -> "VaultPool":
+        """The vaults of all tenants. Raises NotBegunError if none are attached yet."""
+        if self._vaults is None:
+            raise NotBegunError("the server is starting")
+        return self._vaults
+
     def vault_of(self, tenant: str) -> "VaultLease":
         """The open services of a tenant, for as long as the block lasts; for operators.
 
         Raises:
             NotBegunError: no vaults are attached yet.
         """
-        if self._vaults is None:
-            raise NotBegunError("the server is starting")
-        return self._vaults.use(tenant)
+        return self.vaults.use(tenant)
 
     def vault(self, context: Context) -> "VaultLease":
         """The open services of the caller's tenant, within the caller's bounds, for as long as the block lasts.
@@ -85,7 +90,5 @@ class TenantServicer:
         Raises:
             NotBegunError: no vaults are attached yet.
         """
-        if self._vaults is None:
-            raise NotBegunError("the server is starting")
         principal = current_call.get().principal
-        return self._vaults.use(principal.tenant, principal.bounds)
+        return self.vaults.use(principal.tenant, principal.bounds)

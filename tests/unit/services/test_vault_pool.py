@@ -43,7 +43,7 @@ class Folder:
 @asynccontextmanager
 async def pool(open_max: int = 2, idle_s: float | None = None) -> AsyncIterator[tuple[VaultPool, Folder]]:
     folder = Folder()
-    async with VaultPool(folder.open_vault, open_max=open_max, idle_s=idle_s) as vaults:
+    async with VaultPool(folder.open_vault, open_max=open_max, idle_s=idle_s, room_wait_s=0.01) as vaults:
         yield vaults, folder
     assert folder.open == []
 

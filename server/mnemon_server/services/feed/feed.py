@@ -1,12 +1,12 @@
 """The change feed of a vault: its log from any position on, without gaps."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
@@ -70,16 +70,32 @@ class _Step:
 
 
 class _Ahead(AbstractContextManager["_Ahead"]):
-    """The step that a watcher reads ahead, if any; it is no longer wanted once the watcher leaves."""
+    """The step that a watcher reads next; it is no longer wanted once the watcher leaves."""
 
-    def __init__(self) -> None:
-        self.reading: asyncio.Task[_Step] | None = None
+    def __init__(self, tail: ChangeTail) -> None:
+        self.news = tail.news
+        """Is set by the changes after the step that was read last."""
+        self._tail = tail
+        self._reading: asyncio.Task[_Step] | None = None
+
+    def begin(self, read: Callable[[], Coroutine[Any, Any, _Step]]) -> None:
+        """Begins to read the next step."""
+        self.news = self._tail.news
+        self._reading = asyncio.create_task(read())
+
+    async def next(self, read: Callable[[], Coroutine[Any, Any, _Step]]) -> _Step:
+        """The next step, which is read now unless that has begun."""
+        if (reading := self._reading) is not None:
+            self._reading = None
+            return await reading
+        self.news = self._tail.news
+        return await read()
 
     def __exit__(self, *_: object) -> None:
-        if self.reading is not None:
-            self.reading.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
             # Marks an error as retrieved: no one waits for it.
-            self.reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,51 @@ class _LastSent:
     position: int
     time: float
     caught_up: bool
+
+
+class Place(Protocol):
+    """A watcher's hold on its vault."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the vault was closed while the watcher rested. The watch then ends, and goes on in another feed."""
+
+    def resting(self) -> AbstractContextManager[None]:
+        """The watcher does not read for the length of a block."""
+
+
+class _Always:
+    """The hold on a vault that stays open."""
+
+    is_lost = False
+    resting = staticmethod(nullcontext)
+
+
+_ALWAYS = _Always()
+
+
+class Watcher:
+    """How far a watcher has come, which it keeps if its vault is closed and opened again."""
+
+    def __init__(self, place: Place = _ALWAYS) -> None:
+        """Has not begun."""
+        self.place = place
+        self.cursor = ""
+        """Where to go on; empty at first."""
+        self.position = 0
+        self.heartbeat_s = 0.0
+        self.last = _LastSent(0, 0.0, caught_up=False)
+        self.head_time: datetime | None = None
+
+    @property
+    def progress_time(self) -> float:
+        """When the next heartbeat is due while nothing is read."""
+        return self.last.time + self.heartbeat_s
+
+    def progress(self) -> Progress:
+        """A heartbeat while the vault is closed: nothing happens in it."""
+        self.last = replace(self.last, time=asyncio.get_running_loop().time())
+        return Progress(self.cursor, self.head_time, caught_up=True)
 
 
 class ChangeFeed:
@@ -158,7 +219,7 @@ class ChangeFeed:
         return self.watch_rendered(query, _as_it_is)
 
     async def watch_rendered(
-        self, query: WatchQuery, render: Render, sending: Sending | None = None
+        self, query: WatchQuery, render: Render, sending: Sending | None = None, watcher: Watcher | None = None
     ) -> AsyncGenerator[Any, None]:
         """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same.
 
@@ -167,45 +228,62 @@ class ChangeFeed:
             render: makes the bytes of a message.
             sending: where these must fit. Until they do, the watcher holds nothing, and reads once more afterwards.
                 None: they always fit.
+            watcher: goes on where it is, and says when it lost its vault, which is the end. None: a new one that keeps
+                its vault.
 
         Raises:
             SlowReaderError: messages that are not read took all memory for too long.
         """
         loop = asyncio.get_running_loop()
         query = replace(query, where=replace(query.where, bounds=self._bounds))
-        heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
-        with self._tail.followed(), _Ahead() as ahead:
-            position, state = await self._offload(self._open, query.start)
-            yield Started(self._cursors.write(position), heartbeat_s, None if self._bounds else state.first_time)
-            last = _LastSent(position, loop.time(), query.start is Edge.NOW)
-            while True:
-                if ahead.reading is None:
-                    news = self._tail.news
-                    step = await self._step(position, query, render)
-                else:
-                    step = await ahead.reading
-                    ahead.reading = None
+        watcher = watcher or Watcher()
+        with self._tail.followed(), _Ahead(self._tail) as ahead:
+            if not watcher.cursor:
+                yield await self._begun(watcher, query)
+            else:
+                await self._offload(self._open, Cursor(watcher.cursor))
+            while not watcher.place.is_lost:
+                step = await ahead.next(lambda: self._step(watcher.position, query, render))
                 if sending is not None and step.rendered is not None and not sending.fits(len(step.rendered)):
                     size = len(step.rendered)
                     del step
-                    await sending.wait(size)
+                    with watcher.place.resting():
+                        await sending.wait(size)
                     continue
-                position = step.position
+                self._note_step(watcher, step)
                 if not step.caught_up and not query.full:
                     # Of a backlog, the next step is read while this one is sent.
-                    news = self._tail.news
-                    ahead.reading = asyncio.create_task(self._step(position, query, render))
-                if step.rendered is not None:
-                    if last.caught_up and step.head_time is not None:
-                        WATCH_LAG_SECONDS.note((self._clock() - step.head_time).total_seconds())
-                    yield step.rendered
-                    last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
-                elif loop.time() >= self._progress_time(last, step, heartbeat_s):
-                    head_time = None if self._bounds else step.head_time
-                    yield Progress(self._cursors.write(position), head_time, step.caught_up)
-                    last = _LastSent(position, loop.time(), last.caught_up or step.caught_up)
+                    ahead.begin(lambda: self._step(watcher.position, query, render))
+                due = self._progress_time(watcher, step)
+                if step.rendered is not None or loop.time() >= due:
+                    last, watcher.last = watcher.last, _LastSent(step.position, loop.time(), step.caught_up)
+                    watcher.last = replace(watcher.last, caught_up=last.caught_up or step.caught_up)
+                    yield self._message(step, watcher, last)
+                    due = self._progress_time(watcher, step)
                 if step.caught_up:
-                    await _wait(news, self._progress_time(last, step, heartbeat_s))
+                    with watcher.place.resting():
+                        await _wait(ahead.news, due)
+
+    async def _begun(self, watcher: Watcher, query: WatchQuery) -> Started:
+        position, state = await self._offload(self._open, query.start)
+        watcher.heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
+        watcher.position, watcher.cursor = position, self._cursors.write(position)
+        watcher.last = _LastSent(position, asyncio.get_running_loop().time(), query.start is Edge.NOW)
+        return Started(watcher.cursor, watcher.heartbeat_s, None if self._bounds else state.first_time)
+
+    def _note_step(self, watcher: Watcher, step: _Step) -> None:
+        """Takes the watcher to the end of a step."""
+        if step.position != watcher.position:
+            watcher.position, watcher.cursor = step.position, self._cursors.write(step.position)
+        watcher.head_time = None if self._bounds else step.head_time
+
+    def _message(self, step: _Step, watcher: Watcher, before: _LastSent) -> Any:
+        """The step's changes, or a heartbeat."""
+        if step.rendered is None:
+            return Progress(watcher.cursor, watcher.head_time, step.caught_up)
+        if before.caught_up and step.head_time is not None:
+            WATCH_LAG_SECONDS.note((self._clock() - step.head_time).total_seconds())
+        return step.rendered
 
     async def list(self, query: ListQuery) -> ChangePage:
         """One page of the log; `caught_up` if the log had no newer changes. A page may be empty and not the last.
@@ -216,6 +294,11 @@ class ChangeFeed:
         """
         step = await self._offload(lambda: self._read_page(query))
         return ChangePage(self._cursors.write(step.position), step.changes, step.records, step.caught_up)
+
+    @property
+    def head(self) -> int:
+        """The position of the newest change; still known when the log is closed."""
+        return self._log.state().head
 
     def close(self) -> None:
         """Ends all watches with NotServingError. Calling it again does nothing."""
@@ -250,14 +333,15 @@ class ChangeFeed:
         if not task.cancelled() and task.exception() is None:
             self._shared[key] = task.result()
 
-    def _progress_time(self, last: _LastSent, step: _Step, heartbeat_s: float) -> float:
+    def _progress_time(self, watcher: Watcher, step: _Step) -> float:
         """When to send Progress: at once after a backlog, soon if the cursor moved, or else after the heartbeat."""
+        last = watcher.last
         if step.caught_up and not last.caught_up:
             return last.time
         # A caller with bounds is not told when others write.
         if step.position != last.position and not self._bounds:
-            return last.time + min(PROGRESS_S, heartbeat_s)
-        return last.time + heartbeat_s
+            return last.time + min(PROGRESS_S, watcher.heartbeat_s)
+        return watcher.progress_time
 
     # On the event loop, from the tail
 

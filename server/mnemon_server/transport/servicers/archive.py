@@ -6,8 +6,9 @@ from contextlib import aclosing
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import archive_pb2_grpc
 
+from mnemon_server.domain.archive import ImportStart
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.services.archive.importing import Import, ImportItem
+from mnemon_server.services.archive.importing import ImportItem
 from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert import archive as convert
 from mnemon_server.transport.convert import archive_requests as requests
@@ -34,15 +35,16 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
     async def ImportRecords(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.ImportRecordsRequest], context: Context
     ) -> AsyncIterator[pb.ImportRecordsResponse]:
-        async with self.vault(context) as vault:
-            importing: Import | None = None
-            async for request in request_iterator:
-                if importing is None:
-                    importing = vault.archive.begin_import(requests.read_start(request))
+        start: ImportStart | None = None
+        async for request in request_iterator:
+            start = start or requests.read_start(request)
+            # A stream that waits for its next message keeps no vault from others.
+            async with self.vault(context) as vault:
+                importing = vault.archive.begin_import(start)
                 requests.check_count(request)
                 async with piece_of_work():
                     results = await importing.take([item async for item in _items(request.records)])
-                yield convert.results_to_pb(results, report)
+            yield convert.results_to_pb(results, report)
 
 
 async def _items(records: Iterable[pb.ArchivedRecord]) -> AsyncIterator[ImportItem]:

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1 import changes_pb2_grpc
 
+from mnemon_server.services.watching import watch
 from mnemon_server.transport.convert import change_requests as requests
 from mnemon_server.transport.convert import changes as convert
 from mnemon_server.transport.interceptors.base import Context, current_call
@@ -14,16 +15,16 @@ from mnemon_server.transport.tenancy import TenantServicer
 
 
 class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
-    """Answers UNAVAILABLE until vaults are attached. A watch keeps its vault open for as long as it lasts."""
+    """Answers UNAVAILABLE until vaults are attached."""
 
     async def WatchChanges(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.WatchChangesRequest, context: Context
     ) -> AsyncIterator[Encoded]:
         query = requests.read_watch(request)
-        async with (
-            self.vault(context) as vault,
-            aclosing(vault.feed.watch_rendered(query, convert.batch_to_bytes, current_call.get().sending)) as messages,
-        ):
+        call = current_call.get()
+        tenant, bounds = call.principal.tenant, call.principal.bounds
+        found = watch(self.vaults, tenant, bounds, query, convert.batch_to_bytes, call.sending)
+        async with aclosing(found) as messages:
             async for message in messages:
                 yield message if isinstance(message, bytes) else convert.watch_message_to_pb(message)
                 del message  # See `StreamWriter`.

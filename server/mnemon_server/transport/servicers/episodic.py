@@ -39,11 +39,10 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
     async def BulkRecordEvents(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkRecordEventsRequest], context: Context
     ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
-        async with self.vault(context) as vault:
-            # The runs keep their order themselves.
-            runs = ReadAhead(EventRuns(vault.episodic).record, keys=lambda _: ())
-            async for outcomes in runs.run(request_iterator):
-                yield await convert.results_to_pb(outcomes)
+        # The runs keep their order themselves.
+        runs = ReadAhead(EventRuns(lambda: self.vault(context)).record, keys=lambda _: ())
+        async for outcomes in runs.run(request_iterator):
+            yield await convert.results_to_pb(outcomes)
 
     async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
         query, view = requests.read_window(request)

@@ -1,7 +1,8 @@
 """Runs of events from a stream: recorded in order of arrival, with several runs in progress at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from mnemon.v1 import episodic_pb2 as pb
@@ -15,6 +16,7 @@ from mnemon_server.transport.status import Failure
 
 if TYPE_CHECKING:
     from mnemon_server.services.timeline.store import EpisodicStore
+    from mnemon_server.services.vaults import VaultLease
 
 PART = 1_000
 """Events that are stored together; meanwhile, the next are read."""
@@ -25,8 +27,9 @@ _AT_A_STRETCH = 50
 class EventRuns:
     """The runs of one stream."""
 
-    def __init__(self, store: "EpisodicStore") -> None:
-        self._store = store
+    def __init__(self, vault: Callable[[], "VaultLease"]) -> None:
+        """A run uses the vault. A stream without one in progress keeps no vault from others."""
+        self._vault = vault
         self._turn = asyncio.Lock()
 
     async def record(self, request: pb.BulkRecordEventsRequest) -> list[EventReceipt | Failure]:
@@ -39,17 +42,22 @@ class EventRuns:
         if not 1 <= len(request.requests) <= EVENTS_PER_MESSAGE_MAX:
             raise InvalidArgumentError.of("requests", f"must be 1 to {EVENTS_PER_MESSAGE_MAX:,}; send several messages")
         # The next run is read while this one is stored, and a short one does not get ahead of a long one.
-        async with self._turn:
-            begun = [await self._begin(part) async for part in _parts(request.requests)]
-        return [outcome for part in await asyncio.gather(*begun) for outcome in part]
+        async with AsyncExitStack() as stack:
+            async with self._turn:
+                store = (await stack.enter_async_context(self._vault())).episodic
+                begun = [await _begin(store, part) async for part in _parts(request.requests)]
+            return [outcome for part in await asyncio.gather(*begun) for outcome in part]
 
-    async def _begin(self, taken: Sequence[RecordEvent | Failure]) -> "asyncio.Task[list[EventReceipt | Failure]]":
-        """Starts to store a part, once few enough parts of all streams are being stored."""
-        slots = self._store.bulk_slots
-        await slots.acquire()
-        task = asyncio.create_task(write_taken(taken, write=self._store.record))
-        task.add_done_callback(lambda _: slots.release())
-        return task
+
+async def _begin(
+    store: "EpisodicStore", taken: Sequence[RecordEvent | Failure]
+) -> "asyncio.Task[list[EventReceipt | Failure]]":
+    """Starts to store a part, once few enough parts of all streams are being stored."""
+    slots = store.bulk_slots
+    await slots.acquire()
+    task = asyncio.create_task(write_taken(taken, write=store.record))
+    task.add_done_callback(lambda _: slots.release())
+    return task
 
 
 async def _parts(messages: Sequence[pb.RecordEventRequest]) -> AsyncIterator[list[RecordEvent | Failure]]:

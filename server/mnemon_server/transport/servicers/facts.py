@@ -1,7 +1,6 @@
 """FactService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mnemon.v1 import facts_pb2 as pb
@@ -38,10 +37,13 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     async def BulkPutFacts(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
     ) -> AsyncIterator[pb.BulkPutFactsResponse]:
-        async with self.vault(context) as vault:
-            ahead = ReadAhead(partial(_put_run, vault.facts), keys=_changed)
-            async for response in ahead.run(request_iterator):
-                yield response
+        async def work(request: pb.BulkPutFactsRequest) -> pb.BulkPutFactsResponse:
+            # A stream without a request in progress keeps no vault from others.
+            async with self.vault(context) as vault:
+                return await _put_run(vault.facts, request)
+
+        async for response in ReadAhead(work, keys=_changed).run(request_iterator):
+            yield response
 
     async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:  # noqa: N802
         namespace = requests.read_name(request)

@@ -1,7 +1,6 @@
 """KnowledgeStoreService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mnemon.v1 import common_pb2, knowledge_store_pb2_grpc
@@ -36,10 +35,13 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def BulkIndexDocuments(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkIndexDocumentsRequest], context: Context
     ) -> AsyncIterator[pb.BulkIndexDocumentsResponse]:
-        async with self.vault(context) as vault:
-            ahead = ReadAhead(partial(_index_run, vault.documents), keys=_doc_ids)
-            async for response in ahead.run(request_iterator):
-                yield response
+        async def work(request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
+            # A stream without a request in progress keeps no vault from others.
+            async with self.vault(context) as vault:
+                return await _index_run(vault.documents, request)
+
+        async for response in ReadAhead(work, keys=_doc_ids).run(request_iterator):
+            yield response
 
     async def UpdateDocument(  # noqa: N802
         self, request: pb.UpdateDocumentRequest, context: Context

@@ -1,7 +1,6 @@
 """MemoryService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mnemon.v1 import common_pb2, memory_pb2_grpc
@@ -36,10 +35,13 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def BulkCreateMemories(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkCreateMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkCreateMemoriesResponse]:
-        async with self.vault(context) as vault:
-            ahead = ReadAhead(partial(_create_run, vault.memories), keys=_request_ids)
-            async for response in ahead.run(request_iterator):
-                yield response
+        async def work(request: pb.BulkCreateMemoriesRequest) -> pb.BulkCreateMemoriesResponse:
+            # A stream without a request in progress keeps no vault from others.
+            async with self.vault(context) as vault:
+                return await _create_run(vault.memories, request)
+
+        async for response in ReadAhead(work, keys=_request_ids).run(request_iterator):
+            yield response
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:  # noqa: N802
         async with self.vault(context) as vault:

@@ -1,7 +1,6 @@
 """SemanticMemoryService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mnemon.v1 import common_pb2, semantic_pb2_grpc
@@ -35,10 +34,13 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def BulkSaveSemanticMemories(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkSaveSemanticMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkSaveSemanticMemoriesResponse]:
-        async with self.vault(context) as vault:
-            ahead = ReadAhead(partial(_save_run, vault.semantic), keys=_users)
-            async for response in ahead.run(request_iterator):
-                yield response
+        async def work(request: pb.BulkSaveSemanticMemoriesRequest) -> pb.BulkSaveSemanticMemoriesResponse:
+            # A stream without a request in progress keeps no vault from others.
+            async with self.vault(context) as vault:
+                return await _save_run(vault.semantic, request)
+
+        async for response in ReadAhead(work, keys=_users).run(request_iterator):
+            yield response
 
     async def SearchSimilar(  # noqa: N802
         self, request: pb.SearchSimilarRequest, context: Context
