@@ -74,7 +74,7 @@ async def test_without_being_asked_an_erasure_ends_no_key_and_its_receipt_names_
         address = str(connection.server.address)
         async with AsyncClient(address, api_key=admin_key) as admin:
             bound, other = await bound_key(admin, ADA), await bound_key(admin, BOB)
-            named = await admin.keys.add(f"a robot of {ADA}", role="writer")
+            named = await admin.keys.add(f"robot-of-{ADA}", role="writer")
             with pytest.raises(InvalidArgumentError, match="revoke_keys"):
                 await admin.erasures.run(kind="memory", scope=Scope(user=ADA), revoke_keys=True)
             receipt = await admin.erasures.run(user=ADA, request_id="one")

@@ -19,7 +19,7 @@ from mnemon_server.domain.access.errors import (
     TenantSuspendedError,
 )
 from mnemon_server.domain.backup import BackupError
-from mnemon_server.domain.damage import CommitsLostError, PageDamagedError
+from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 
@@ -80,6 +80,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
     errors.RecordDamagedError: grpc.StatusCode.DATA_LOSS,
     PageDamagedError: grpc.StatusCode.DATA_LOSS,
+    VaultDamagedError: grpc.StatusCode.DATA_LOSS,
     CommitsLostError: grpc.StatusCode.DATA_LOSS,
     errors.NotServingError: grpc.StatusCode.UNAVAILABLE,
     transport_errors.NotBegunError: grpc.StatusCode.UNAVAILABLE,

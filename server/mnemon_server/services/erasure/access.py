@@ -1,5 +1,6 @@
 """Where the access to a tenant names what was erased: API keys that are bound to it, and old lines of the audit log."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractAsyncContextManager
 
@@ -65,4 +66,4 @@ def _bound(keys: Iterable[ApiKey], names: Names, erased: Set[bytes]) -> Iterator
 
 
 def _words(names: Names, text: str) -> Iterator[bytes]:
-    return map(names.user, {text, *text.split()})
+    return map(names.user, {text, *text.split(), *re.findall(r"\w+", text)})
