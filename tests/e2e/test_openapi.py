@@ -2,21 +2,20 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from google.protobuf import json_format
 from mnemon_server import __version__
 from mnemon_server.commands.isolation.calls import filled
 from mnemon_server.commands.isolation.probes import OWN, PLANTED, READS, WRITES, Probe
 
 from tests.support.access import guarded_server, make_key
-from tests.support.described_api import DescribedApi, Requests
-from tests.support.http_calls import JSON, http_client, path_of, streams
+from tests.support.described_api import DescribedApi
+from tests.support.http_calls import JSON, http_client, path_of
 from tests.support.repository import ROOT
 from tests.support.rpcs import Rpc, rpcs
 from tests.support.server import whole_server
@@ -26,7 +25,6 @@ DOCUMENT = ROOT / "server/mnemon_server/transport/http/pages/openapi.json"
 CALLABLE = [rpc for rpc in rpcs() if not rpc.method.client_streaming]
 RECORDS = ("document", "memory", "later", "last", "fact", "event", "statement", "merged", "second", "rule")
 WORDS = ("label", "user", "secret", "request")
-SEED = 11
 FADING, SUSPENDED = "00000000-0000-4000-8000-000000000001", {"tenant": "guests", "suspension": {"reason": "a test"}}
 ALSO = (
     Probe(
@@ -169,17 +167,51 @@ async def test_the_form_of_every_method_holds_a_request_that_the_server_takes(
     assert refused == [], refused
 
 
-async def test_requests_that_the_document_allows_are_read(tmp_path: Path, api: DescribedApi) -> None:
-    requests = Requests(api, SEED)
-    async with whole_server(tmp_path, **HTTP) as server, http_client(server) as client:
-        caller = Caller(api, client)
+async def test_a_value_beyond_a_limit_of_the_document_is_refused(tmp_path: Path, api: DescribedApi) -> None:
+    credentials = make_key(tmp_path, "admin"), make_key(tmp_path, "operator")
+    taken, checked = [], 0
+    async with guarded_server(tmp_path, **HTTP) as server, http_client(server) as client:
         for rpc in CALLABLE:
-            schema = api.operation(path_of(rpc))["requestBody"]["content"][JSON]["schema"]
-            request = requests.of(schema)
-            assert api.complaints(f"{_pointer(rpc)}/requestBody/content/application~1json/schema", request) == []
-            # The server reads with the same library. Whatever it makes of the values, the shape is right.
-            json_format.ParseDict(request, rpc.request())
-            await caller.call(rpc, request, **(DEADLINE if streams(rpc) else {}))
+            content = api.operation(path_of(rpc))["requestBody"]["content"][JSON]
+            headers = {"authorization": f"Bearer {credentials[rpc.name.startswith('Tenant')]}", **DEADLINE}
+            for name, schema in api.resolved(content["schema"])["properties"].items():
+                for value in _beyond(schema):
+                    request = {**content["example"], name: value}
+                    assert api.complaints(f"{_pointer(rpc)}/requestBody/content/application~1json/schema", request)
+                    error = (await client.post(path_of(rpc), json=request, headers=headers)).json()
+                    if name not in [_camel(each["field"]) for each in _violations(error)]:
+                        taken.append((rpc.name, name, value, error))
+                    checked += 1
+    assert taken == [], [each[:3] for each in taken]
+    assert checked > 120
+
+
+def _beyond(schema: Any) -> Iterator[Any]:
+    """Values just outside of the limits of a number or a text."""
+    if "minimum" in schema:
+        yield schema["minimum"] - 1
+    if "maximum" in schema:
+        yield schema["maximum"] + 1
+    if "maxLength" in schema:
+        yield "x" * (schema["maxLength"] + 1)
+
+
+async def test_a_method_that_changes_nothing_is_a_get_with_the_same_request(tmp_path: Path, api: DescribedApi) -> None:
+    gets = {path: each["get"] for path, each in api.document["paths"].items() if {"get", "post"} <= each.keys()}
+    assert gets.keys() == {path_of(rpc) for rpc in CALLABLE if rpc.method.GetOptions().idempotency_level == 1}
+    path = "/mnemon.v1.FactService/ListNamespaces"
+    post, (message,) = api.operation(path), [each for each in gets[path]["parameters"] if each.get("name") == "message"]
+    assert message["content"] == post["requestBody"]["content"]
+    async with whole_server(tmp_path, **HTTP) as server, http_client(server) as client:
+        query = {"encoding": "json", "message": json.dumps(post["requestBody"]["content"][JSON]["example"])}
+        assert (await client.get(path, params=query)).status_code == 200
+
+
+def test_requests_within_requests_are_closed_and_answers_are_open(api: DescribedApi) -> None:
+    memory = {"content": "Ada likes tea.", "colour": "green"}
+    asked = api.complaints("/components/schemas/CreateMemoryRequest", {"memory": memory}, closed=False)
+    assert "colour" in " ".join(asked)
+    assert api.complaints("/components/schemas/Memory", memory, closed=False) == []
 
 
 async def test_what_the_document_requires_is_required(tmp_path: Path, api: DescribedApi) -> None:

@@ -1,7 +1,5 @@
-"""The OpenAPI document as a client sees it: checks what it says about messages, and makes requests from it."""
+"""The OpenAPI document as a client sees it: checks what it says about messages."""
 
-import random
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -10,14 +8,6 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 _ADDRESS = "urn:openapi"
-DEPTH_MAX = 4
-TEXTS = ("", "ada", "a b", "42", "metadata.a", "create_time", "2026-01-31T12:00:00Z")
-NUMBERS = (0, 1, -1, 2.5, 100)
-_BY_FORMAT: Mapping[str, tuple[Any, ...]] = {
-    "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.123456+01:00"),
-    "int32": (0, 1, -1, 7, 2**31 - 1, -(2**31)),
-    "int64": ("0", "1", "-1", "9223372036854775807"),
-}
 
 
 class DescribedApi:
@@ -55,56 +45,6 @@ class DescribedApi:
     def _part(self, schema: dict[str, Any], key: str) -> dict[str, Any]:
         found: dict[str, Any] = self.document[key] if key else schema
         return found
-
-
-class Requests:
-    """Requests made from the schemas alone, from a seed."""
-
-    def __init__(self, api: DescribedApi, seed: int) -> None:
-        self._api = api
-        self._random = random.Random(seed)
-
-    def of(self, schema: dict[str, Any], depth: int = 0) -> Any:
-        """A value that a schema allows."""
-        schema = self._api.resolved(schema)
-        choose = self._random.choice
-        kind = schema.get("type")
-        match choose(kind) if isinstance(kind, list) else kind:
-            case "object" if "properties" in schema:
-                return self._object(schema, depth)
-            case "object":
-                inner = schema["additionalProperties"]
-                return {} if inner is True or depth > DEPTH_MAX else {"key": self.of(inner, depth + 1)}
-            case "array":
-                return [] if depth > DEPTH_MAX else [self.of(schema["items"], depth + 1) for _ in range(choose((1, 2)))]
-            case "boolean":
-                return choose((True, False))
-            case "integer":
-                return int(choose(_BY_FORMAT[schema["format"]]))
-            case "number":
-                return choose(NUMBERS)
-            case "string":
-                return self._text(schema)
-        return choose((None, 1, "a", [1], {"a": True}))
-
-    def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
-        excluded = [set(each["required"]) for each in schema.get("not", {}).get("anyOf", ())]
-        chosen: dict[str, Any] = {}
-        names = list(schema["properties"])
-        self._random.shuffle(names)
-        for name in sorted(names, key=lambda each: each not in schema.get("required", ())):
-            needed = name in schema.get("required", ())
-            clashes = any(name in pair and pair - {name} <= chosen.keys() for pair in excluded)
-            if needed or (not clashes and depth <= DEPTH_MAX and self._random.random() < 0.5):
-                chosen[name] = self.of(schema["properties"][name], depth + 1)
-        return chosen
-
-    def _text(self, schema: dict[str, Any]) -> str:
-        if "enum" in schema or "examples" in schema:
-            return str(self._random.choice(schema.get("enum") or schema["examples"]))
-        if "contentEncoding" in schema:
-            return "AAAA"
-        return str(self._random.choice(_BY_FORMAT.get(schema.get("format", ""), TEXTS)))
 
 
 def _closed(value: Any) -> Any:

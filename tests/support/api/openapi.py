@@ -24,11 +24,11 @@ from tests.support.rpcs import rpcs
 ABOUT = Template((Path(__file__).parent / "about.md.in").read_text("utf-8"))
 
 _PARAMETERS: Mapping[str, Schema] = {
-    "Timeout": {
-        "name": "Connect-Timeout-Ms",
-        "in": "header",
-        "description": "Milliseconds after which the server gives up the call, with `deadline_exceeded`.",
-        "schema": {"type": "integer", "minimum": 0, "maximum": 9_999_999_999},
+    "Encoding": {
+        "name": "encoding",
+        "in": "query",
+        "description": "The form of `message`.",
+        "schema": {"type": "string", "const": "json"},
     },
     "RequestId": {
         "name": "X-Request-Id",
@@ -60,7 +60,7 @@ def document(
     order = re.findall(r"`mnemon\.v1\.(\w+)`", (ROOT / "README.md").read_text("utf-8"))
     methods = sorted((rpc.method for rpc in rpcs()), key=lambda method: order.index(_service_of(method).name))
     served = [method for method in methods if not method.client_streaming]
-    operations = {_path(each): {"post": _operation(each, comments, examples, words)} for each in served}
+    operations = {_path(each): _operations(each, comments, examples, words) for each in served}
     messages = Schemas(comments, [each.input_type for each in served], [each.output_type for each in served])
     return {
         "openapi": "3.1.0",
@@ -111,6 +111,28 @@ def _tag(service: ServiceDescriptor, methods: list[MethodDescriptor], comments: 
     return {"name": service.name, "description": text}
 
 
+def _operations(
+    method: MethodDescriptor,
+    comments: Mapping[str, str],
+    examples: Mapping[str, Mapping[str, Any]],
+    words: Mapping[str, str],
+) -> Schema:
+    post = _operation(method, comments, examples, words)
+    if method.GetOptions().idempotency_level != MethodOptions.NO_SIDE_EFFECTS:
+        return {"post": post}
+    get = {key: value for key, value in post.items() if key not in ("requestBody", "x-also-called")}
+    content = post["requestBody"]["content"]
+    message = {
+        "name": "message",
+        "in": "query",
+        "description": "The request; `{}` if it is left out.",
+        "content": content,
+    }
+    encoding = {"$ref": "#/components/parameters/Encoding"}
+    name = f"{post['operationId']}_get"
+    return {"post": post, "get": {**get, "operationId": name, "parameters": [*get["parameters"], encoding, message]}}
+
+
 def _operation(
     method: MethodDescriptor,
     comments: Mapping[str, str],
@@ -118,7 +140,7 @@ def _operation(
     words: Mapping[str, str],
 ) -> Schema:
     service, request = _service_of(method), method.input_type
-    shared = ["Timeout", "RequestId"]
+    shared = ["RequestId"]
     if method.server_streaming and CURSOR in request.fields_by_name:
         shared.append("LastEventId")
     name = f"{service.name}/{method.name}"

@@ -1,23 +1,40 @@
 """Messages and enums as JSON Schema: the JSON that protobuf defines for them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from mnemon_server.transport.convert.shared.counts import VECTOR_MAX, entries_max
+from mnemon_server.transport.http.json_scalars import FLOAT_MAX
+
+from tests.support.api import demands
+from tests.support.api.demands import ONE_OF
 
 Schema = dict[str, Any]
 PACKAGE = "mnemon.v1."
+_SENT = "Input"
+"""Ends the name of a message in requests, if answers have it, too."""
 
 _INT64: Schema = {"type": "string", "format": "int64", "pattern": "^-?[0-9]+$"}
-_INT64_SENT: Schema = {**_INT64, "type": ["string", "integer"]}
+_INT64_SENT: Schema = {
+    "type": ["string", "integer"],
+    "format": "int64",
+    "pattern": "^(?:0|-?[1-9][0-9]{0,17})$",
+    "minimum": -(2**63),
+    "maximum": 2**63 - 1,
+}
 """Answers have strings, because JavaScript rounds larger numbers. Requests may have either."""
+_BYTES_SENT: Schema = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+}
 _SCALARS: Mapping[int, Schema] = {
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
     FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
-    FieldDescriptor.TYPE_FLOAT: {"type": "number", "format": "float"},
+    FieldDescriptor.TYPE_FLOAT: {"type": "number", "format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX},
     FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32", "minimum": -(2**31), "maximum": 2**31 - 1},
     FieldDescriptor.TYPE_INT64: _INT64,
     FieldDescriptor.TYPE_STRING: {"type": "string"},
@@ -25,7 +42,7 @@ _SCALARS: Mapping[int, Schema] = {
 _WELL_KNOWN: Mapping[str, Schema] = {
     "google.protobuf.Duration": {
         "type": "string",
-        "pattern": r"^-?[0-9]+(\.[0-9]{1,9})?s$",
+        "pattern": r"^-?[0-9]{1,11}(\.[0-9]{1,9})?s$",
         "examples": ["1.5s"],
     },
     "google.protobuf.FieldMask": {"type": "string", "examples": ["content,scope.user"]},
@@ -47,7 +64,11 @@ def reference(full_name: str) -> Schema:
 
 
 class Schemas:
-    """The schemas of all messages and enums that methods need."""
+    """The schemas of all messages and enums that methods need.
+
+    A message that is both sent and returned has two: answers may get further fields within v1, and leave out what has
+    its default; a request must be as the server demands.
+    """
 
     def __init__(
         self, comments: Mapping[str, str], requests: Collection[Descriptor], responses: Collection[Descriptor]
@@ -59,39 +80,63 @@ class Schemas:
 
     def all(self) -> dict[str, Schema]:
         """The schemas by name."""
-        kinds = {**self._sent, **self._returned}
-        return {short(name): self._of(kinds[name]) for name in sorted(kinds)}
+        enums = {**self._sent, **self._returned}.values()
+        found = {short(each.full_name): self._of_enum(each) for each in enums if isinstance(each, EnumDescriptor)}
+        for each in self._returned.values():
+            if isinstance(each, Descriptor):
+                found[short(each.full_name)] = self._of_answer(each)
+        for each in self._sent.values():
+            if isinstance(each, Descriptor):
+                found[self.name_of_sent(each)] = self._of_request(each)
+        return dict(sorted(found.items()))
 
-    def _of(self, kind: Descriptor | EnumDescriptor) -> Schema:
-        return self._of_message(kind) if isinstance(kind, Descriptor) else self._of_enum(kind)
+    def name_of_sent(self, message: Descriptor) -> str:
+        """The name of the schema of a message in a request."""
+        return short(message.full_name) + (_SENT if message.full_name in self._returned else "")
 
     def _of_enum(self, enum: EnumDescriptor) -> Schema:
         values = [f"- `{each.name}`: {self._comment(f'{enum.full_name}.{each.name}')}" for each in enum.values]
         text = f"{self._comment(enum.full_name)}\n\n" + "\n".join(values)
         return {"type": "string", "description": text, "enum": [each.name for each in enum.values]}
 
+    def _of_answer(self, message: Descriptor) -> Schema:
+        schema = self._of_message(message)
+        schema["properties"] = {field.json_name: self._told(field, _of_answer(field)) for field in message.fields}
+        pairs = [pair for names in _choices(message) for pair in combinations(names, 2)]
+        return {**schema, **(_none_of(pairs) if pairs else {})}
+
+    def _of_request(self, message: Descriptor) -> Schema:
+        schema = self._of_message(message)
+        required = [field.json_name for field in message.fields if self._is_required(field)]
+        chosen = {name for names in _choices(message) for name in names}
+        schema["properties"] = {
+            field.json_name: self._told(field, self._of_sent(field, is_set=field.json_name in {*required, *chosen}))
+            for field in message.fields
+        }
+        schema["additionalProperties"] = False
+        if required:
+            schema["required"] = required
+        if message.name in ONE_OF:
+            return {
+                **schema,
+                "oneOf": [{"required": [name]} for name in sorted(chosen, key=list(schema["properties"]).index)],
+            }
+        pairs = [pair for names in _choices(message) for pair in combinations(names, 2)]
+        return {**schema, **(_none_of(pairs) if pairs else {}), **demands.WHOLE_MESSAGES.get(message.name, {})}
+
     def _of_message(self, message: Descriptor) -> Schema:
         schema: Schema = {"type": "object", "description": self._comment(message.full_name)}
-        schema["properties"] = {field.json_name: self._of_field(field) for field in message.fields}
-        if message.full_name not in self._returned:
-            # Answers may get further fields within v1; and they leave out what has its default.
-            schema["additionalProperties"] = False
-            if required := [field.json_name for field in message.fields if self._is_required(field)]:
-                schema["required"] = required
-        choices = [oneof for oneof in message.oneofs if len(oneof.fields) > 1]
-        for oneof in choices:
-            names = [field.json_name for field in oneof.fields]
-            said = self._comment(oneof.full_name)
-            schema["description"] += f"\n\nAt most one of {', '.join(f'`{name}`' for name in names)}. {said}".rstrip()
-        if pairs := [pair for oneof in choices for pair in combinations([each.json_name for each in oneof.fields], 2)]:
-            schema["not"] = {"anyOf": [{"required": list(pair)} for pair in pairs]}
+        for oneof in message.oneofs:
+            if len(oneof.fields) > 1:
+                names = ", ".join(f"`{field.json_name}`" for field in oneof.fields)
+                most = "Exactly" if message.name in ONE_OF else "At most"
+                said = f"{most} one of {names}. {self._comment(oneof.full_name)}".rstrip()
+                schema["description"] += f"\n\n{said}"
         return schema
 
-    def _of_field(self, field: FieldDescriptor) -> Schema:
+    def _told(self, field: FieldDescriptor, schema: Schema) -> Schema:
+        """The schema of a field, with what is said about the field."""
         comment = self._comment(field.full_name)
-        schema = self._of_list(field) if field.is_repeated else _of_value(field)
-        if schema is _INT64 and not self._is_returned(field):
-            schema = _INT64_SENT
         schema = {**schema, "description": comment} if comment else {**schema}
         if comment.startswith("Output only"):
             schema["readOnly"] = True
@@ -99,31 +144,61 @@ class Schemas:
             schema["deprecated"] = True
         return schema
 
-    def _of_list(self, field: FieldDescriptor) -> Schema:
-        most = self._entries_max(field)
-        kind = field.message_type
+    def _of_sent(self, field: FieldDescriptor, *, is_set: bool) -> Schema:
+        """A field of a request. Null leaves a field out, but not one of a choice or one that is required."""
+        if field.is_repeated:
+            schema = self._of_sent_list(field, required=is_set)
+        else:
+            schema = {**self._of_sent_value(field), **demands.of_value(field)}
+        if is_set or schema == {}:
+            return schema
+        if "type" not in schema:
+            return {"anyOf": [schema, {"type": "null"}]}
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        return {**schema, "type": [*kinds, "null"]}
+
+    def _of_sent_list(self, field: FieldDescriptor, *, required: bool) -> Schema:
+        most, kind = entries_max(field), field.message_type
+        whole = demands.of_list(field, required=required)
         if kind is not None and kind.GetOptions().map_entry:
-            value = _of_value(kind.fields_by_name["value"])
-            return {"type": "object", "additionalProperties": value, **({"maxProperties": most} if most else {})}
-        return {"type": "array", "items": _of_value(field), **({"maxItems": most} if most else {})}
+            value = {**self._of_sent_value(kind.fields_by_name["value"]), **demands.of_value(field)}
+            return {"type": "object", "additionalProperties": value, "maxProperties": most, **whole}
+        items = {**self._of_sent_value(field), **demands.of_value(field)}
+        return {"type": "array", "items": items, **({"maxItems": most} if 0 < most < VECTOR_MAX else {}), **whole}
 
-    def _entries_max(self, field: FieldDescriptor) -> int:
-        """How many entries a request may have; 0 if that is not limited, or the field only occurs in answers."""
-        owner: Any = field.containing_type
-        if owner.full_name not in self._sent:
-            return 0
-        most = entries_max(field)
-        return most if most < VECTOR_MAX else 0
-
-    def _is_returned(self, field: FieldDescriptor) -> bool:
-        owner: Any = field.containing_type
-        return owner.full_name in self._returned
+    def _of_sent_value(self, field: FieldDescriptor) -> Schema:
+        kind = field.message_type
+        if kind is not None and kind.full_name not in _WELL_KNOWN:
+            return {"$ref": f"#/components/schemas/{self.name_of_sent(kind)}"}
+        if field.type == FieldDescriptor.TYPE_INT64:
+            return _INT64_SENT
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            return _BYTES_SENT
+        return _of_value(field)
 
     def _is_required(self, field: FieldDescriptor) -> bool:
-        return self._comment(field.full_name).startswith(("Required.", "Required,"))
+        owner: Any = field.containing_type
+        told = self._comment(field.full_name).startswith(("Required.", "Required,"))
+        return told or field.name in demands.REQUIRED.get(owner.name, ())
 
     def _comment(self, full_name: str) -> str:
         return self._comments.get(full_name, "")
+
+
+def _choices(message: Descriptor) -> list[list[str]]:
+    """The names of the fields of which at most one is set, for each choice."""
+    return [[field.json_name for field in each.fields] for each in message.oneofs if len(each.fields) > 1]
+
+
+def _none_of(pairs: Sequence[tuple[str, str]]) -> Schema:
+    return {"not": {"anyOf": [{"required": list(pair)} for pair in pairs]}}
+
+
+def _of_answer(field: FieldDescriptor) -> Schema:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        return {"type": "object", "additionalProperties": _of_value(kind.fields_by_name["value"])}
+    return {"type": "array", "items": _of_value(field)} if field.is_repeated else _of_value(field)
 
 
 def _of_value(field: FieldDescriptor) -> Schema:

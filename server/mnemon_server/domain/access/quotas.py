@@ -46,16 +46,16 @@ class Quotas:
 NAMES = tuple(field.name for field in fields(Quotas))
 OF_TENANTS_ONLY = ("records", "disk_mib", "embedding_seconds_per_minute")
 UNLIMITED = Quotas()
-_WHOLE = ("calls_burst", "concurrent_calls", "open_streams", "records")
-_LIMIT_MAX = 1e15
+WHOLE = ("calls_burst", "concurrent_calls", "open_streams", "records")
+LIMIT_MAX = 1e15
 
 
 def quota_violations(quotas: Quotas, field: str = "quotas") -> Iterable[FieldViolation]:
     """What is wrong with quotas; `field` is the name of the field that holds them."""
     for name, value in quotas.as_dict().items():
-        if not (math.isfinite(value) and 0 < value <= _LIMIT_MAX) and not (name == "records" and value == 0):
+        if not (math.isfinite(value) and 0 < value <= LIMIT_MAX) and not (name == "records" and value == 0):
             yield FieldViolation(f"{field}.{name}", "must be a positive number; leave it out for no quota of its own")
-        elif name in _WHOLE and value != int(value):
+        elif name in WHOLE and value != int(value):
             yield FieldViolation(f"{field}.{name}", "must be a whole number")
 
 
@@ -72,7 +72,7 @@ def parse_quotas(texts: Sequence[str], field: str = "quotas", names: Sequence[st
             raise InvalidArgumentError.of(field, f"{text!r} must be NAME=NUMBER; the names are {', '.join(names)}")
         try:
             value = float(number)
-            values[name.strip()] = int(value) if name.strip() in _WHOLE and value.is_integer() else value
+            values[name.strip()] = int(value) if name.strip() in WHOLE and value.is_integer() else value
         except ValueError:
             raise InvalidArgumentError.of(field, f"{text!r} must be NAME=NUMBER") from None
     quotas = Quotas(**values)  # type: ignore[arg-type] # a number that should be whole is checked next

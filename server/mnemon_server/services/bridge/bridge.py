@@ -15,7 +15,7 @@ from typing import Self
 
 from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, RoutingPolicy, UpdatedPolicy
 from mnemon_server.domain.errors import MnemonError, RevisionMismatchError, StorageFailedError, ThrottledError
-from mnemon_server.domain.validation import refuse, request_id_violations
+from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
@@ -161,7 +161,8 @@ class Bridge:
             RequestIdReusedError: the request id belongs to another request.
             StorageFullError, StorageFailedError: see RecordEngine.
         """
-        refuse([*change_violations(change, mask), *request_id_violations(request_id)])
+        of_call = (*request_id_violations(request_id), *revision_violations(expected_revision))
+        refuse([*change_violations(change, mask), *of_call])
 
         def update(policy: RoutingPolicy) -> RoutingPolicy:
             if expected_revision not in (None, policy.revision):

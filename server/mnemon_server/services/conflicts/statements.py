@@ -13,7 +13,7 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.domain.validation import doc_id_violations
+from mnemon_server.domain.validation import doc_id_violations, revision_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.semantic.checks import statement_violations
@@ -89,6 +89,7 @@ def reference_violations(reference: MemoryRef, field: str, dimension: int) -> It
     """What is wrong with a reference to a statement."""
     if reference.memory is None:
         yield from doc_id_violations(reference.memory_id, f"{field}.memory_id")
+        yield from revision_violations(reference.expected_revision, f"{field}.expected_revision")
     elif reference.memory_id:
         yield FieldViolation(field, "must be an id or a statement, not both")
     elif reference.expected_revision is not None:

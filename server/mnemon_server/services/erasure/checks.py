@@ -38,7 +38,7 @@ def erasure_violations(request: ErasureRequest) -> Iterator[FieldViolation]:
         yield FieldViolation("target", "is required: set user, namespace or filter")
     else:
         # A blank user, whom an earlier version stored, can be erased.
-        yield from text_violations(target.user, "target.user", SCOPE_BYTES_MAX)
+        yield from text_violations(target.user, "user", SCOPE_BYTES_MAX)
 
 
 def _filter_violations(where: EraseFilter) -> Iterator[FieldViolation]:

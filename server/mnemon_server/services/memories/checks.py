@@ -27,7 +27,7 @@ from mnemon_server.services.memories.filters import filter_violations, tag_viola
 from mnemon_server.services.shared.field_masks import covers
 from mnemon_server.services.shared.vectors import vector_violations
 
-_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldViolation]:
@@ -41,7 +41,7 @@ def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldVi
 
 def memory_id_violations(memory_id: str, field: str) -> Iterable[FieldViolation]:
     """What is wrong with an id that the caller chose."""
-    if not _UUID.fullmatch(memory_id):
+    if not UUID.fullmatch(memory_id):
         example = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
         yield FieldViolation(field, f"must be a UUID in its usual form, such as {example}, or left out for a new one")
 

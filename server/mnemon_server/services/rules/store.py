@@ -31,7 +31,7 @@ from mnemon_server.domain.rules import (
     StoredRule,
 )
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.domain.validation import refuse, request_id_violations
+from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.values import DocumentWrite, RecordStamps
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
@@ -137,6 +137,7 @@ class RuleStore:
             RevisionMismatchError: the rule does not have the expected revision.
         """
         kept = checked_rule(changes)
+        refuse(revision_violations(expected_revision))
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
             _check_revision(registry.rules.placed(kept["name"]), expected_revision)
@@ -161,6 +162,7 @@ class RuleStore:
             RuleNotFoundError: it does not exist. With `allow_missing`, the outcome is MISSING instead.
             RevisionMismatchError: it does not have the expected revision.
         """
+        refuse(revision_violations(expected_revision))
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
             if allow_missing and name not in registry.rules.rules:

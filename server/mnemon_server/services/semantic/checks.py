@@ -23,6 +23,7 @@ from mnemon_server.domain.validation import (
     doc_id_violations,
     metadata_violations,
     request_id_violations,
+    revision_violations,
     scope_violations,
     share_violations,
     text_violations,
@@ -93,6 +94,7 @@ def deletion_violations(
             yield from doc_id_violations(memory_id, f"memory_ids[{number}]")
     yield from filter_violations(where or SemanticFilter())
     yield from request_id_violations(request_id)
+    yield from revision_violations(expected_revision)
 
 
 def _keyword_violations(keywords: Sequence[str], field: str) -> Iterable[FieldViolation]:

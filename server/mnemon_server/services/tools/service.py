@@ -1,10 +1,10 @@
 """Runs tools for language models: by name, or from the text that a model wrote."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
-from mnemon_server.domain.errors import AnswerFullError, InvalidArgumentError
+from mnemon_server.domain.errors import AnswerFullError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.tool_calls import ParseOptions, ParseResult, ProtocolStatistics
 from mnemon_server.domain.tools import (
@@ -18,6 +18,7 @@ from mnemon_server.domain.tools import (
     ToolOutput,
     UnofferedTool,
 )
+from mnemon_server.domain.validation import metadata_violations, refuse, request_id_violations
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
 from mnemon_server.services.protocols.statistics import ProtocolCounters
@@ -113,6 +114,7 @@ class ToolRunner:
             TooManyRequestsError: too many calls of the operator's tool are in flight.
             AnswerFullError: there is no room for the result.
         """
+        refuse(given_violations(request))
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         if request.tool in MEMORY_TOOLS:
             return await self._memory.call(request, room)
@@ -132,6 +134,7 @@ class ToolRunner:
         At most 64 calls are run; further ones get an error that says so. Raises InvalidArgumentError for a text above
         1 MiB, or if the context permits more than the server.
         """
+        refuse(given_violations(request))
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         parsed = await self.parse(request.text, request.options, rest=rest)
         planned = await self._offload(self._planned, parsed, request.context)
@@ -192,6 +195,12 @@ class ToolRunner:
             size = f"{len(content.encode()):,} bytes"
             raise AnswerFullError(f"the tool was run, but its result of {size} does not fit beside the other results")
         return ToolOutput(content)
+
+
+def given_violations(request: CallTool | ExecuteText) -> Iterator[FieldViolation]:
+    """The faults in what both kinds of request have."""
+    yield from metadata_violations(request.context.metadata, "context.metadata")
+    yield from request_id_violations(request.request_id)
 
 
 def _result_of(call: PlannedCall, outcome: ToolOutput | Exception) -> ToolCallResult:

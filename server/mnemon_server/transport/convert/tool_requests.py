@@ -4,15 +4,14 @@ Each function raises InvalidArgumentError if a field cannot be read as a value, 
 see `Reader`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from mnemon.v1 import tools_pb2 as pb
 
-from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.tool_calls import ParseOptions
 from mnemon_server.domain.tools import CallTool, ExecuteText, ToolContext
-from mnemon_server.domain.validation import metadata_violations, request_id_violations
 from mnemon_server.services.tools.definitions import MemoryAction
+from mnemon_server.services.tools.service import given_violations
 from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.tools import ACTIONS
@@ -36,7 +35,7 @@ def read_call(request: pb.CallToolRequest) -> CallTool:
         artifact=reader.enum("response_format", request.response_format, RESPONSE_FORMATS),
         request_id=request.request_id,
     )
-    reader.finish(_violations(call))
+    reader.finish(given_violations(call))
     return call
 
 
@@ -50,7 +49,7 @@ def read_execute(request: pb.ExecuteTextRequest) -> ExecuteText:
         artifact=reader.enum("response_format", request.response_format, RESPONSE_FORMATS),
         request_id=request.request_id,
     )
-    reader.finish(_violations(text))
+    reader.finish(given_violations(text))
     return text
 
 
@@ -84,9 +83,3 @@ def _context(reader: Reader, message: pb.ToolContext) -> ToolContext:
 
 def _actions(reader: Reader, field: str, numbers: Iterable[int]) -> tuple[MemoryAction, ...]:
     return tuple(reader.enum(f"{field}[{place}]", number, ACTIONS) for place, number in enumerate(numbers))
-
-
-def _violations(given: CallTool | ExecuteText) -> Iterator[FieldViolation]:
-    """What the service finds wrong with the values that both kinds of request have."""
-    yield from metadata_violations(given.context.metadata, "context.metadata")
-    yield from request_id_violations(given.request_id)

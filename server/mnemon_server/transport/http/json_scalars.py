@@ -21,7 +21,7 @@ _DIGITS_MAX = 400
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NAMED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_FLOAT_MAX = 3.4028234663852886e38
+FLOAT_MAX = 3.4028234663852886e38
 """The largest float of 32 bits."""
 
 _WHOLE_NUMBER = "a whole number"
@@ -121,7 +121,7 @@ def exact(number: float) -> float:
 def _single(value: Any) -> float:
     # Rounded anyway.
     number = float(value) if type(value) is int else _double(value)
-    if abs(number) > _FLOAT_MAX and value not in _NAMED:
+    if abs(number) > FLOAT_MAX and value not in _NAMED:
         raise ValueError
     return number
 

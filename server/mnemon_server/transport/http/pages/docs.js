@@ -80,7 +80,8 @@ function shownMethod(api, method) {
 }
 
 // What a value is, and its fields, which are made once they are looked at.
-function shownType(api, schema) {
+function shownType(api, given) {
+  const schema = present(given);
   const alternatives = schema.anyOf ?? schema.oneOf;
   if (alternatives) return element("div", {}, ...markdown(schema.description), ...alternatives.map((each) => shownType(api, each)));
   const { inner } = kind(schema);
@@ -94,7 +95,8 @@ function shownType(api, schema) {
 function fields(api, type) {
   if (!type.properties) return [];
   const required = new Set(type.required);
-  const rows = Object.entries(type.properties).flatMap(([key, schema]) => {
+  const rows = Object.entries(type.properties).flatMap(([key, given]) => {
+    const schema = present(given);
     const marks = [required.has(key) && "required", schema.readOnly && "only in answers", schema.deprecated && "deprecated", limit(schema)];
     const { inner } = kind(schema);
     const composed = inner.$ref || inner.properties || inner.oneOf || schema.enum;
@@ -105,6 +107,12 @@ function fields(api, type) {
     ];
   });
   return [element("dl", {}, ...rows)];
+}
+
+// The schema of a value that is not null, which in a request is the same as none.
+function present(schema) {
+  const alternatives = schema.anyOf?.filter(({ type }) => type !== "null");
+  return alternatives?.length === 1 ? { ...schema, ...alternatives[0], anyOf: undefined } : schema;
 }
 
 // What a list, map or single value consists of.
@@ -118,12 +126,15 @@ function name(schema) {
   const { prefix, inner } = kind(schema);
   if (inner.$ref) return prefix + inner.$ref.split("/").at(-1);
   if ("const" in inner) return prefix + JSON.stringify(inner.const);
-  return prefix + (inner.contentEncoding ?? inner.format ?? (inner.enum ? "enum" : inner.type) ?? "any value");
+  return prefix + (inner.contentEncoding ?? inner.format ?? ((inner.enum ? "enum" : [inner.type].flat().filter((type) => type !== "null").join(" or ")) || "any value"));
 }
 
-function limit({ maxItems, maxProperties }) {
-  const most = maxItems ?? maxProperties;
-  return most === undefined ? "" : `at most ${most.toLocaleString("en")} entries`;
+function limit({ maxItems, maxProperties, maxLength, minimum, maximum, format }) {
+  const most = maxItems ?? maxProperties ?? maxLength;
+  if (most !== undefined) return `at most ${most.toLocaleString("en")} ${maxLength === undefined ? "entries" : "bytes"}`;
+  // What every number of 32 or 64 bits is within needs no word.
+  if (maximum === undefined || maximum >= 2 ** 31 - 1) return minimum === 0 && format !== "double" ? "0 or more" : "";
+  return minimum === undefined ? `at most ${maximum.toLocaleString("en")}` : `${minimum} to ${maximum.toLocaleString("en")}`;
 }
 
 function resolved(api, schema) {

@@ -1,0 +1,282 @@
+"""The demands of the server on the fields of requests, as JSON Schema; the numbers are those of its checks.
+
+JSON Schema counts the characters of a text, and the server its bytes: a text of the maximum length may still be too
+long if it has others than ASCII. `make test-openapi` finds where a check and the description differ.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf.descriptor import FieldDescriptor
+from mnemon_server.domain.access import TENANT_ID
+from mnemon_server.domain.access.callers import NAME_BYTES_MAX
+from mnemon_server.domain.access.quotas import LIMIT_MAX as QUOTA_MAX
+from mnemon_server.domain.access.quotas import WHOLE
+from mnemon_server.domain.access.tenants import DISPLAY_NAME_BYTES_MAX, REASON_BYTES_MAX
+from mnemon_server.domain.bridge import CONTENT_MAX_MAX, CONTENT_MAX_MIN
+from mnemon_server.domain.conflicts import CONFLICTS_MAX
+from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, QUERY_BYTES_MAX
+from mnemon_server.domain.episodic import (
+    CONTEXT_BYTES_MAX,
+    EVENT_ID_BYTES_MAX,
+    EVENT_TYPE_BYTES_MAX,
+    LAST_DAYS_MAX,
+)
+from mnemon_server.domain.episodic import LIMIT_MAX as EVENTS_MAX
+from mnemon_server.domain.episodic import SOURCE_BYTES_MAX as EVENT_SOURCE_BYTES_MAX
+from mnemon_server.domain.facts import KEY_BYTES_MAX
+from mnemon_server.domain.filters import VALUES_MAX
+from mnemon_server.domain.memories import LIMIT_MAX as MEMORIES_MAX
+from mnemon_server.domain.memories import TAG_BYTES_MAX
+from mnemon_server.domain.namespaces import LABEL_BYTES_MAX
+from mnemon_server.domain.records import METADATA_KEY, METADATA_LIST_MAX, METADATA_TEXT_BYTES_MAX
+from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_NAME_BYTES_MAX
+from mnemon_server.domain.semantic import KEYWORD_BYTES_MAX, SOURCE_BYTES_MAX, SUMMARY_BYTES_MAX, TOP_K_MAX
+from mnemon_server.domain.validation import REQUEST_ID_BYTES_MAX, SCOPE_BYTES_MAX
+from mnemon_server.services.backup.store import NAME as BACKUP_NAME
+from mnemon_server.services.conflicts.arbitration import SOURCE_PRIORITY_MAX
+from mnemon_server.services.facts.checks import LIMIT_MAX as FACTS_MAX
+from mnemon_server.services.facts.checks import OFFSET_MAX, PATH_BYTES_MAX
+from mnemon_server.services.facts.texts import PATH
+from mnemon_server.services.memories.checks import UUID
+from mnemon_server.services.rules.schema import WEIGHT_MAX
+
+Schema = dict[str, Any]
+
+_WITHOUT_NUL = r"^[^\u0000]*$"
+_NOT_BLANK = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+_WITHOUT_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+_POSITIVE_S = r"^(?:[1-9][0-9]{0,8}(?:\.[0-9]{1,9})?|0\.[0-9]{0,5}[1-9])s$"
+_NAME = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
+
+
+def _text(most: int) -> Schema:
+    return {"maxLength": most, "pattern": _WITHOUT_NUL}
+
+
+def _filled(most: int) -> Schema:
+    return {"minLength": 1, **_text(most)}
+
+
+def _said(most: int) -> Schema:
+    return {"minLength": 1, "maxLength": most, "pattern": _NOT_BLANK}
+
+
+def _whole(expression: str) -> str:
+    return f"^(?:{expression})$"
+
+
+def _numbers(least: float, most: float | None = None) -> Schema:
+    return {"minimum": least, **({} if most is None else {"maximum": most})}
+
+
+_SHARE: Final = _numbers(0, 1)
+_ID: Final = {"minLength": 1, "maxLength": DOC_ID_BYTES_MAX, "pattern": _WITHOUT_CONTROL}
+_NATURAL: Final = {"minimum": 0, "pattern": "^(?:0|[1-9][0-9]{0,17})$"}
+_POSITIVE: Final = {"minimum": 1, "maximum": int(QUOTA_MAX), "pattern": "^[1-9][0-9]{0,14}$"}
+_ANY_ID: Final = {"maxLength": SCOPE_BYTES_MAX, "pattern": r"^(?:[^\u0000]*[^\s\u0000][^\u0000]*)?$"}
+_TENANT: Final = {"pattern": _whole(TENANT_ID.pattern)}
+_ANY_TENANT: Final = {"pattern": _whole(f"(?:{TENANT_ID.pattern})?")}
+_METADATA_KEY: Final = {"pattern": _whole(METADATA_KEY.pattern)}
+_RULE: Final = _text(RULE_NAME_BYTES_MAX)
+_RULE_NAME: Final = {"minLength": 1, "maxLength": RULE_NAME_BYTES_MAX, "pattern": _NAME}
+
+_FIELDS: Final[Mapping[str, Schema]] = {
+    **dict.fromkeys(("users", "personas"), _filled(SCOPE_BYTES_MAX)),
+    **dict.fromkeys(("namespace", "labels", "prefix", "suffix"), _said(LABEL_BYTES_MAX)),
+    **dict.fromkeys(("page_size", "max_depth", "max_batch_size"), _numbers(0)),
+    **dict.fromkeys(("min_score", "min_confidence", "importance", "min_importance", "demoted_importance"), _SHARE),
+    **dict.fromkeys(("semantic_threshold", "keyword_threshold", "relation_threshold", "merge_threshold"), _SHARE),
+    **dict.fromkeys(("deduplication_threshold", "importance_boost", "importance_min", "importance_max"), _SHARE),
+    **{f"FactorWeights.{name}": _numbers(0, WEIGHT_MAX) for name in ("importance", "recency", "source", "semantic")},
+    **{f"Scope.{name}": _ANY_ID for name in ("user", "household", "persona", "agent", "project")},
+    **{f"Quotas.{name}": _POSITIVE for name in WHOLE},
+    "expected_revision": _NATURAL,
+    "request_id": _text(REQUEST_ID_BYTES_MAX),
+    "query": _text(QUERY_BYTES_MAX),
+    "rule": _RULE,
+    "key": _filled(KEY_BYTES_MAX),
+    "doc_id": _ID,
+    "memory_id": _ID,
+    "memory_ids": _ID,
+    "decision_id": _ID,
+    "event_id": _filled(EVENT_ID_BYTES_MAX),
+    "event_ids": _filled(EVENT_ID_BYTES_MAX),
+    "event_types": _text(EVENT_TYPE_BYTES_MAX),
+    "personality": _text(TAG_BYTES_MAX),
+    "type": _text(TAG_BYTES_MAX),
+    "sources": _filled(SOURCE_BYTES_MAX),
+    "source_priority": _numbers(0, SOURCE_PRIORITY_MAX),
+    "importance_delta": {"minimum": 0, "exclusiveMaximum": 1},
+    "paths": {"maxLength": PATH_BYTES_MAX, "pattern": _whole(PATH.pattern)},
+    "tenant": _ANY_TENANT,
+    "display_name": {"maxLength": DISPLAY_NAME_BYTES_MAX},
+    "record_ids": _text(DOC_ID_BYTES_MAX),
+    "remove_metadata": _METADATA_KEY,
+    "ArbitrateConflictRequest.rule": _RULE,
+    "Condition.field": {"minLength": 1},
+    "CreateKeyRequest.name": {"minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"\S"},
+    "CreateKeyRequest.namespaces": {"minLength": 1},
+    "CreateKeyRequest.users": _said(SCOPE_BYTES_MAX),
+    "CreateTenantRequest.tenant": _TENANT,
+    "DeleteTenantRequest.tenant": _TENANT,
+    "GetTenantRequest.tenant": _TENANT,
+    "GetUsageRequest.tenant": _TENANT,
+    "CreateBackupRequest.name": {"pattern": _whole(f"(?:{BACKUP_NAME.pattern})?")},
+    "CreateBackupRequest.base_name": {"pattern": _whole(f"(?:{BACKUP_NAME.pattern})?")},
+    "DetectConflictsRequest.limit": _numbers(0, CONFLICTS_MAX),
+    "Document.content": _said(CONTENT_BYTES_MAX),
+    "EpisodicEvent.event_id": _text(EVENT_ID_BYTES_MAX),
+    "EpisodicEvent.event_type": _filled(EVENT_TYPE_BYTES_MAX),
+    "EpisodicEvent.content": _text(CONTENT_BYTES_MAX),
+    "EpisodicEvent.context": _text(CONTEXT_BYTES_MAX),
+    "EpisodicEvent.source": _text(EVENT_SOURCE_BYTES_MAX),
+    "EraseRequest.user": _filled(SCOPE_BYTES_MAX),
+    "Fact.key": _text(KEY_BYTES_MAX),
+    "Fact.ttl": {"pattern": _POSITIVE_S},
+    "WatchChangesRequest.heartbeat_interval": {"pattern": r"^(?:[5-9]|[1-5][0-9])(?:\.[0-9]{1,9})?s$"},
+    "DetectionConfig.time_window": {"pattern": _POSITIVE_S},
+    "CreateKeyRequest.ttl": {"pattern": r"^[1-9][0-9]{0,8}(?:\.[0-9]{1,9})?s$"},
+    "RotateKeyRequest.overlap": {"pattern": r"^[0-9]{1,6}(?:\.[0-9]{1,9})?s$"},
+    "ForecastMemoriesRequest.min_confidence": {"exclusiveMinimum": 0, "maximum": 1},
+    "ListDecisionsRequest.user": _ANY_ID,
+    "ListDecisionsRequest.memory_id": {"maxLength": DOC_ID_BYTES_MAX, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"},
+    "Memory.memory_id": {"pattern": _whole(f"(?:{UUID.pattern})?")},
+    "Memory.content": _said(CONTENT_BYTES_MAX),
+    "MergeRuleConfig.name": _RULE_NAME,
+    "MergeRuleConfig.extends": _RULE_NAME,
+    "MergeRuleConfig.description": _text(DESCRIPTION_BYTES_MAX),
+    "MetadataValue.string_value": _text(METADATA_TEXT_BYTES_MAX),
+    "QueryWindowRequest.limit": _numbers(0, EVENTS_MAX),
+    "QueryWindowRequest.last_days": _numbers(1, LAST_DAYS_MAX),
+    "Quotas.calls_per_second": {"exclusiveMinimum": 0, "maximum": QUOTA_MAX},
+    "Quotas.mib_in_flight": {"exclusiveMinimum": 0, "maximum": QUOTA_MAX},
+    "Quotas.disk_mib": {"exclusiveMinimum": 0, "maximum": QUOTA_MAX},
+    "Quotas.embedding_seconds_per_minute": {"exclusiveMinimum": 0, "maximum": QUOTA_MAX},
+    "Quotas.records": {**_POSITIVE, "minimum": 0, "pattern": "^(?:0|[1-9][0-9]{0,14})$"},
+    "RoutingPolicy.content_max": _numbers(CONTENT_MAX_MIN, CONTENT_MAX_MAX),
+    "RoutingPolicy.event_types": _said(EVENT_TYPE_BYTES_MAX),
+    "SearchDocumentsRequest.limit": _numbers(0),
+    "SearchFactsRequest.limit": _numbers(0, FACTS_MAX),
+    "SearchFactsRequest.offset": _numbers(0, OFFSET_MAX),
+    "SearchMemoriesRequest.limit": _numbers(0, MEMORIES_MAX),
+    "SearchSimilarRequest.limit": _numbers(0, TOP_K_MAX),
+    "SemanticMemory.content": _said(CONTENT_BYTES_MAX),
+    "SemanticMemory.summary": _text(SUMMARY_BYTES_MAX),
+    "SemanticMemory.source": _text(SOURCE_BYTES_MAX),
+    "SemanticMemory.keywords": _said(KEYWORD_BYTES_MAX),
+    "StringList.values": _text(METADATA_TEXT_BYTES_MAX),
+    "Suspension.reason": _said(REASON_BYTES_MAX),
+    "WatchChangesRequest.earliest": {"const": True},
+}
+"""By "Message.field", or by the name of the field in all messages; of a list or map, for each entry."""
+
+_LISTS: Final[Mapping[str, Schema]] = {
+    "metadata": {"propertyNames": _METADATA_KEY},
+    "set_metadata": {"propertyNames": _METADATA_KEY},
+    "source_priority": {"propertyNames": _filled(SOURCE_BYTES_MAX)},
+    "Condition.values": {"minItems": 1, "maxItems": VALUES_MAX},
+    "FilterList.filters": {"minItems": 1},
+    "StringList.values": {"maxItems": METADATA_LIST_MAX},
+}
+"""Of a list or map as a whole."""
+
+_SPECIFIED: Final = frozenset(
+    {
+        "ChangeFilter.types",
+        "Condition.comparator",
+        "CreateKeyRequest.role",
+        "DetectionConfig.required_signals",
+        "DetectionConfig.signals",
+        "EraseFilter.kind",
+        "ExportSelection.kinds",
+        "ListToolsRequest.actions_permitted",
+        "ToolContext.actions_permitted",
+    }
+)
+"""The fields whose value must be another one than that of a field that is left out."""
+
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
+    "BatchGetFactsRequest": ("names",),
+    "Condition": ("field", "comparator", "values"),
+    "DeleteDocumentRequest": ("doc_id",),
+    "DeleteFactRequest": ("namespace", "key"),
+    "DeleteMemoryRequest": ("memory_id",),
+    "DeleteRuleRequest": ("name",),
+    "EpisodicEvent": ("scope",),
+    "EraseFilter": ("kind",),
+    "Fact": ("namespace", "value"),
+    "FactName": ("namespace", "key"),
+    "FactNamespace": ("labels",),
+    "FilterList": ("filters",),
+    "GetDocumentRequest": ("doc_id",),
+    "GetEventRequest": ("event_id",),
+    "GetFactRequest": ("namespace", "key"),
+    "GetMemoryRequest": ("memory_id",),
+    "GetRuleRequest": ("name",),
+    "GetSemanticMemoryRequest": ("memory_id",),
+    "ReinforceMemoryRequest": ("memory_id",),
+    "RenewFactsRequest": ("names",),
+    "ResolveRuleRequest": ("name",),
+    "UndeleteMemoryRequest": ("memory_id",),
+}
+"""The fields that a message must have, besides those whose comment begins with "Required"."""
+
+ONE_OF: Final = frozenset(("Filter", "MemoryReference", "EraseRequest", "UnmergeMemoryRequest", "MetadataValue"))
+"""The messages of which exactly one field must be set; of others with a choice, at most one."""
+
+_USER: Final = {"properties": {"user": {"minLength": 1}}, "required": ["user"]}
+_STATEMENT: Final = {"properties": {"scope": {"type": "object", **_USER}}, "required": ["content", "scope"]}
+INSIDE: Final[Mapping[str, Schema]] = {
+    "CreateMemoryRequest.memory": {"required": ["content"]},
+    "EpisodicEvent.scope": _USER,
+    "IndexDocumentRequest.document": {"required": ["docId", "content"]},
+    "MemoryReference.memory": _STATEMENT,
+    "PreviewResolutionRequest.memory": _STATEMENT,
+    "SaveSemanticMemoryRequest.memory": _STATEMENT,
+    "UpdateDocumentRequest.document": {"required": ["docId"]},
+    "UpdateMemoryRequest.memory": {"properties": {"memoryId": {"minLength": 1}}, "required": ["memoryId"]},
+    "UpdateTenantRequest.tenant": {"properties": {"tenant": _TENANT}, "required": ["tenant"]},
+}
+"""The demands on the message in a field that it need not meet elsewhere."""
+
+
+def _set(name: str, value: Schema) -> Schema:
+    return {"required": [name], "properties": {name: value}}
+
+
+_SOME: Final = {"type": "array", "minItems": 1}
+WHOLE_MESSAGES: Final[Mapping[str, Schema]] = {
+    "DeleteDocumentsRequest": {"anyOf": [_set("filter", {"type": "object"}), _set("filters", {"minProperties": 1})]},
+    "DeleteSemanticMemoriesRequest": {"oneOf": [_set("memoryIds", _SOME), _set("filter", {"type": "object"})]},
+    "FactFilter": {"anyOf": [_set("namespace", _SOME), _set("subtree", {"const": True})]},
+    "PruneEventsRequest": {
+        "oneOf": [
+            _set("eventIds", _SOME),
+            {"anyOf": [_set("before", {"type": "string"}), _set("filter", {"type": "object"})]},
+        ]
+    },
+}
+"""The demands on several fields of a message together."""
+
+
+def of_value(field: FieldDescriptor) -> Schema:
+    """The demands on a value of this field, or on each entry of its list or map."""
+    demand = _FIELDS.get(_name(field), _FIELDS.get(field.name, {}))
+    if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+        return INSIDE.get(_name(field), _FIELDS.get(_name(field), {}))
+    if field.enum_type is not None:
+        unspecified = field.enum_type.values_by_number[0].name
+        return {"not": {"const": unspecified}} if _name(field) in _SPECIFIED else {}
+    return demand
+
+
+def of_list(field: FieldDescriptor, *, required: bool) -> Schema:
+    """The demands on a list or map as a whole."""
+    least: Schema = {"minItems": 1} if required else {}
+    return {**least, **_LISTS.get(_name(field), _LISTS.get(field.name, {}))}
+
+
+def _name(field: FieldDescriptor) -> str:
+    owner: Any = field.containing_type
+    return f"{owner.name}.{field.name}"
