@@ -135,14 +135,16 @@ async def test_keyword_overlap_signal(statements: Statements) -> None:
     worded = await statements.known("Tea and sugar, no milk")
     candidate = given("third", keywords=["tea", "Milk", "sugar", "spoon"])
     fired = await statements.signals(KEYWORD, candidate)
-    # 2 of 3; 1 of 2 is the threshold, and not above it; 3 of 4, as the other one has the five words of its content
+    # 2 of 3; 1 of 2 is the threshold, and not above it; 3 of 3, the words of its content without stop words
     assert {memory_id: signal.score for memory_id, signal in fired.items()} == {
         much: pytest.approx(2 / 3),
-        worded: pytest.approx(3 / 4),
+        worded: pytest.approx(1.0),
     }
     assert list(fired[much].keywords) == ["milk", "tea"]
     assert fired[much].bound == 0.5
     assert set(await statements.signals(KEYWORD, candidate, keyword_threshold=0.49)) == {much, half, worded}
+    cat = await statements.known("The cat is on the table.")
+    assert cat not in await statements.signals(KEYWORD, given("The milk is on the shelf."), keyword_threshold=0.0)
 
 
 async def test_time_window_signal(statements: Statements) -> None:

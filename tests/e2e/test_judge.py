@@ -86,13 +86,17 @@ async def test_the_judge_decides_and_its_answer_is_kept_with_the_decision(tmp_pa
             assert REASON not in str(changes)
 
 
-async def test_the_judge_may_say_that_statements_are_unrelated(tmp_path: Path) -> None:
-    with tool_server(judging("unrelated")) as served:
+@pytest.mark.parametrize(("confidence", "detection"), [(0.9, DETECTION), (0.2, DETECTION), (0.6, {})])
+async def test_the_judge_may_say_that_statements_are_unrelated(
+    tmp_path: Path, confidence: float, detection: dict[str, Any]
+) -> None:
+    with tool_server(judging("unrelated", confidence)) as served:
         async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
-            await client.rules.update("default", DETECTION)
+            await client.rules.update("default", detection)
             await save(client, "Ada drinks milk.")
             assert (await save(client, "Ada never drinks milk.", 0.9)).decision is None
             assert len(served.received) == 1
+            assert len([each async for each in client.semantic.list()]) == 2
 
 
 async def test_a_repeated_request_gets_the_decision_that_was_made_and_asks_nobody(tmp_path: Path) -> None:

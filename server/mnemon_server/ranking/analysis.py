@@ -137,7 +137,7 @@ class StemmedWords:
         latin = languages.of_query(words)
         words = _in_language(text, words, latin[0])
         distinct = dict.fromkeys([*words, *(_wholes(text) if self._compounds else ())])
-        telling = [word for word in distinct if not _is_stop_word(word, latin, len(distinct))] or list(distinct)
+        telling = [word for word in distinct if not is_stop_word(word, latin, len(distinct))] or list(distinct)
         groups = _merged(group for word in telling for group in self._groups(word, latin))
         return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX], _terms_per_word(words))
 
@@ -253,8 +253,11 @@ def _terms_per_word(words: Sequence[str]) -> float:
     return terms / sum(length / size if size else 1.0 for length, size in sizes)
 
 
-def _is_stop_word(word: str, latin: Sequence[str], word_count: int) -> bool:
-    """Whether a word of a query says nothing. In a few words, one that is frequent in a language may also be a name."""
+def is_stop_word(word: str, latin: Sequence[str], word_count: int) -> bool:
+    """Whether a word of a query or a text in these languages says nothing.
+
+    In a few words, one that is frequent in a language may also be a name.
+    """
     if word in languages.STOP_WORDS and ENGLISH in latin:
         return True
     script = None if word.isascii() else languages.of_script(word)

@@ -149,7 +149,7 @@ async def test_fields_derived_from_other_fields_are_computed_again(engine: str, 
         given = statement("s", "Ada lives in Berlin.", fields={"content_hash": "forged", "terms": ("forged",)})
         assert created(await opened.take(given))
         stored = opened.stored(SEMANTIC, "s")
-        assert stored.fields["content_hash"] != "forged" and stored.fields["terms"] == ("ada", "berlin", "in", "lives")
+        assert stored.fields["content_hash"] != "forged" and stored.fields["terms"] == ("ada", "berlin", "lives")
         assert stored.fields["time"] == CREATED
         [part] = stored.passages
         assert (part.start, part.end) == (0, 20)

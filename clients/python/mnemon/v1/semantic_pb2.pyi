@@ -115,7 +115,7 @@ class SemanticMemory(_message.Message):
     @_builtins.property
     def keywords(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Its keywords: at most 256, of at most 256 bytes each. Without keywords, conflicts are detected by the words of the
-        content.
+        content, without stop words.
         """
 
     @_builtins.property

@@ -17,12 +17,11 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.ranking.languages import STOP_WORDS
 from mnemon_server.services.conflicts.arbitration import source_priority
 from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
 from mnemon_server.services.conflicts.signals import direction, exceeds
 from mnemon_server.services.semantic.event_links import merged_metadata
-from mnemon_server.services.semantic.terms import normalised_keyword, readable_words, words_of
+from mnemon_server.services.semantic.terms import normalised_keyword, readable_words, telling_words, words_of
 
 SUMMARIZED_ABOVE = 0.7
 """SMART summarizes if the common words are more than this share of all words."""
@@ -121,7 +120,7 @@ def _common_keywords(first: SemanticMemory, second: SemanticMemory) -> list[str]
 
 def _subjects(memory: SemanticMemory) -> Sequence[str]:
     given = [keyword for keyword in memory.keywords if keyword.strip()]
-    return given or [word for word in readable_words(memory.content) if word not in STOP_WORDS]
+    return given or telling_words(readable_words(memory.content))
 
 
 def _importance(first: float | None, second: float | None, config: MergeConfig) -> float | None:

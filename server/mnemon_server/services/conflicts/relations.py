@@ -16,6 +16,7 @@ from mnemon_server.services.conflicts.relation_features import FEATURES, feature
 
 WEIGHTS_FILE = Path(__file__).with_name("relation_weights.json")
 
+RELATED_ABOVE = DetectionConfig().relation_threshold
 _RELATED = tuple(type_ for type_ in RelationType if type_ is not RelationType.UNRELATED)
 
 
@@ -37,19 +38,19 @@ class RelationModel:
         likely: NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return likely
 
-    def relate(self, ours: str, theirs: str, cosine: float) -> Relation | None:
+    def relate(self, ours: str, theirs: str, cosine: float, *, related_above: float = RELATED_ABOVE) -> Relation | None:
         """The relation of two texts whose vectors have this cosine; None if a text has no telling words."""
         our_reading, their_reading = read(ours), read(theirs)
         if not (our_reading.words and their_reading.words):
             return None
         [likely] = self.probabilities(np.array([features(our_reading, their_reading, cosine)])).tolist()
-        return relation_of(dict(zip(RelationType, likely, strict=True)))
+        return relation_of(dict(zip(RelationType, likely, strict=True)), related_above=related_above)
 
 
-def relation_of(likely: dict[RelationType, float]) -> Relation:
-    """UNRELATED unless the others together exceed the default threshold of the signal; else the likeliest of them."""
+def relation_of(likely: dict[RelationType, float], *, related_above: float) -> Relation:
+    """UNRELATED unless the others together exceed the threshold of the signal; else the likeliest of them."""
     related = 1.0 - likely[RelationType.UNRELATED]
-    is_related = related > DetectionConfig().relation_threshold
+    is_related = related > related_above
     type_ = max(_RELATED, key=lambda type_: likely[type_]) if is_related else RelationType.UNRELATED
     return Relation(type_, likely[type_], related)
 

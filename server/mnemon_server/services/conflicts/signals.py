@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Relation, Signal, SignalType
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Relation, RelationType, Signal, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.relations import default_relations
+from mnemon_server.services.conflicts.relations import RELATED_ABOVE, default_relations
 from mnemon_server.services.semantic.terms import terms_of
 
 RELATION_SIMILARITY_MIN = 0.3
@@ -36,8 +36,17 @@ class Comparison:
     relation: Relation | None
 
 
-def compare(candidate: SemanticMemory, existing: SemanticMemory, *, judged: Relation | None = None) -> Comparison:
-    """How far apart two statements are. Their embeddings need not be of unit length."""
+def compare(
+    candidate: SemanticMemory,
+    existing: SemanticMemory,
+    *,
+    judged: Relation | None = None,
+    related_above: float = RELATED_ABOVE,
+) -> Comparison:
+    """How far apart two statements are. Their embeddings need not be of unit length.
+
+    They are unrelated unless the relation model gives the other relations a probability above `related_above`.
+    """
     ours, theirs = _terms(candidate), _terms(existing)
     similarity = _cosine(candidate.embedding, existing.embedding)
     return Comparison(
@@ -46,7 +55,7 @@ def compare(candidate: SemanticMemory, existing: SemanticMemory, *, judged: Rela
         smaller_terms=min(len(ours), len(theirs)),
         time_delta=_time_delta(candidate, existing),
         importance_delta=_importance_delta(candidate, existing),
-        relation=judged or _relation(candidate, existing, similarity),
+        relation=judged or _relation(candidate, existing, similarity, related_above),
     )
 
 
@@ -103,7 +112,7 @@ def detect(
     """
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
-    comparison = compare(candidate, existing, judged=judged)
+    comparison = compare(candidate, existing, judged=judged, related_above=config.relation_threshold)
     signals = signals_of(comparison, config, keywords=shared_keywords(candidate, existing))
     if config.deciding_signals.isdisjoint(signal.type for signal in signals):
         return None
@@ -162,7 +171,8 @@ def _importance(comparison: Comparison, config: DetectionConfig) -> Signal | Non
 
 def _related(comparison: Comparison, config: DetectionConfig) -> Signal | None:
     relation, bound = comparison.relation, config.relation_threshold
-    if relation is None or not exceeds(relation.related, bound):
+    # A judge that says so with doubts leaves a probability for the others.
+    if relation is None or relation.type is RelationType.UNRELATED or not exceeds(relation.related, bound):
         return None
     if comparison.similarity is None or not exceeds(comparison.similarity, RELATION_SIMILARITY_MIN):
         return None
@@ -177,10 +187,12 @@ def _terms(memory: SemanticMemory) -> frozenset[str]:
     return terms_of(memory.keywords, memory.content)
 
 
-def _relation(candidate: SemanticMemory, existing: SemanticMemory, similarity: float | None) -> Relation | None:
+def _relation(
+    candidate: SemanticMemory, existing: SemanticMemory, similarity: float | None, related_above: float
+) -> Relation | None:
     if similarity is None:
         return None
-    return default_relations().relate(candidate.content, existing.content, similarity)
+    return default_relations().relate(candidate.content, existing.content, similarity, related_above=related_above)
 
 
 def _time_delta(candidate: SemanticMemory, existing: SemanticMemory) -> timedelta | None:

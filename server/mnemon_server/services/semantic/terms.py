@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
+from mnemon_server.ranking import languages
+from mnemon_server.ranking.analysis import is_stop_word
 from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, analyze
 
 # Vowel signs and accents belong to their word, but `\w` does not match them, and would split the word there.
@@ -28,14 +30,14 @@ _READABLE = re.compile(
 
 
 def terms_of(keywords: Sequence[str], content: str) -> frozenset[str]:
-    """What the keyword signal compares: the given keywords in lower case, or else the words of the content."""
+    """What the keyword signal compares: the given keywords in lower case, or else the telling words of the content."""
     return _terms_of(tuple(keywords), content)
 
 
 @lru_cache(TERMS_KEPT)
 def _terms_of(keywords: tuple[str, ...], content: str) -> frozenset[str]:
     given = frozenset(filter(None, map(normalised_keyword, keywords)))
-    return given or frozenset(words_of(content))
+    return given or frozenset(telling_words(words_of(content)))
 
 
 def forget_terms() -> None:
@@ -46,6 +48,12 @@ def forget_terms() -> None:
 def words_of(text: str) -> list[str]:
     """The distinct words in lower case, in their order, longer than one character; CJK as overlapping pairs."""
     return [word for word in dict.fromkeys(_WORD.findall(analyze(_lowered(text)))) if len(word) > 1]
+
+
+def telling_words(words: Sequence[str]) -> list[str]:
+    """The distinct words of a text without the stop words of its language."""
+    language = (languages.of_text(words),)
+    return [word for word in words if not is_stop_word(word, language, len(words))]
 
 
 def readable_words(text: str) -> list[str]:

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon_server.domain.conflicts import DetectionConfig, RelationType, Signal, SignalType
+from mnemon_server.domain.conflicts import DetectionConfig, Relation, RelationType, Signal, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.signals import compare, detect, detect_all, severity, signals_of
+from mnemon_server.services.conflicts.signals import compare, decide, detect, detect_all, severity, signals_of
 
 from tests.support.statements import NOON, detection_configs, statement, statements
 
@@ -194,6 +194,33 @@ def test_dissimilar_statements_do_not_conflict_by_their_relation() -> None:
     known = statement("Ada drinks milk.", "stored", embedding=(1.0, 0.0))
     candidate = statement("Ada never drinks milk.", "new", embedding=(0.29, 0.957))
     assert detect(candidate, known, DetectionConfig(signals=frozenset({RELATION}), relation_threshold=0.0)) is None
+
+
+@pytest.mark.parametrize(("one", "other"), [("The cat is on the table.", "The milk is on the shelf.")])
+def test_statements_that_share_only_stop_words_share_no_keywords(one: str, other: str) -> None:
+    comparison = compare(statement(one), statement(other))
+    assert (comparison.shared_terms, comparison.smaller_terms) == (0, 2)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.3, 0.6, 1.0])
+def test_a_pair_that_a_judge_calls_unrelated_decides_nothing_however_much_it_doubts(confidence: float) -> None:
+    known = statement("Ada drinks milk.", "known", embedding=(1.0, 0.0))
+    candidate = statement("Ada drinks milk now.", "new", embedding=(0.95, 0.3))
+    unrelated = Relation(RelationType.UNRELATED, confidence, 1.0 - confidence, judge="scripted")
+    conflict = detect(candidate, known, DetectionConfig(), judged=unrelated)
+    assert conflict is not None and conflict.relation is unrelated
+    assert {signal.type for signal in conflict.signals} == {SEMANTIC, KEYWORD}
+    assert not decide(conflict.signals, DetectionConfig())
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.05, 0.3, 0.9, 1.0])
+def test_a_relation_is_unrelated_unless_it_exceeds_the_threshold_of_the_rule(threshold: float) -> None:
+    known = statement("His uncle plays the harp.", "known", embedding=(1.0, 0.0))
+    candidate = statement("His nephew plays the harp.", "new", embedding=(0.66, 0.75))
+    conflict = detect(candidate, known, DetectionConfig(relation_threshold=threshold))
+    assert conflict is not None and conflict.relation is not None
+    fired = RELATION in {signal.type for signal in conflict.signals}
+    assert fired == (conflict.relation.related > threshold) == (conflict.relation.type is not RelationType.UNRELATED)
 
 
 @pytest.mark.parametrize("wanted", [frozenset({TIME}), frozenset({SEMANTIC, IMPORTANCE}), frozenset()])

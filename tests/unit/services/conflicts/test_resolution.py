@@ -52,7 +52,7 @@ async def test_a_newer_statement_supersedes_the_older_one(conflicts: OpenedConfl
         SignalType.KEYWORD,
         SignalType.RELATION,
     ]
-    assert decision.signals[1].keywords == ("ada", "in", "lives")
+    assert decision.signals[1].keywords == ("ada", "lives")
     changes = conflicts.changes(head)
     assert [told(change) for change in changes] == [
         ("memory:conflict:detected", ""),
@@ -208,7 +208,7 @@ async def test_detecting_saves_and_names_the_conflicts_without_deciding(conflict
     # The same vector, three of four words, the same moment.
     relation = saved.conflicts[0].relation
     assert relation is not None
-    assert saved.conflicts[0].severity == pytest.approx(1.0 + 0.75 + 1.0 + relation.related)
+    assert saved.conflicts[0].severity == pytest.approx(1.0 + 2 / 3 + 1.0 + relation.related)
     assert saved.decision is None
     assert conflicts.decisions() == []
     assert len(conflicts.visible()) == 2

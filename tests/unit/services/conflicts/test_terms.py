@@ -8,7 +8,13 @@ from mnemon_server.services.semantic.terms import content_hash, normalised_conte
     ("content", "terms"),
     [
         ("Anna drinks tea", {"anna", "drinks", "tea"}),
-        ("I am at a B&B", {"am", "at"}),  # I, a and B are one character long
+        ("I stay at a B&B", {"stay"}),  # I, a and B are one character long
+        ("The cat is on the table.", {"cat", "table"}),
+        ("Der Hund und die Katze schlafen im Garten.", {"hund", "katze", "schlafen", "garten"}),
+        ("Anna vive con su hermana en una casa blanca.", {"anna", "vive", "hermana", "casa", "blanca"}),
+        ("Кошка спит на столе, а собака в саду.", {"кошка", "спит", "столе", "собака", "саду"}),
+        ("They die young in the war.", {"die", "young", "war"}),  # "die" is a stop word in German
+        ("This is what it is.", set()),
         ("tea, Tea; TEA!", {"tea"}),
         ("snake_case e-mail", {"snake", "case", "mail"}),
         ("room 42, row 7", {"room", "42", "row"}),
@@ -29,13 +35,14 @@ from mnemon_server.services.semantic.terms import content_hash, normalised_conte
         ("", set()),
     ],
 )
-def test_without_keywords_the_words_of_the_content_are_the_terms(content: str, terms: set[str]) -> None:
+def test_without_keywords_the_telling_words_of_the_content_are_the_terms(content: str, terms: set[str]) -> None:
     assert terms_of((), content) == terms
 
 
 def test_given_keywords_are_the_terms_in_lower_case_and_the_content_does_not_count() -> None:
-    assert terms_of(("Tea", "New  York ", "ＴＥＡ", "x", "東京都"), "Anna drinks coffee") == {
+    assert terms_of(("Tea", "New  York ", "ＴＥＡ", "x", "東京都", "The"), "Anna drinks coffee") == {
         "tea",
+        "the",
         "new york",
         "x",
         "東京都",
