@@ -447,11 +447,15 @@ async def test_the_feed_names_recorded_events_and_the_full_view_carries_them(con
     assert [event.WhichOneof("record") for event in plain] == [None, None]
     assert (plain[0].scope.user, plain[0].episodic_saved.event_type) == ("ada", "conversation")
     assert (plain[0].episodic_saved.HasField("importance"), plain[1].episodic_saved.importance) == (False, 0.5)
+    assert [event.episodic_saved.content for event in plain] == ["a", "b"]
     full = await told(connection.changes, "EPISODIC_SAVED", full=True)
+    assert [event.episodic_saved.HasField("content") for event in full] == [False, False]
     assert [event.episodic_event for event in full] == [await get(episodic, "a"), await get(episodic, "b")]
     await prune(episodic, event_ids=["a"])
     full = await told(connection.changes, "EPISODIC_SAVED", full=True)
     assert [event.WhichOneof("record") for event in full] == [None, "episodic_event"]
+    plain = await told(connection.changes, "EPISODIC_SAVED")
+    assert [event.episodic_saved.HasField("content") for event in plain] == [False, True]
     [pruned] = await told(connection.changes, "EPISODIC_PRUNED", full=True)
     assert (pruned.record_id, pruned.episodic_pruned.reason) == ("1", pb.PRUNE_REASON_REQUESTED)
     assert [event.event_id for event in pruned.episodic_pruned.events] == ["a"]

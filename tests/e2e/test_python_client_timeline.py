@@ -319,6 +319,23 @@ def test_the_bridge_makes_statements_and_takes_them_back(client: Client) -> None
     assert client.bridge.status().deleted_count - before.deleted_count == 1
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_a_watch_carries_the_content_of_events_in_every_view(client: Client, *, full: bool) -> None:
+    types = [mnemon.ChangeType.EPISODIC_SAVED, mnemon.ChangeType.MEMORY_CREATED]
+    with client.watch(full=full, types=types) as watch:
+        told = []
+        # The first ones are listed, the last one comes while the watch waits.
+        client.timeline.add("task", "Water the roses.", user="ada")
+        client.remember("Ada likes roses.", user="ada")
+        for content in ("x" * 60_000, "", "Ada called."):
+            client.timeline.add("task", content, user="ada", event_time=NOW)
+        for change in watch:
+            told.append(change.details.content if isinstance(change.details, mnemon.EpisodicSaved) else change.type)
+            if told[-1] == "Ada called.":
+                break
+    assert told == ["Water the roses.", "memory:created", "x" * 60_000, "", "Ada called."]
+
+
 def test_the_feed_says_what_happened_to_events(client: Client) -> None:
     page = client.changes.list_page(page_size=1000)
     while not page.caught_up:
@@ -338,7 +355,7 @@ def test_the_feed_says_what_happened_to_events(client: Client) -> None:
     assert (saved.record_id, saved.scope.user, saved.record) == (receipt.event_id, "ada", None)
     assert isinstance(saved.details, mnemon.EpisodicSaved)
     assert (saved.details.event_type, saved.details.event_time, saved.details.importance) == ("task", NOW - HOUR, 0.9)
-    assert saved.details.timeline_lag_s >= 3600
+    assert (saved.details.timeline_lag_s >= 3600, saved.details.content) == (True, None)
     pruned = told[mnemon.ChangeType.EPISODIC_PRUNED].details
     assert pruned == mnemon.EpisodicPruned(
         receipt.segment_id,

@@ -165,6 +165,9 @@ def test_a_recorded_event_has_the_fields_that_routing_needs() -> None:
         segment_count=3,
         content_hash="ab" * 32,
     )
+    assert not message.episodic_saved.HasField("content")
+    told = details_of(ChangeType.EPISODIC_SAVED, json.dumps({**said, "content": "茶"}))
+    assert told.episodic_saved.content == "茶"
     early = details_of(ChangeType.EPISODIC_SAVED, json.dumps({**said, "importance": None, "event_time": -1}))
     assert not early.episodic_saved.HasField("importance")
     assert early.episodic_saved.event_time == Timestamp(seconds=-1, nanos=999_999_000)

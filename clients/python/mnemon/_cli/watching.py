@@ -6,6 +6,7 @@ from datetime import datetime
 import click
 
 from mnemon._cli.options import json_option, scope_options
+from mnemon._cli.render import one_line
 from mnemon._cli.session import Session
 from mnemon._messages.feed import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
@@ -24,6 +25,7 @@ from mnemon._values.feed import (
     ServiceWarning,
 )
 
+_CONTENT_CHARACTERS_MAX = 80
 _DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "changed"}
 
 
@@ -135,8 +137,8 @@ def _details(change: Change) -> str:
             return f"{arbitration.action}, {arbitration.strategy}"
         case ServiceWarning(severity, message):
             return f"{severity}: {message}"
-        case EpisodicSaved(event_type):
-            return event_type
+        case EpisodicSaved(event_type, content=content):
+            return f"{event_type}  {one_line(content or '', _CONTENT_CHARACTERS_MAX)}".rstrip()
         case EpisodicPruned(_, reason, pruned):
             return f"{reason}, {len(pruned):,} events"
         case Reconciliation(_, action, memory_ids, unlinked_ids):

@@ -130,7 +130,7 @@ def _details_from_pb(change: pb.Change) -> changes.ChangeDetails | None:
         case "prune_reason":
             return _PRUNE_REASONS.get(change.prune_reason, changes.SemanticPruneReason.UNKNOWN)
         case "episodic_saved":
-            return _saved_from_pb(change.episodic_saved)
+            return _saved_from_pb(change)
         case "episodic_pruned":
             return _pruned_from_pb(change.episodic_pruned)
         case "reconciliation":
@@ -141,7 +141,9 @@ def _details_from_pb(change: pb.Change) -> changes.ChangeDetails | None:
     return None
 
 
-def _saved_from_pb(saved: pb.EpisodicSaved) -> changes.EpisodicSaved:
+def _saved_from_pb(change: pb.Change) -> changes.EpisodicSaved:
+    saved = change.episodic_saved
+    told = saved.content if saved.HasField("content") else None
     return changes.EpisodicSaved(
         event_type=saved.event_type,
         event_time=convert.time_from_pb(saved, "event_time"),
@@ -150,6 +152,8 @@ def _saved_from_pb(saved: pb.EpisodicSaved) -> changes.EpisodicSaved:
         timeline_lag_s=saved.timeline_lag.ToTimedelta().total_seconds(),
         segment_count=saved.segment_count,
         content_hash=saved.content_hash,
+        # In the full view, the record has it.
+        content=change.episodic_event.content if change.HasField("episodic_event") else told,
     )
 
 

@@ -106,7 +106,7 @@ class ServiceWarning(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class EpisodicSaved(JsonValue):
-    """A recorded event of the timeline; its content is in the record of the full view."""
+    """A recorded event of the timeline."""
 
     event_type: str
     event_time: datetime | None
@@ -119,6 +119,8 @@ class EpisodicSaved(JsonValue):
     """Segments that the timeline had then."""
     content_hash: str
     """SHA-256 of the content, in lower-case hexadecimal."""
+    content: str | None = None
+    """The content, in every view; None if the event has been removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class _ChangeViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeView
     CHANGE_VIEW_UNSPECIFIED: _ChangeView.ValueType  # 0
     """The same as BASIC."""
     CHANGE_VIEW_BASIC: _ChangeView.ValueType  # 1
-    """The change, without the record's content."""
+    """The change, without the record; a recorded event comes with its content."""
     CHANGE_VIEW_FULL: _ChangeView.ValueType  # 2
     """Also the record, in its state when the change is sent. A record that no longer exists is left out, so that the log
     keeps no text.
@@ -195,7 +195,7 @@ class ChangeView(_ChangeView, metaclass=_ChangeViewEnumTypeWrapper):
 CHANGE_VIEW_UNSPECIFIED: ChangeView.ValueType  # 0
 """The same as BASIC."""
 CHANGE_VIEW_BASIC: ChangeView.ValueType  # 1
-"""The change, without the record's content."""
+"""The change, without the record; a recorded event comes with its content."""
 CHANGE_VIEW_FULL: ChangeView.ValueType  # 2
 """Also the record, in its state when the change is sent. A record that no longer exists is left out, so that the log
 keeps no text.
@@ -471,7 +471,7 @@ Global___Change: _TypeAlias = Change  # noqa: Y015
 
 @_typing.final
 class EpisodicSaved(_message.Message):
-    """EpisodicSaved describes a recorded event. Its content is in the record of the FULL view."""
+    """EpisodicSaved describes a recorded event."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -482,6 +482,7 @@ class EpisodicSaved(_message.Message):
     TIMELINE_LAG_FIELD_NUMBER: _builtins.int
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     event_type: _builtins.str
     """Its type."""
     importance: _builtins.float
@@ -492,6 +493,10 @@ class EpisodicSaved(_message.Message):
     """The number of segments in the timeline at that time; 0 for callers with bounds."""
     content_hash: _builtins.str
     """SHA-256 of the content, in lower-case hexadecimal."""
+    content: _builtins.str
+    """In the BASIC view, the content; in the FULL view, the record has it. Unset if the event no longer exists, so that
+    the log keeps no text.
+    """
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -510,13 +515,19 @@ class EpisodicSaved(_message.Message):
         timeline_lag: _duration_pb2.Duration | None = ...,
         segment_count: _builtins.int = ...,
         content_hash: _builtins.str = ...,
+        content: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "event_time", b"event_time", "importance", b"importance", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_importance", b"_importance", "content", b"content", "event_time", b"event_time", "importance", b"importance", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "content_hash", b"content_hash", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "segment_count", b"segment_count", "segment_id", b"segment_id", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_importance", b"_importance", "content", b"content", "content_hash", b"content_hash", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "segment_count", b"segment_count", "segment_id", b"segment_id", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__content: _TypeAlias = _typing.Literal["content"]  # noqa: Y015
+    _WhichOneofArgType__content: _TypeAlias = _typing.Literal["_content", b"_content"]  # noqa: Y015
     _WhichOneofReturnType__importance: _TypeAlias = _typing.Literal["importance"]  # noqa: Y015
     _WhichOneofArgType__importance: _TypeAlias = _typing.Literal["_importance", b"_importance"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__content) -> _WhichOneofReturnType__content | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__importance) -> _WhichOneofReturnType__importance | None: ...
 
 Global___EpisodicSaved: _TypeAlias = EpisodicSaved  # noqa: Y015

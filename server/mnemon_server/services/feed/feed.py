@@ -34,7 +34,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.identity import without_foreign
-from mnemon_server.services.feed.records import ChangeRecords, ReadRecords
+from mnemon_server.services.feed.records import ChangeRecords, ReadRecords, has_contents
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.outbox import Sending
@@ -312,7 +312,10 @@ class ChangeFeed:
             return step
         if not covered or query.full:
             return await self._read_once(key, position, query, render)
-        step = self._shared[key] = _rendered(self._completed(self._take_tail(position, query), BATCH_BYTES_MAX), render)
+        taken = self._take_tail(position, query)
+        if has_contents(taken.changes):
+            return await self._read_once(key, position, query, render)
+        step = self._shared[key] = _rendered(self._completed(taken, BATCH_BYTES_MAX), render)
         return step
 
     async def _read_once(self, key: Hashable, position: int, query: WatchQuery, render: Render) -> _Step:
@@ -409,13 +412,18 @@ class ChangeFeed:
     # On the event loop or on a thread
 
     def _completed(self, step: _Step, bytes_max: int, *, full: bool = False) -> _Step:
-        """As much of the step as fits, with a cursor. With `full`, reads the records, and blocks."""
+        """As much of the step as fits, with a cursor. Blocks if it reads: with `full` the records, or else the contents
+        of recorded events.
+        """
         step = _shortened(step, step.changes, _count_within(step.changes, bytes_max))
         if self._bounds:
             step = replace(step, changes=tuple(map(without_foreign, step.changes)))
         if full and step.changes:
             records = self._records.read(step.changes, bytes_max)
             step = replace(_shortened(step, step.changes, len(records)), records=records)
+        elif has_contents(step.changes):
+            told = self._records.with_contents(step.changes, bytes_max)
+            step = replace(_shortened(step, step.changes, len(told)), changes=told)
         return replace(step, cursor=self._cursors.write(step.position)) if step.changes else step
 
 

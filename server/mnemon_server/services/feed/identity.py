@@ -5,7 +5,8 @@ from typing import Any
 
 from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent, content_digest
+from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent, content_digest
+from mnemon_server.wire.events import decode
 
 
 def details_of(change: Change) -> dict[str, Any]:
@@ -23,6 +24,13 @@ def is_told_of(change: Change, said: dict[str, Any], stored: EpisodicEvent) -> b
         and said["importance"] == stored.importance
         and said["content_hash"] == content_digest(stored.content).hex()
     )
+
+
+def with_content(change: Change, record: object) -> Change:
+    """The change for a saved event with the content in its details; the change itself if there is no such event."""
+    if not isinstance(record, StoredEvent):
+        return change
+    return change._replace(details=json.dumps(details_of(change) | {"content": decode(record.body).content}))
 
 
 def without_foreign(change: Change) -> Change:

@@ -70,6 +70,8 @@ def _fill_episodic_saved(target: pb.Change, details: str) -> None:
     saved.timeline_lag.FromMicroseconds(said["lag_us"])
     saved.segment_count = said["segment_count"]
     saved.content_hash = said["content_hash"]
+    if "content" in said:
+        saved.content = said["content"]
 
 
 def _fill_episodic_pruned(target: pb.Change, details: str) -> None:
