@@ -1,7 +1,9 @@
 """Damage in the vault of one tenant is told to that tenant; all others are served."""
 
+import asyncio
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import mnemon
@@ -10,7 +12,8 @@ from mnemon import AsyncClient
 from mnemon_server.domain.errors import RecordDamagedError
 
 from tests.support.access import guarded_server, make_key
-from tests.support.server import Connection, eventually, health_of, whole_server
+from tests.support.databases import open_database
+from tests.support.server import Connection, eventually, health_of, server_process, whole_server
 from tests.support.server_command import run
 
 DEFAULT, ACME = "default", "acme"
@@ -209,3 +212,20 @@ async def test_the_data_folder_itself_may_be_a_symbolic_link(tmp_path: Path) -> 
     assert run("restore", tmp_path / "backup", "--data-dir", folder, "--replace").returncode == 0
     assert run("verify", folder).returncode == 0
     assert run("repair", "--data-dir", folder).returncode == 0
+
+
+async def test_a_timeline_that_cannot_be_loaded_is_told_and_everything_else_is_served(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as server, AsyncClient(str(server.server.address)) as client:
+        await client.documents.put("one", "Ada likes tea.")
+        await client.timeline.add("message", "hello", user="ada")
+    records = tmp_path / "tenants" / DEFAULT / "records.db"
+    with closing(open_database(records)) as connection:
+        page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'timeline_dead'").get
+    flip(records, page * 4_096 - 200)
+    # A process of its own, since those of tests wait until the timeline is loaded.
+    with server_process(tmp_path, "--knowledge-store-backend", "local") as process:
+        async with AsyncClient(await asyncio.to_thread(process.address)) as client:
+            await client.wait_until_ready()
+            assert (await client.documents.get("one")).content == "Ada likes tea."
+            with pytest.raises(mnemon.UnavailableError, match=f"page {page} of records.db"):
+                await client.timeline.add("message", "hello again", user="ada", timeout=ONCE_S)

@@ -13,6 +13,11 @@ class Index:
 
     is_warm: bool = True
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether it is not warm yet."""
+        return not self.is_warm
+
 
 def open_vault_with(
     documents: Any,

@@ -74,8 +74,8 @@ class OpenVault:
 
     @property
     def is_warm(self) -> bool:
-        """Whether the indexes of statements and of the timeline are loaded or built."""
-        return self.semantic.is_warm and self.episodic.is_warm
+        """Whether the indexes of statements and of the timeline are loaded or built, or cannot be."""
+        return self.semantic.is_warm and not self.episodic.is_loading
 
 
 @dataclass(slots=True)

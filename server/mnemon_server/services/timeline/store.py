@@ -25,7 +25,13 @@ from mnemon_server.domain.episodic import (
     WindowPage,
     WindowQuery,
 )
-from mnemon_server.domain.errors import EventNotFoundError, IndexWarmingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.errors import (
+    EventNotFoundError,
+    IndexWarmingError,
+    InvalidArgumentError,
+    MnemonError,
+    StorageFailedError,
+)
 from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator
 from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -136,6 +142,11 @@ class EpisodicStore:
     def is_warm(self) -> bool:
         """Whether the timeline's index is loaded."""
         return self._timeline.is_warm
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it will be loaded soon: nothing has prevented that so far."""
+        return not self._timeline.is_warm and self._timeline.failure() is None
 
     # Recording
 
@@ -291,8 +302,10 @@ class EpisodicStore:
         await asyncio.to_thread(self._pages.close)
 
     def _check_warm(self) -> None:
-        if not self.is_warm:
+        if self.is_loading:
             raise IndexWarmingError("the timeline is being loaded")
+        if not self.is_warm:
+            raise StorageFailedError(f"the timeline cannot be loaded: {self._timeline.failure()}")
         self.health.notice()
 
     def _read_status(self) -> TimelineStatus:

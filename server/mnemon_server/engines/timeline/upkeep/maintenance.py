@@ -7,7 +7,7 @@ from functools import partial
 
 from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.episodic import CompactionProgress
-from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.domain.errors import MnemonError, RecordDamagedError, StorageFailedError, StorageFullError
 from mnemon_server.engines.allocator import release_free_memory
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, parse_segment_name
 from mnemon_server.engines.timeline.settings import TimelineSettings
@@ -149,6 +149,8 @@ class MaintenanceTasks:
             problem = full_warning()
         except StorageFailedError as error:
             problem = (unrepaired_warning if name == "repair" else failed_warning)(str(error))
+        except RecordDamagedError as error:
+            problem = failed_warning(str(error))
         except Exception:
             log.exception("%s failed", name)
             problem = failed_warning("of an unexpected error; see the log")
