@@ -166,6 +166,8 @@ class _CandidateScan:
         self._count = {"{": 0, "[": 0}
         self._escapes: set[str] = set()
         """The kinds of escapes that its strings have, as _ESCAPE names them."""
+        self._may_end = False
+        """Whether the next quote after a backslash may be meant as the end of its string."""
         self._candidate = Candidate(start)
         self._handlers: dict[str, Callable[[str], None]] = {
             "quote": self._string,
@@ -339,6 +341,7 @@ class _CandidateScan:
     def _add_string(self, inner: str) -> None:
         if _has_control_characters(inner):
             self._candidate.repairs.add(Repair.CONTROL_CHARACTERS)
+        self._may_end = True
         try:
             # Without this check, the search through a megabyte without escapes would block all threads for 10 ms.
             sound = _ESCAPE.sub(self._sound_escape, inner) if "\\" in inner or '"' in inner else inner
@@ -351,8 +354,11 @@ class _CandidateScan:
             return '\\"'
         kind = match.lastgroup or "lone"
         self._escapes.add(kind)
-        if kind == "quote" and _AFTER_STRING.match(match.string, match.end()):
-            self._flaw(f"the quote in {match[0]} may end its string; write a backslash as \\\\")
+        if kind == "quote":
+            # Who means a backslash as itself ends the string with the first such quote.
+            if self._may_end and _AFTER_STRING.match(match.string, match.end()):
+                self._flaw(f"the quote in {match[0]} may end its string; write a backslash as \\\\")
+            self._may_end = Repair.OPEN_STRINGS in self._candidate.repairs
         if kind == "lone" or match["quote"] == "'":
             self._candidate.repairs.add(Repair.INVALID_ESCAPES)
         if kind == "lone":
