@@ -20,6 +20,7 @@ FUZZ := .venv/fuzz
 REFERENCE := .venv/reference
 VECTORS := .venv/vectors
 MESH := .venv/mesh
+OPENAPI := .venv/openapi
 LOCK := .venv/lock
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
@@ -30,7 +31,7 @@ PROMETHEUS := $(or $(shell command -v prometheus),$(CURDIR)/build/prometheus/usr
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages and not monitoring and not mesh" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages and not monitoring and not mesh and not openapi" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -127,6 +128,10 @@ test-walk: $(DEV)/.stamp ## Run every command of server/ACCESS.md in an empty fo
 test-mesh: $(DEV)/.stamp $(GENERATE)/.stamp $(MESH)/.stamp ## Envoy in front of servers, over every protocol, from Chromium, and while servers restart; and the files for Kubernetes. On Linux.
 	@tests/stubs/setup browser
 	$(BIN)/python -m pytest -m mesh -o faulthandler_timeout=0 --durations 10 tests/mesh $(ARGS)
+
+.PHONY: test-openapi
+test-openapi: $(DEV)/.stamp $(OPENAPI)/.stamp ## Call every method with what openapi.json allows and with what it forbids, at its limits; another SEED makes other requests.
+	MNEMON_OPENAPI_SEED=$(SEED) $(BIN)/python -m pytest -m openapi -o faulthandler_timeout=0 tests/openapi $(ARGS)
 
 .PHONY: restart-trial
 restart-trial: $(DEV)/.stamp $(MESH)/.stamp ## Restart two servers behind Envoy RESTARTS=6 times each way, under 200 calls/s and 50 watches; prints figures.
@@ -379,6 +384,11 @@ $(MESH)/.stamp: requirements/mesh.txt requirements/charts.txt
 	$(MESH)/bin/python -m tests.support.chart_tools $(MESH)/bin
 	@touch $@
 
+$(OPENAPI)/.stamp: requirements/openapi.txt
+	$(call environment,openapi)
+	$(call pins,openapi,openapi)
+	@touch $@
+
 $(LOCK)/.stamp: requirements/lock.txt
 	$(call environment,lock)
 	$(call pins,lock,lock)
@@ -416,6 +426,7 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)
 	$(call resolve,vectors,--group vectors --constraints requirements/server.txt)
 	$(call resolve,mesh,--group mesh)
+	$(call resolve,openapi,--group openapi)
 	$(call resolve,charts,--group charts --no-deps)
 	$(call resolve,weights,--group weights --no-deps)
 

@@ -1,0 +1,118 @@
+"""What a run of schemathesis does beyond its own: credentials, and the failures that are none, each with its reason.
+
+Schemathesis loads this file. It calls every method with what the description allows, and with what it forbids.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from zlib import crc32
+
+import schemathesis
+from schemathesis.core.failures import AcceptedNegativeData
+from schemathesis.core.jsonschema import make_validator
+from schemathesis.openapi.checks import RejectedPositiveData
+
+OPERATORS = "mnemon.v1.TenantService"
+STREAM_MS, CALL_MS = 200, 60_000
+"""A watch does not end by itself."""
+TEXT_MAX = 4096
+
+SEED, SHARE = os.environ.get("MNEMON_OPENAPI_SEED", "0"), {"POST": 10, "GET": 100}
+"""One of so many requests is made, so that all methods have their turn within minutes; each seed makes others."""
+
+UPDATES = re.compile(r"/Update(?:Document|Memory|Rule|RoutingPolicy|Tenant)$")
+"""Of a record to change, only what the mask names is checked; a schema cannot say that."""
+
+BEYOND_THE_SCHEMA: Mapping[str, str] = {
+    r"\.condition\.(?:field|values)": "depends on the kind of record",
+    r"must have \d+ numbers|must not be all zeros|only finite numbers": "vectors are as long as those of the model",
+    r"^(?:page_token|cursor): ": "comes from an earlier answer",
+    r"^base_(?:manifest|name): ": "comes from an earlier backup",
+    r"must not be empty (?:if|unless)|must have a scope or a filter": "an empty object may stand in another",
+    r"levels deep|at most \d+ parts": "JSON Schema does not count levels",
+    r"end_time: must not be before|importance_min: must not be more": "JSON Schema does not compare two values",
+    r"a character that can be seen": "a pattern knows blanks, and no characters without width",
+    r"bytes of UTF-8": "JSON Schema counts characters",
+    r"must belong to the same user|must differ from|if the first is one": "JSON Schema does not compare two values",
+    r"must be set only with|must not be set together|must be left out|must be empty": "depends on another field",
+    r"must not name \w+ with a scope|needs a namespace": "depends on another field",
+    r"within 2\^53": "any number is a value of JSON",
+}
+"""What the server demands and a schema cannot say: the field and the description of a violation, and the reason."""
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    """Adds the credential; operators belong to no tenant, and call other methods."""
+    key = os.environ["MNEMON_OPERATOR_KEY" if OPERATORS in case.path else "MNEMON_ADMIN_KEY"]
+    deadline = STREAM_MS if "/Watch" in case.path else CALL_MS
+    case.headers = {**(case.headers or {}), "authorization": f"Bearer {key}", "connect-timeout-ms": str(deadline)}
+
+
+@schemathesis.hook
+def before_load_schema(context: Any, schema: Any) -> None:
+    """Leaves out the limits of long texts, which take seconds to make and to embed; other tests send them."""
+    _unlimit(schema["components"]["schemas"])
+
+
+def _unlimit(schema: Any) -> None:
+    for each in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(each, dict | list):
+            _unlimit(each)
+    if isinstance(schema, dict) and isinstance(most := schema.get("maxLength"), int) and most > TEXT_MAX:
+        del schema["maxLength"]
+
+
+@schemathesis.hook
+def filter_case(context: Any, case: Any) -> bool:
+    """Whether a request is one of the share that is made."""
+    request = f"{SEED} {case.method} {case.path} {case.query} {case.body}"
+    return crc32(request.encode("utf-8", "surrogatepass")) % SHARE.get(case.method, 1) == 0
+
+
+@schemathesis.hook
+def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
+    """Whether a failure is one."""
+    if isinstance(failure, RejectedPositiveData):
+        return not UPDATES.search(case.path) and any(_unsaid(response.json()))
+    if isinstance(failure, AcceptedNegativeData):
+        return not UPDATES.search(case.path) and not _is_other_form(case)
+    return True
+
+
+def _unsaid(error: Mapping[str, Any]) -> Iterator[str]:
+    """The reasons of a refusal that the description could have given."""
+    if error["code"] != "invalid_argument":
+        return
+    violations = [each for detail in error["details"] for each in detail["debug"].get("fieldViolations", ())]
+    for each in violations or [{"field": "", "description": error["message"]}]:
+        said = f"{each['field']}: {each['description']}"
+        if not any(re.search(pattern, said) for pattern in BEYOND_THE_SCHEMA):
+            yield said
+
+
+def _is_other_form(case: Any) -> bool:
+    """Whether the request is another form of one that is allowed, which protobuf's JSON obliges a server to read.
+
+    Numbers may be in quotes, enums may be numbers, and null is the same as leaving a field out.
+    """
+    body = case.operation.get_body_for_media_type(case.media_type) if case.media_type else None
+    if body is None:
+        return False
+    return bool(make_validator(_lenient(body.optimized_schema)).is_valid(case.body))
+
+
+def _lenient(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_lenient(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: each if key in ("required", "enum", "const") else _lenient(each) for key, each in schema.items()}
+    forms: list[dict[str, Any]] = [{"type": "null"}]
+    if schema.get("type") in ("integer", "number") or schema.get("type") in (["integer", "null"], ["number", "null"]):
+        forms.append({"type": "string", "pattern": r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$"})
+    if all(isinstance(each, str) and each.isupper() for each in schema.get("enum", (0,))):
+        forms.append({"type": "integer"})
+    return {"anyOf": [inner, *forms]} if "type" in schema and isinstance(schema["type"], str | list) else inner
