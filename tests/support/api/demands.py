@@ -173,6 +173,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
 
 _LISTS: Final[Mapping[str, Schema]] = {
     "metadata": {"propertyNames": _METADATA_KEY},
+    "DeleteDocumentsRequest.filters": {"propertyNames": _METADATA_KEY},
     "set_metadata": {"propertyNames": _METADATA_KEY},
     "source_priority": {"propertyNames": _filled(SOURCE_BYTES_MAX)},
     "Condition.values": {"minItems": 1, "maxItems": VALUES_MAX},
@@ -225,17 +226,27 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
 ONE_OF: Final = frozenset(("Filter", "MemoryReference", "EraseRequest", "UnmergeMemoryRequest", "MetadataValue"))
 """The messages of which exactly one field must be set; of others with a choice, at most one."""
 
-_USER: Final = {"properties": {"user": {"minLength": 1}}, "required": ["user"]}
-_STATEMENT: Final = {"properties": {"scope": {"type": "object", **_USER}}, "required": ["content", "scope"]}
+_USER: Final = {"properties": {"user": {"type": "string", "minLength": 1}}, "required": ["user"]}
+_GIVEN: Final = {"type": "string"}
+_STATEMENT: Final = {
+    "properties": {"content": _GIVEN, "scope": {"type": "object", **_USER}},
+    "required": ["content", "scope"],
+}
 INSIDE: Final[Mapping[str, Schema]] = {
-    "CreateMemoryRequest.memory": {"required": ["content"]},
+    "CreateMemoryRequest.memory": {"properties": {"content": _GIVEN}, "required": ["content"]},
     "EpisodicEvent.scope": _USER,
-    "IndexDocumentRequest.document": {"required": ["docId", "content"]},
+    "IndexDocumentRequest.document": {
+        "properties": {"docId": _GIVEN, "content": _GIVEN},
+        "required": ["docId", "content"],
+    },
     "MemoryReference.memory": _STATEMENT,
     "PreviewResolutionRequest.memory": _STATEMENT,
     "SaveSemanticMemoryRequest.memory": _STATEMENT,
-    "UpdateDocumentRequest.document": {"required": ["docId"]},
-    "UpdateMemoryRequest.memory": {"properties": {"memoryId": {"minLength": 1}}, "required": ["memoryId"]},
+    "UpdateDocumentRequest.document": {"properties": {"docId": _GIVEN}, "required": ["docId"]},
+    "UpdateMemoryRequest.memory": {
+        "properties": {"memoryId": {"type": "string", "minLength": 1}},
+        "required": ["memoryId"],
+    },
     "UpdateTenantRequest.tenant": {"properties": {"tenant": _TENANT}, "required": ["tenant"]},
 }
 """The demands on the message in a field that it need not meet elsewhere."""

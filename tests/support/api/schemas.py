@@ -116,11 +116,10 @@ class Schemas:
         schema["additionalProperties"] = False
         if required:
             schema["required"] = required
+        if message.name in ONE_OF and chosen == schema["properties"].keys():
+            return {**schema, "minProperties": 1, "maxProperties": 1}
         if message.name in ONE_OF:
-            return {
-                **schema,
-                "oneOf": [{"required": [name]} for name in sorted(chosen, key=list(schema["properties"]).index)],
-            }
+            return {**schema, "oneOf": [{"required": [name]} for name in schema["properties"] if name in chosen]}
         pairs = [pair for names in _choices(message) for pair in combinations(names, 2)]
         return {**schema, **(_none_of(pairs) if pairs else {}), **demands.WHOLE_MESSAGES.get(message.name, {})}
 
