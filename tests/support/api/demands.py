@@ -96,6 +96,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "query": _text(QUERY_BYTES_MAX),
     "rule": _RULE,
     "key": _filled(KEY_BYTES_MAX),
+    "RevokeKeyRequest.key_id": {"minLength": 1},
     "doc_id": _ID,
     "memory_id": _ID,
     "memory_ids": _ID,

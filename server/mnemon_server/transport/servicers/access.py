@@ -4,7 +4,7 @@ from mnemon.v1 import access_pb2 as pb
 from mnemon.v1 import access_pb2_grpc
 
 from mnemon_server.domain.access import Role
-from mnemon_server.domain.errors import ConfigurationError, PermissionDeniedError
+from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.transport.convert import access as convert
 from mnemon_server.transport.interceptors.base import Context, current_call
@@ -49,6 +49,8 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
 
     async def RevokeKey(self, request: pb.RevokeKeyRequest, context: Context) -> pb.RevokeKeyResponse:  # noqa: N802
         tenant = named_tenant(context, request.tenant)
+        if not request.key_id:
+            raise InvalidArgumentError.of("key_id", "is required")
         await self._keys.revoke(tenant, request.key_id, allow_missing=request.allow_missing)
         return pb.RevokeKeyResponse()
 
