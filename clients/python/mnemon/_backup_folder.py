@@ -18,7 +18,7 @@ MANIFEST = "manifest.json"
 DRAFTS = ".*.part"
 """The names of folders of backups that are being made, or were when their process was killed."""
 _CONTENTS = frozenset({MANIFEST, "records.db", "records.db.changed", "vault.key", "timeline"})
-"""What is in them. A folder with anything else is another program's."""
+"""The contents of such folders. A folder with anything else belongs to another program."""
 _PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99})?")
 
 

@@ -83,7 +83,7 @@ async def _open_keys(file: AccessFile, settings: Settings, stack: AsyncExitStack
 
 
 def _log_names(settings: Settings) -> Callable[[str], str]:
-    """What logs call a subject: the same in both. Without an audit log, it differs after each start."""
+    """Returns the name of a subject in both logs. Without an audit log, names differ after each start."""
     kept = settings.audit_log != "off" and not is_in_memory(settings)
     return caller_names(settings.data_dir) if kept else AuditLines(os.urandom(32)).name_of
 

@@ -61,7 +61,7 @@ def _repaired(
     *,
     dry_run: bool,
 ) -> Iterator[tuple[Path, "Finding"]]:
-    """What was found in each vault, and in the file of keys and tenants, with the folder that it is in."""
+    """Yields the findings in each vault, and in the file of keys and tenants, each with its folder."""
     from mnemon_server.engines.access_file import KEY_NAME
     from mnemon_server.engines.folder import FolderInUseError, FolderLock
     from mnemon_server.engines.repair import Finding, VaultRepair, repair_access

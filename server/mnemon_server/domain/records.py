@@ -117,7 +117,7 @@ class RequestKey:
 
 @dataclass(frozen=True, slots=True)
 class FilterNote:
-    """What a caller should know about one of their filters."""
+    """A note for the caller about one of the filters."""
 
     key: str
     reason: str

@@ -54,7 +54,7 @@ class AccessCopy:
         except PageDamagedError as error:
             if error.pages != (1,) or self._differing() != [1]:
                 raise
-            # Without the first page, nobody can write.
+            # No process can write without the first page.
             self._put_back([1], dry_run=dry_run)
             return [1]
 
@@ -68,7 +68,7 @@ class AccessCopy:
                 connect(self._file, self._keys, flags=MODE_READ, busy_timeout_ms=BUSY_TIMEOUT_MS)
             ) as connection:
                 connection.execute("BEGIN")
-                connection.pragma("schema_version")  # from here on, nobody writes
+                connection.pragma("schema_version")  # other processes cannot write from here on
                 changed, file = self._differing(), PageFile(connection)
                 if changed:
                     self._write([number for number in changed if not file.is_damaged(number)])

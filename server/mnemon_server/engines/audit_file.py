@@ -207,7 +207,7 @@ def audit_hash(data_dir: Path, tenant: str, record_id: str) -> str:
 
 
 def caller_names(data_dir: Path) -> Callable[[str], str]:
-    """What the logs of a data folder call a subject. Makes the key if needed.
+    """Returns the function that names a subject in the logs of a data folder. Makes the key if needed.
 
     Raises:
         ConfigurationError: the folder cannot be used.

@@ -67,7 +67,7 @@ class AuditLines:
         return _hash(self._id_hash(tenant), record_id)
 
     def name_of(self, subject: str) -> str:
-        """What logs call a caller: whom a token or a certificate names may be a person, so that is hashed."""
+        """The name of a caller in logs. The subject of a token or a certificate may be a person, so it is hashed."""
         return PERSON.sub(lambda found: found[1] + self.hash_of("", subject), subject)
 
     def _line(self, sequence: int, entry: AuditEntry | LeftOut) -> str:

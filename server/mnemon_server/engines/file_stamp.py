@@ -1,4 +1,4 @@
-"""Tells whether somebody has written a file, or moved it, for the price of one question to the system."""
+"""Tells whether a file was written or moved, at the cost of one system call."""
 
 import time
 from pathlib import Path

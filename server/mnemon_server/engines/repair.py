@@ -46,7 +46,7 @@ class Finding:
     remedy: str = ""
     """What is done about it, as a participle; empty if it cannot be derived from anything."""
     advice: str = "restore a backup of the vault"
-    """What would help without a remedy."""
+    """Advice for the operator if there is no remedy."""
 
 
 def access_damage(keys: VaultKeyFile) -> Iterator[tuple[str, str]]:

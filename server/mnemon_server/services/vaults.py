@@ -194,7 +194,7 @@ class VaultPool:
         self._retired.discard(tenant)
 
     async def is_ready(self) -> bool:
-        """Whether a vault accepts writes, of those that are open: the trouble of one tenant is not that of all."""
+        """Whether any open vault accepts writes: a problem of one tenant does not stop the others."""
         ready = await asyncio.gather(*(vault.is_ready() for vault in self._open_now()))
         return not ready or any(ready)
 

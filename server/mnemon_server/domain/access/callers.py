@@ -66,7 +66,7 @@ class Principal:
     bounds: Bounds = UNBOUNDED
     """Which of the tenant's records exist for the caller."""
     log_name: str = field(default="", compare=False)
-    """What logs call the caller, who may be a person; empty: by the subject."""
+    """The name of the caller in logs, which hides a person; empty: the subject."""
 
 
 class Credentials(NamedTuple):

@@ -84,7 +84,7 @@ class Wording:
     order: tuple[str, ...]
     """The units without fillers, in the form in which they are compared."""
     words: frozenset[str]
-    """Those of the order."""
+    """The units of `order`, without their order."""
     telling: frozenset[str]
     """The words that must not be missing."""
 

@@ -24,7 +24,7 @@ _KINDS: Mapping[type | None, tuple[str, Any]] = {
     bool: ("true or false", True),
     float: ("a number", 0),
 }
-"""What values of a type are called, and one of them."""
+"""The name of a type in messages, and a value of it."""
 _SHOWN_MAX = 80
 
 

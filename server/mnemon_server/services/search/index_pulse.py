@@ -75,7 +75,7 @@ class Pulse:
         self.ask()
 
     def close(self) -> None:
-        """Asks no more, and keeps nobody waiting for an answer."""
+        """Stops asking, and releases all callers that wait for an answer."""
         with self._lock:
             self._closed, self._problem = True, "the server is shutting down"
             for future in (self._current, self._next):

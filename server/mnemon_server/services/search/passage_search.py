@@ -326,7 +326,7 @@ class PassageSearch:
         return (choice if len(choice.places) == query.limit else None), ""
 
     def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: Plan, vector: Vector) -> PassageIds | None:
-        """Candidates: those of the index, those of the words, and changes that the index lacks.
+        """The candidates of the index, those with words of the query, and changes that the index lacks.
 
         None if there are too many, or if so many searches wait for the index that this one is quicker without it.
         """

@@ -30,7 +30,7 @@ _READABLE = re.compile(
 
 
 def terms_of(keywords: Sequence[str], content: str) -> frozenset[str]:
-    """What the keyword signal compares: the given keywords in lower case, or else the telling words of the content."""
+    """The terms of the keyword signal: given keywords in lower case, or else the telling words of the content."""
     return _terms_of(tuple(keywords), content)
 
 
