@@ -133,11 +133,12 @@ async def open_vaults(
         if (shadow := await asyncio.to_thread(open_shadow, settings)) is not None:
             stack.callback(shadow.close)
         models = vault_models(embedder, shadow)
+        place = None
         if not is_in_memory(settings):
             # Vaults come and go. As long as this server serves, no command may change those that are closed.
             folder = vaults_folder(settings)
             await asyncio.to_thread(finish_replacements, folder)
-            stack.enter_context(FolderLock(folder, shared=True))
+            place = stack.enter_context(FolderLock(folder, shared=True)).place()
             await asyncio.to_thread(encrypt_keys, folder, master)
         if settings.backup_dir:
             await asyncio.to_thread(discard_unfinished, settings.backup_dir)
@@ -151,6 +152,9 @@ async def open_vaults(
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
+            if place:
+                # Otherwise, an empty vault would be made where the folder was.
+                await asyncio.to_thread(place.require)
             return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge, keys)
 
         # A vault in memory would lose its data if it were closed when idle.

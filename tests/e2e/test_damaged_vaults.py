@@ -149,6 +149,31 @@ async def test_nothing_is_acknowledged_into_a_folder_that_is_not_there_any_more(
             assert [each.doc_id async for each in client.documents.list()] == ["one", "three"]
 
 
+async def test_no_vault_begins_in_a_data_folder_that_is_not_there_any_more(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    keys = {tenant: make_key(folder, "admin", tenant=tenant) for tenant in (DEFAULT, ACME)}
+    await fill(folder, keys)
+    async with (
+        guarded_server(folder) as server,
+        client_of(server, keys[DEFAULT]) as default,
+        client_of(server, keys[ACME]) as client,
+    ):
+        assert (await default.documents.get("one")).content == "Ada likes tea."
+        folder.rename(elsewhere)
+        for call in (
+            client.documents.put("two", "Ada likes coffee.", timeout=ONCE_S),
+            client.documents.get("one", timeout=ONCE_S),
+        ):
+            with pytest.raises(mnemon.UnavailableError, match="is not where it was opened"):
+                await call
+        for name in ("vaults", "audit", f"tenants/{ACME}"):
+            assert not (folder / name).exists(), name
+        shutil.rmtree(folder, ignore_errors=True)  # a task in the background may have begun a folder there
+        elsewhere.rename(folder)
+        await client.documents.put("two", "Ada likes coffee.")
+        assert [each.doc_id async for each in client.documents.list()] == ["one", "two"]
+
+
 async def has_health(server: Connection, status: str) -> bool:
     return await health_of(server) == status
 

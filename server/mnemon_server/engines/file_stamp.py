@@ -28,9 +28,12 @@ class FileMovedError(StorageFailedError):
 class Place:
     """Where a file was opened. Any thread may call any method."""
 
-    def __init__(self, path: Path) -> None:
-        """The file is open. Raises OSError if it is gone already."""
+    def __init__(self, path: Path, name: str = "") -> None:
+        """The file is open. `name` is that of its folder, if messages shall name it instead. Raises OSError if the file
+        is gone already.
+        """
         self._path = path
+        self._name = name or path.name
         self._identity = _identity(path)
 
     def problem(self) -> str | None:
@@ -41,7 +44,7 @@ class Place:
         except OSError:
             pass
         return (
-            f"{self._path.name} is not where it was opened: its folder was moved, removed or replaced, and nothing is "
+            f"{self._name} is not where it was opened: its folder was moved, removed or replaced, and nothing is "
             "written to it any more. Put the folder back, or restart the server, which serves what is there then"
         )
 

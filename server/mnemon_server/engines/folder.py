@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.file_stamp import Place
 from mnemon_server.engines.private import create_file, create_folder, refused, tighten
 
 
@@ -111,12 +112,18 @@ class FolderLock:
             raise FolderInUseError(
                 f"the data folder {str(folder)!r} is in use by another process; stop it, or set another data_dir"
             ) from error
+        self._folder = folder
         _held.add(self)
         if not shared:
             # Only informative, so a full disk must not prevent opening the folder.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
                 os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def place(self) -> Place:
+        """Where the locked folder is. Raises OSError if it is gone already."""
+        # That of the file, which is open: the number of a folder that was removed is given to a new one.
+        return Place(self._folder / "LOCK", self._folder.name)
 
     def close(self) -> None:
         """Unlocks the folder. Further calls have no effect."""
