@@ -20,6 +20,7 @@ from mnemon import (
 from mnemon._backup_folder import BackupFolder
 from mnemon.v1.backup_pb2 import CreateBackupRequest
 
+from tests.support import command
 from tests.support.full_vault import answers, differences, fill
 from tests.support.server import eventually, until, whole_server
 from tests.support.server_command import run
@@ -265,7 +266,8 @@ async def test_the_server_keeps_backups_under_names(tmp_path: Path) -> None:
         await client.backups.create_on_server("tuesday", base="monday")
         with pytest.raises(FailedPreconditionError, match="exists already"):
             await client.backups.create_on_server("monday")
-        for name, base in (("../monday", ""), (".hidden", ""), ("wednesday", "sunday"), ("wednesday", "../tuesday")):
+        nameless = [(name, "") for name in ("", ".", "../monday", ".hidden")]
+        for name, base in (*nameless, ("wednesday", "sunday"), ("wednesday", "../tuesday")):
             with pytest.raises(InvalidArgumentError, match="name"):
                 await client.backups.create_on_server(name, base=base)
     folder = tmp_path / "kept/default"
@@ -275,6 +277,15 @@ async def test_the_server_keeps_backups_under_names(tmp_path: Path) -> None:
     restore(folder / "tuesday", tmp_path / "restored")
     async with served(tmp_path / "restored") as client:
         assert (await client.documents.get("note")).content == "Ada prefers aisle seats."
+
+
+@pytest.mark.parametrize("arguments", [("",), ("", "--on-server"), ("monday", "--base", "")])
+def test_a_backup_without_a_name_is_refused_by_the_commands(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    asked = command.run("127.0.0.1:1", "backup", *arguments)
+    assert (asked.returncode, "must not be empty" in asked.stderr) == (2, True), asked.stderr
+    if arguments == ("",):
+        copied = run("backup", *arguments, "--data-dir", str(tmp_path))
+        assert (copied.returncode, "'FOLDER': it must not be empty" in copied.stderr) == (2, True), copied.stderr
 
 
 async def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

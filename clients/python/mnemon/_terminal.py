@@ -1,4 +1,4 @@
-"""Prints what others wrote, so that it cannot move a terminal's cursor, change its colours or forge a line."""
+"""The arguments of commands, and texts by others, printed so that they cannot move a cursor or forge a line."""
 
 import re
 
@@ -23,3 +23,10 @@ def printable(text: str, *, is_line: bool = False) -> str:
 def echo(text: str, *, err: bool = False, is_line: bool = False) -> None:
     """Prints a text without its unsafe characters. Everything that a command prints goes this way, or through rich."""
     click.echo(printable(text, is_line=is_line), err=err)
+
+
+def filled(text: str) -> str:
+    """An argument that must not be empty, as it is if a script passes a variable that is not set."""
+    if not text:
+        raise click.BadParameter("it must not be empty; a variable may be unset")
+    return text

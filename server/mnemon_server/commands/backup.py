@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from mnemon._terminal import echo
+from mnemon._terminal import echo, filled
 
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=filled)
 @data_dir_option
 @master_key_option
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose vault is backed up.")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="An earlier backup: copy only what has changed since, and keep both side by side.",
 )
-def backup(folder: Path, data_dir: Path | None, master_key_file: Path | None, tenant: str, base: Path | None) -> None:
+def backup(folder: str, data_dir: Path | None, master_key_file: Path | None, tenant: str, base: Path | None) -> None:
     """Copy the vault of a tenant to the new FOLDER, while no server uses it. `mnemon backup` asks a running server.
 
     The folder appears once it is complete, and only its owner can read it.
@@ -50,7 +50,7 @@ def backup(folder: Path, data_dir: Path | None, master_key_file: Path | None, te
     vault = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir) / tenant
     with (
         _opened(VaultKeyFile(vault, master_keys(master_key_file))) as connections,
-        BackupFolder(folder) as files,
+        BackupFolder(Path(folder)) as files,
         Progress(*columns, console=Console(stderr=True)) as bar,
         closing(back_up(vault, connections, former, system_clock)) as steps,
     ):

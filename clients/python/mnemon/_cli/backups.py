@@ -9,13 +9,18 @@ from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, Transfe
 from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._sync.backups import Report
-from mnemon._terminal import echo
+from mnemon._terminal import echo, filled
 from mnemon._values.backups import Backup, BackupProgress
 
 
 @click.command("backup")
-@click.argument("folder", metavar="FOLDER")
-@click.option("--base", help="An earlier backup: copy only what has changed since, and keep both side by side.")
+@click.argument("folder", metavar="FOLDER", type=filled)
+@click.option(
+    "--base",
+    type=filled,
+    metavar="TEXT",
+    help="An earlier backup: copy only what has changed since, and keep both side by side.",
+)
 @click.option("--on-server", is_flag=True, help="The server keeps it in its backup_dir; FOLDER and base are names.")
 @json_option
 @click.pass_obj

@@ -2,13 +2,16 @@
 
 from datetime import UTC
 
-from mnemon._messages.documents import text
+from mnemon._messages.documents import invalid, text
 from mnemon._values.backups import Backup, BackupProgress
 from mnemon.v1 import backup_pb2 as pb
 
 
 def on_server(name: str, base: str) -> pb.CreateBackupRequest:
-    """The request for a backup that the server keeps."""
+    """The request for a backup that the server keeps. Raises InvalidArgumentError without a name."""
+    if not name:
+        # In a message, an empty name means a backup whose files are sent.
+        raise invalid("name", "must not be empty; it is the name under which the server keeps the backup")
     return pb.CreateBackupRequest(name=text("name", name), base_name=text("base", base))
 
 
