@@ -38,6 +38,7 @@ from tests.support.server import (
     until,
     whole_server,
 )
+from tests.support.server_command import run as run_on_folder
 
 METHODS = list(methods())
 ROLE_NAMES = ("reader", "writer", "admin", "operator")
@@ -417,6 +418,16 @@ async def test_the_command_manages_keys_and_says_who_one_is(tmp_path: Path, monk
 
         assert "ada" in await command("whoami")
         secret = (await command("keys", "create", "a robot", "--role", "reader", "--ttl-days", "1")).splitlines()[-1]
+        for number in ("-1", "nan", "inf", "1e9", "-1e300"):
+            for words, message in (
+                (("keys", "create", "x", "--role", "reader", "--ttl-days"), "ttl: must be a second to 100 years"),
+                (("keys", "rotate", key_id(secret), "--overlap-hours"), "overlap: must be 0 to 30 days"),
+            ):
+                for refused in (
+                    await asyncio.to_thread(run, address, *words, number),
+                    await asyncio.to_thread(run_on_folder, *words, number, "--data-dir", tmp_path),
+                ):
+                    assert (refused.returncode, message in refused.stderr) == (1, True), refused.stderr
         rotated = (await command("keys", "rotate", key_id(secret), "--overlap-hours", "0")).splitlines()[-1]
         assert [await is_valid(connection, each) for each in (secret, rotated)] == [False, True]
         assert "a robot" in await command("keys", "list")

@@ -1,8 +1,12 @@
 """The arguments of commands, and texts by others, printed so that they cannot move a cursor or forge a line."""
 
 import re
+from datetime import timedelta
 
 import click
+
+_SPAN_MAX = timedelta(days=3_650_000)
+"""Longer than any limit, and short enough for a message."""
 
 # Control characters, Unicode line ends, characters that turn the direction of text, and unpaired surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -30,3 +34,10 @@ def filled(text: str) -> str:
     if not text:
         raise click.BadParameter("it must not be empty; a variable may be unset")
     return text
+
+
+def span(number: float, unit: timedelta) -> timedelta:
+    """So many units, at most ten thousand years, so that what checks the limits refuses any larger number, and NaN."""
+    most = _SPAN_MAX / unit
+    # The order matters: `min` returns its first argument if the other is NaN.
+    return max(-most, min(most, number)) * unit

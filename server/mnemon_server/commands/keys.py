@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from mnemon._terminal import echo
+from mnemon._terminal import echo, span
 
 from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access import (
@@ -67,7 +67,7 @@ def create(
     A tenant begins to exist with its first key. With --user or --namespace, no other records exist for the key's
     holder; both may be given several times.
     """
-    ttl = None if ttl_days is None else timedelta(days=ttl_days)
+    ttl = None if ttl_days is None else span(ttl_days, timedelta(days=1))
     held = Role[role.upper()]
     whose = (NO_TENANT if held is Role.OPERATOR else DEFAULT_TENANT) if tenant is None else tenant
 
@@ -114,7 +114,7 @@ def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
 @with_folder
 def rotate(key_id: str, overlap_hours: float, tenant: str, folder: DataFolder) -> None:
     """Give a key a new secret, and print it."""
-    overlap = timedelta(hours=overlap_hours)
+    overlap = span(overlap_hours, timedelta(hours=1))
     _show_secret(_run(folder, tenant, lambda ring: ring.rotate(tenant, key_id, overlap)))
 
 

@@ -8,7 +8,7 @@ import click
 from mnemon._cli.options import json_option, labels
 from mnemon._cli.render import field_table
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
+from mnemon._terminal import echo, span
 from mnemon._values.access import ApiKey, KeySecret, Role
 
 _ROLES = [role.value for role in Role]
@@ -85,7 +85,7 @@ def create(
 
     With --user or --namespace, no other records exist for the key's holder; both may be given several times.
     """
-    ttl = None if ttl_days is None else timedelta(days=ttl_days)
+    ttl = None if ttl_days is None else span(ttl_days, timedelta(days=1))
     made = session.client.keys.add(name, role=role, ttl=ttl, tenant=tenant, users=users, namespaces=namespaces)
     _show(session, made)
 
@@ -97,7 +97,7 @@ def create(
 @click.pass_obj
 def rotate(session: Session, key_id: str, overlap_hours: float | None, tenant: str) -> None:
     """Give a key a new secret, and print it."""
-    overlap = None if overlap_hours is None else timedelta(hours=overlap_hours)
+    overlap = None if overlap_hours is None else span(overlap_hours, timedelta(hours=1))
     _show(session, session.client.keys.rotate(key_id, overlap=overlap, tenant=tenant))
 
 
