@@ -26,7 +26,7 @@ from tests.support.access import (
     open_call,
     path_of,
 )
-from tests.support.command import run
+from tests.support.command import Done, run
 from tests.support.server import (
     WAIT_S,
     Connection,
@@ -228,9 +228,17 @@ async def test_an_admin_manages_the_keys_of_its_own_tenant_alone(tmp_path: Path)
                 role=mnemon.Role.READER,
                 expire_time=made.key.expire_time,
             )
-        for call in (client.keys.revoke(key_id(bob)), client.keys.rotate(key_id(bob)), client.keys.revoke("none")):
-            with pytest.raises(mnemon.KeyNotFoundError):
+        for call in (
+            client.keys.revoke(key_id(bob)),
+            client.keys.rotate(bob),
+            client.keys.revoke(bob),
+            client.keys.revoke(f" {bob[:-4]}\n"),
+        ):
+            with pytest.raises(mnemon.KeyNotFoundError, match=f"no API key has the id '{key_id(bob)}'") as caught:
                 await call
+            assert bob[25:50] not in repr(caught.value.__cause__)
+        with pytest.raises(mnemon.KeyNotFoundError, match="the id 'none'"):
+            await client.keys.revoke("none")
         await client.keys.revoke(made.key.key_id)
         assert not await is_valid(connection, made.secret)
         assert await is_valid(connection, bob)
@@ -291,8 +299,11 @@ def test_the_command_on_the_folder_manages_the_keys_of_operators(tmp_path: Path)
     operator, admin = make_key(tmp_path, "operator"), make_key(tmp_path, "admin")
     assert key_id(operator) in run_command("keys", "list", "--operators", *folder).stdout
     assert key_id(operator) not in run_command("keys", "list", *folder).stdout
-    assert run_command("keys", "revoke", key_id(operator), *folder).returncode == 1
-    assert run_command("keys", "revoke", key_id(operator), "--operators", *folder).returncode == 0
+    elsewhere = run_on_folder("keys", "revoke", operator, *folder)
+    assert elsewhere == Done(1, "", f"mnemon-server: no API key has the id {key_id(operator)!r}\n")
+    assert run_on_folder("keys", "rotate", operator, "--operators", *folder).returncode == 0
+    revoked = run_on_folder("keys", "revoke", operator, "--operators", *folder)
+    assert revoked == Done(0, f"the key {key_id(operator)} is revoked\n", "")
     assert run_command("keys", "list", "--operators", *folder).stdout == ""
     assert key_id(admin) in run_command("keys", "list", "--tenant", "default", *folder).stdout
     refused = run_command("keys", "create", "x", "--role", "operator", "--tenant", "ada", *folder)
@@ -431,7 +442,7 @@ async def test_the_command_manages_keys_and_says_who_one_is(tmp_path: Path, monk
         rotated = (await command("keys", "rotate", key_id(secret), "--overlap-hours", "0")).splitlines()[-1]
         assert [await is_valid(connection, each) for each in (secret, rotated)] == [False, True]
         assert "a robot" in await command("keys", "list")
-        await command("keys", "revoke", key_id(secret))
+        assert await command("keys", "revoke", secret) == f"the key {key_id(secret)} is revoked\n"
         assert not await is_valid(connection, rotated)
         assert key_id(secret) not in await command("keys", "list", "--json")
         assert "ada" in await command("whoami", "--json")

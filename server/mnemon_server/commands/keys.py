@@ -19,6 +19,7 @@ from mnemon_server.domain.access import (
     NewSecret,
     Role,
     check_tenant_of_keys,
+    without_secret,
 )
 from mnemon_server.domain.access.bounds import Bounds
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 _ROLES = [role.name.lower() for role in Role]
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose keys.")
+_key_id = click.argument("key_id", type=without_secret)
 _operators = click.option(
     "--operators", "tenant", flag_value=NO_TENANT, help="Keys of operators, who belong to no tenant."
 )
@@ -101,7 +103,7 @@ def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
 
 
 @keys.command()
-@click.argument("key_id")
+@_key_id
 @click.option(
     "--overlap-hours",
     type=float,
@@ -119,7 +121,7 @@ def rotate(key_id: str, overlap_hours: float, tenant: str, folder: DataFolder) -
 
 
 @keys.command()
-@click.argument("key_id")
+@_key_id
 @_tenant
 @_operators
 @with_folder

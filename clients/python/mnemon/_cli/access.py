@@ -1,6 +1,7 @@
 """API keys, and who one is."""
 
 import json
+import re
 from datetime import timedelta
 
 import click
@@ -12,6 +13,16 @@ from mnemon._terminal import echo, span
 from mnemon._values.access import ApiKey, KeySecret, Role
 
 _ROLES = [role.value for role in Role]
+_WHOLE_KEY = re.compile(r"mn_([^_]*)_.*", re.DOTALL)
+
+
+def _without_secret(text: str) -> str:
+    """The id of a key, also if the whole key is given in its place."""
+    whole = _WHOLE_KEY.fullmatch(text.strip())
+    return whole[1] if whole else text
+
+
+_key_id = click.argument("key_id", type=_without_secret)
 _tenant = click.option("--tenant", default="", help="Whose keys, for operators; by default, those of operators.")
 
 
@@ -91,7 +102,7 @@ def create(
 
 
 @keys.command()
-@click.argument("key_id")
+@_key_id
 @click.option("--overlap-hours", type=float, help="Hours for which the secret before remains valid; default 24.")
 @_tenant
 @click.pass_obj
@@ -102,7 +113,7 @@ def rotate(session: Session, key_id: str, overlap_hours: float | None, tenant: s
 
 
 @keys.command()
-@click.argument("key_id")
+@_key_id
 @_tenant
 @click.pass_obj
 def revoke(session: Session, key_id: str, tenant: str) -> None:

@@ -23,6 +23,7 @@ from mnemon_server.domain.access.callers import (
     check_tenant,
     check_tenant_of_keys,
     key_violations,
+    without_secret,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "check_tenant",
     "check_tenant_of_keys",
     "key_violations",
+    "without_secret",
 ]

@@ -16,6 +16,7 @@ DEFAULT_TENANT = "default"
 NO_TENANT = ""
 """In the place of a tenant, for operators: their keys belong to none."""
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_WHOLE_KEY = re.compile(r"mn_([^_]*)_.*", re.DOTALL)
 NAME_BYTES_MAX = 128
 KEYS_MAX = 1_000
 """API keys of one tenant."""
@@ -124,6 +125,12 @@ class NewSecret:
 
     key: ApiKey
     secret: str = field(repr=False)
+
+
+def without_secret(key_id: str) -> str:
+    """The id of a key, also if the whole key was given in its place. Nothing else of that may be shown."""
+    whole = _WHOLE_KEY.fullmatch(key_id.strip())
+    return whole[1] if whole else key_id
 
 
 def check_tenant(tenant: str) -> None:

@@ -1,5 +1,6 @@
 """Errors about keys and tenants."""
 
+from mnemon_server.domain.access.callers import without_secret
 from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, PermissionDeniedError
 
 
@@ -9,8 +10,8 @@ class KeyNotFoundError(NotFoundError):
     reason = ErrorReason.KEY_NOT_FOUND
 
     def __init__(self, key_id: str) -> None:
-        self.key_id = key_id
-        super().__init__(f"no API key has the id {key_id!r}")
+        self.key_id = without_secret(key_id)
+        super().__init__(f"no API key has the id {self.key_id!r}")
 
 
 class TenantNotFoundError(NotFoundError):
