@@ -105,6 +105,41 @@ def test_a_copy_of_another_time_brings_no_revoked_key_back(folder: Path, tmp_pat
         assert run("verify", copy).returncode == 1
 
 
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_missing_file_is_put_back_from_its_copy_by_repair_alone(folder: Path, content: bytes | None) -> None:
+    expected, kept = listed(folder), (folder / COPY_NAME).read_bytes()
+    (folder / FILE_NAME).unlink()
+    if content is not None:
+        (folder / FILE_NAME).write_bytes(content)
+    for command in (
+        ("keys", "list", "--tenant", "acme"),
+        ("keys", "create", "another", "--tenant", "acme", "--role", "reader"),
+        ("serve", "--authentication", "api_key"),
+        ("serve",),
+    ):
+        done = run(*command, "--data-dir", folder)
+        assert (done.returncode != 0, "access.db' is missing or empty" in done.stderr) == (True, True), done
+        assert "`mnemon-server repair` puts it back from the copy" in done.stderr
+    verified, planned = run("verify", folder), run("repair", "--data-dir", folder, "--dry-run")
+    assert (verified.returncode, "access.db: the file is missing or empty" in verified.stdout) == (1, True), verified
+    assert (planned.returncode, "can be put back from its second copy" in planned.stdout) == (0, True), planned
+    assert (folder / COPY_NAME).read_bytes() == kept
+    repaired = run("repair", "--data-dir", folder)
+    assert (repaired.returncode, "1 places are damaged; 0 of them" in repaired.stdout) == (0, True), repaired
+    assert (listed(folder), run("verify", folder).returncode) == (expected, 0)
+
+
+def test_a_missing_file_whose_copy_is_damaged_is_not_made_anew(folder: Path) -> None:
+    (folder / FILE_NAME).unlink()
+    flip(folder / COPY_NAME, 5_000)
+    repaired = run("repair", "--data-dir", folder)
+    told = "move both access.db and access.db.copy away, and make new keys"
+    assert (repaired.returncode, told in repaired.stdout) == (1, True), repaired
+    assert not (folder / FILE_NAME).exists()
+    (folder / COPY_NAME).unlink()
+    assert listed(folder) == ""
+
+
 def test_a_change_beside_damage_is_in_the_copy_and_the_damage_is_not(folder: Path) -> None:
     with closing(AccessFile(folder)) as file:
         with file.working() as connection:

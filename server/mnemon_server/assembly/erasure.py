@@ -11,8 +11,7 @@ from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.assembly.stores import backups_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
-from mnemon_server.engines.access_file import AccessFile
+from mnemon_server.engines.access_file import AccessFile, has_access_file
 from mnemon_server.engines.audit_file import clear_subjects
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.promises.vault import Vault
@@ -57,7 +56,7 @@ def open_erasure(
 
 @asynccontextmanager
 async def _opened(settings: Settings, keys: KeyRing | None) -> AsyncIterator[KeyRing | None]:
-    if keys is not None or not (settings.data_dir / ACCESS_FILE_NAME).exists():
+    if keys is not None or not has_access_file(settings.data_dir):
         yield keys
         return
     with closing(await asyncio.to_thread(AccessFile, settings.data_dir, read_master_keys(settings))) as file:

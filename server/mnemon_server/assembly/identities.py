@@ -16,8 +16,8 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.client import EndpointSettings
+from mnemon_server.engines.access_file import COPY_NAME, AccessFile, has_access_file
 from mnemon_server.engines.access_file import FILE_NAME as ACCESS_FILE_NAME
-from mnemon_server.engines.access_file import AccessFile
 from mnemon_server.engines.audit_file import caller_names
 from mnemon_server.engines.audit_lines import AuditLines
 from mnemon_server.engines.file_stamp import Stamp, settled_stamp
@@ -95,7 +95,7 @@ def _open_file(settings: Settings) -> AccessFile:
 def _require_no_tenants(settings: Settings) -> None:
     data_dir = settings.data_dir
     try:
-        if not (data_dir / ACCESS_FILE_NAME).exists():
+        if not has_access_file(data_dir):
             return
     except OSError as error:
         raise refused(error, "the file of keys") from error
@@ -105,7 +105,7 @@ def _require_no_tenants(settings: Settings) -> None:
     if is_shared:
         raise ConfigurationError(
             f"the data folder {str(data_dir)!r} has API keys or several tenants, but authentication is off, so "
-            f"everybody could call: set --authentication, or remove {ACCESS_FILE_NAME} from the folder"
+            f"everybody could call: set --authentication, or move {ACCESS_FILE_NAME} and {COPY_NAME} away"
         )
 
 

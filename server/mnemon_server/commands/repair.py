@@ -96,9 +96,9 @@ def _repaired(
 
 def _require_data(data_dir: Path, tenant: str | None) -> None:
     """Raises ConfigurationError if there is nothing that could be repaired."""
-    from mnemon_server.engines.access_file import FILE_NAME
+    from mnemon_server.engines.access_file import has_access_file
 
-    has_access = tenant is None and (data_dir / FILE_NAME).exists()
+    has_access = tenant is None and has_access_file(data_dir)
     if not has_access and not _missing(data_dir, tenant) and not _folders(data_dir, tenant):
         raise ConfigurationError(f"there are no records in {str(data_dir / 'tenants' / (tenant or ''))!r}")
 

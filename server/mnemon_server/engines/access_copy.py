@@ -11,7 +11,8 @@ import apsw
 from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.private import open_private, sync
-from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, is_plain
+from mnemon_server.engines.sqlite.pages.conversion import discard_draft, draft_of, put_draft_in_place
+from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, connect_at_rest, is_plain
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.pages.raw_file import RawFile
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -32,6 +33,28 @@ class AccessCopy:
     def __init__(self, file: Path, copy: Path, keys: VaultKeyFile) -> None:
         """Opens nothing yet. `keys` has the key of both."""
         self._file, self._copy, self._keys, self._raw = file, copy, keys, RawFile(file)
+
+    def is_alone(self) -> bool:
+        """Whether the copy has content, and the file is missing or empty."""
+        return self._copy.exists() and not (self._file.exists() and self._file.stat().st_size)
+
+    def restore(self, *, dry_run: bool = False) -> None:
+        """Makes the file anew from the copy, which is alone, durably. No process opens the file meanwhile.
+
+        Raises:
+            PageDamagedError: the copy is damaged, and stays alone.
+            VaultKeyError: the key cannot be read.
+            apsw.Error, OSError: the copy cannot be read, or the file not be written.
+        """
+        with closing(connect_at_rest(self._copy, self._keys)) as connection:
+            if damaged := [*PageFile(connection).damaged()]:
+                raise PageDamagedError(self._copy.name, damaged)
+        if not dry_run:
+            discard_draft(self._file)
+            with open(draft_of(self._file), "xb", opener=open_private) as draft:
+                draft.write(self._kept())
+            put_draft_in_place(self._file)
+            log.warning("%s was missing, and was put back from %s", self._file, self._copy.name)
 
     def mend(self, *, dry_run: bool = False) -> list[int]:
         """Puts damaged pages of the file back, durably; returns their numbers. This process has no connection to it.

@@ -20,6 +20,7 @@ from mnemon_server.engines.sqlite.pages.database import connect, is_plain
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 FILE_NAME, COPY_NAME, KEY_NAME = "access.db", "access.db.copy", "access.key"
+LOCK_NAME = f"{FILE_NAME}.lock"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
 FORMAT = 6
 
@@ -84,17 +85,34 @@ _MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS, _ENDED)
 """What makes each format from the one before."""
 
 
+class AccessMissingError(ConfigurationError):
+    """The file is missing, and its copy is there: a new file would begin without the keys in the copy."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"nobody can be authenticated: {str(path)!r} is missing or empty, and its second copy, {COPY_NAME}, is "
+            "there: `mnemon-server repair` puts it back from the copy; to begin anew without the keys and tenants in "
+            "it, move both files away"
+        )
+
+
 class AccessDamagedError(VaultDamagedError, ConfigurationError):
     """The file is damaged, and its copy cannot replace it: nobody can be authenticated."""
 
     def __init__(self, path: Path, damage: RecordDamagedError) -> None:
         where = ", ".join(f"page {page}" for page in getattr(damage, "pages", ())) or "a page"
         super().__init__(
-            f"nobody can be authenticated: {where} of {str(path)!r} is damaged on disk, and {COPY_NAME} is not "
-            f"there, or of another time. Put {path.name} and {KEY_NAME} back from a copy of the data folder. Without "
-            f"one, move {path.name} away, and make new keys with `mnemon-server keys create NAME --tenant TENANT "
-            "--role ROLE`: the vaults stay as they are; set names, quotas and suspensions of tenants again"
+            f"nobody can be authenticated: {where} of {str(path)!r} is damaged on disk, and its second copy is "
+            f"missing, or of another time. Put {FILE_NAME} and {KEY_NAME} back from a copy of the data folder. Without "
+            f"one, move both {FILE_NAME} and {COPY_NAME} away, and make new keys with `mnemon-server keys create NAME "
+            "--tenant TENANT --role ROLE`: the vaults stay as they are; set names, quotas and suspensions of tenants "
+            "again"
         )
+
+
+def has_access_file(folder: Path) -> bool:
+    """Whether a data folder has keys and tenants, be it in the copy alone. Raises OSError if that cannot be seen."""
+    return any((folder / name).exists() for name in (FILE_NAME, COPY_NAME))
 
 
 class AccessFile:
@@ -110,6 +128,7 @@ class AccessFile:
         encrypted first. `master` encrypts its key, which is in a file of its own.
 
         Raises:
+            AccessMissingError: the file is missing, and its copy is not.
             ConfigurationError: the folder cannot be used, the file is damaged, not ours, or of a newer format, or its
                 key cannot be read.
             StorageFullError, StorageFailedError: the file cannot be encrypted.
@@ -123,7 +142,9 @@ class AccessFile:
             try:
                 create_folder(folder)
                 refuse_links(*(folder / name for name in (FILE_NAME, COPY_NAME, KEY_NAME)))
-                with alone(folder / f"{FILE_NAME}.lock"):
+                with alone(folder / LOCK_NAME):
+                    if self._copy.is_alone():
+                        raise AccessMissingError(path)
                     self._copy.mend()
                     self._connection = _opened(path, keys)
                 opened.callback(self._connection.close, True)

@@ -13,9 +13,9 @@ from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import MnemonError, RecordDamagedError, StorageFailedError
 from mnemon_server.engines import vault_files
 from mnemon_server.engines.access_copy import AccessCopy
-from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, AccessDamagedError, AccessFile
+from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, LOCK_NAME, AccessDamagedError, AccessFile
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.folder import FolderLock, alone
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
@@ -25,6 +25,7 @@ from mnemon_server.engines.sqlite.upkeep.rebuilding import NotDerivableError, re
 from mnemon_server.engines.sqlite.upkeep.verification import DamagedRow, RecordsVerifier, open_still
 from mnemon_server.engines.timeline.engine import TimelineRecords, make_maintenance
 from mnemon_server.engines.timeline.format.inspection import SegmentReport, find_segments, inspect_folder
+from mnemon_server.engines.vault_folders import VAULT_GONE
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 
 TIMELINE = "timeline"
@@ -51,6 +52,8 @@ class Finding:
 
 def access_damage(keys: VaultKeyFile) -> Iterator[tuple[str, str]]:
     """The damage in the file of keys and tenants, in its copy and in its own key: each file with its problem."""
+    if _copy_of(keys).is_alone():
+        yield FILE_NAME, VAULT_GONE
     for path in (keys.folder / FILE_NAME, keys.folder / COPY_NAME):
         if path.exists() and (problem := vault_files.damaged_pages(path, keys, open_reader)):
             yield path.name, problem
@@ -60,19 +63,31 @@ def access_damage(keys: VaultKeyFile) -> Iterator[tuple[str, str]]:
 
 def repair_access(keys: VaultKeyFile, *, dry_run: bool) -> Iterator[Finding]:
     """Repairs the file of keys and tenants, and yields everything that was found. No server may use it."""
-    found, path = [*access_damage(keys)], keys.folder / FILE_NAME
+    found = [*access_damage(keys)]
     remedy, advice = "put back from its second copy", ""
     if found:
         try:
-            if dry_run:
-                AccessCopy(path, keys.folder / COPY_NAME, keys).mend(dry_run=True)
-            else:
-                AccessFile(keys.folder, keys.master).close()
+            _mend(_copy_of(keys), keys, dry_run=dry_run)
         except PageDamagedError as error:
-            remedy, advice = "", str(AccessDamagedError(path, error))
+            remedy, advice = "", str(AccessDamagedError(keys.folder / error.collection, error))
         except MnemonError as error:
             remedy, advice = "", str(error)
     yield from (Finding(file, text, remedy, advice) for file, text in found)
+
+
+def _copy_of(keys: VaultKeyFile) -> AccessCopy:
+    return AccessCopy(keys.folder / FILE_NAME, keys.folder / COPY_NAME, keys)
+
+
+def _mend(copy: AccessCopy, keys: VaultKeyFile, *, dry_run: bool) -> None:
+    with closing(copy):
+        if copy.is_alone():
+            with alone(keys.folder / LOCK_NAME), translated("write", FILE_NAME):
+                copy.restore(dry_run=dry_run)
+        elif dry_run:
+            copy.mend(dry_run=True)
+    if not dry_run:
+        AccessFile(keys.folder, keys.master).close()
 
 
 def _is_whole(keys: VaultKeyFile) -> bool:
