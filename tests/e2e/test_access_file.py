@@ -140,6 +140,21 @@ def test_a_missing_file_whose_copy_is_damaged_is_not_made_anew(folder: Path) -> 
     assert listed(folder) == ""
 
 
+@pytest.mark.parametrize("places", [(500, 501), (5_000, 5_001), (9_000, 9_000)])
+def test_damage_in_both_copies_is_told_and_not_put_back(folder: Path, places: tuple[int, int]) -> None:
+    for name, place in zip((FILE_NAME, COPY_NAME), places, strict=True):
+        flip(folder / name, place)
+    before, told = contents(folder), f"page {places[0] // 4_096 + 1} of '{folder / FILE_NAME}' is damaged on disk"
+    for flags in (("--dry-run",), ()):
+        repaired = run("repair", "--data-dir", folder, *flags)
+        assert (repaired.returncode, told in repaired.stdout) == (1, True), repaired
+        assert "2 places are damaged; 2 of them cannot be repaired" in repaired.stdout
+    for command in (("keys", "list", "--tenant", "acme"), ("serve", "--authentication", "api_key")):
+        done = run(*command, "--data-dir", folder)
+        assert (done.returncode != 0, told in done.stderr, "Traceback" in done.stderr) == (True, True, False), done
+    assert (run("verify", folder).returncode, contents(folder)) == (1, before)
+
+
 def test_a_change_beside_damage_is_in_the_copy_and_the_damage_is_not(folder: Path) -> None:
     with closing(AccessFile(folder)) as file:
         with file.working() as connection:

@@ -12,7 +12,7 @@ from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.private import open_private, sync
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, draft_of, put_draft_in_place
-from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, connect_at_rest, is_plain
+from mnemon_server.engines.sqlite.pages.database import MODE_READ, WrongKeyError, connect, connect_at_rest, is_plain
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.pages.raw_file import RawFile
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -46,9 +46,8 @@ class AccessCopy:
             VaultKeyError: the key cannot be read.
             apsw.Error, OSError: the copy cannot be read, or the file not be written.
         """
-        with closing(connect_at_rest(self._copy, self._keys)) as connection:
-            if damaged := [*PageFile(connection).damaged()]:
-                raise PageDamagedError(self._copy.name, damaged)
+        if damaged := self._damaged(self._copy):
+            raise PageDamagedError(self._copy.name, damaged)
         if not dry_run:
             discard_draft(self._file)
             with open(draft_of(self._file), "xb", opener=open_private) as draft:
@@ -60,11 +59,13 @@ class AccessCopy:
         """Puts damaged pages of the file back, durably; returns their numbers. This process has no connection to it.
 
         Raises:
-            PageDamagedError: the copy is missing, or of another commit. Both files are as they were.
+            PageDamagedError: the copy is missing, damaged, or of another commit. Both files are as they were.
             VaultKeyError: the key cannot be read.
             apsw.Error, OSError: the file cannot be read or written.
         """
-        if not self._file.exists() or is_plain(self._file) or self._content() == self._kept():
+        if not self._file.exists() or is_plain(self._file):
+            return []
+        if self._content() == self._kept() and not self._damaged(self._file):
             return []
         try:
             with closing(connect(self._file, self._keys, busy_timeout_ms=BUSY_TIMEOUT_MS)) as connection:
@@ -103,12 +104,20 @@ class AccessCopy:
         self._raw.close()
 
     def _put_back(self, damaged: Sequence[int], *, dry_run: bool) -> None:
-        if self._differing() != damaged:
+        if self._differing() != damaged or not set(damaged).isdisjoint(self._damaged(self._copy)):
             raise PageDamagedError(self._file.name, damaged)
         if not dry_run:
             _write_pages(self._raw.descriptor, self._kept(), damaged)
             named = ", ".join(map(str, damaged))
             log.warning("page %s of %s was damaged, and was put back from %s", named, self._file, self._copy.name)
+
+    def _damaged(self, path: Path) -> list[int]:
+        """The damaged pages of one of the two. No connection of this process has it open."""
+        try:
+            with closing(connect_at_rest(path, self._keys)) as connection:
+                return [*PageFile(connection).damaged()]
+        except (PageDamagedError, WrongKeyError):
+            return [1]
 
     def _write(self, numbers: Iterable[int]) -> None:
         is_new, content = not self._copy.exists(), self._content()

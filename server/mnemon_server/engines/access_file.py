@@ -103,10 +103,10 @@ class AccessDamagedError(VaultDamagedError, ConfigurationError):
         where = ", ".join(f"page {page}" for page in getattr(damage, "pages", ())) or "a page"
         super().__init__(
             f"nobody can be authenticated: {where} of {str(path)!r} is damaged on disk, and its second copy is "
-            f"missing, or of another time. Put {FILE_NAME} and {KEY_NAME} back from a copy of the data folder. Without "
-            f"one, move both {FILE_NAME} and {COPY_NAME} away, and make new keys with `mnemon-server keys create NAME "
-            "--tenant TENANT --role ROLE`: the vaults stay as they are; set names, quotas and suspensions of tenants "
-            "again"
+            f"missing, damaged, or of another time. Put {FILE_NAME} and {KEY_NAME} back from a copy of the data folder."
+            f" Without one, move both {FILE_NAME} and {COPY_NAME} away, and make new keys with `mnemon-server keys "
+            "create NAME --tenant TENANT --role ROLE`: the vaults stay as they are; set names, quotas and suspensions "
+            "of tenants again"
         )
 
 
