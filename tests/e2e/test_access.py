@@ -304,11 +304,25 @@ def test_the_command_on_the_folder_manages_the_keys_of_operators(tmp_path: Path)
     assert run_on_folder("keys", "rotate", operator, "--operators", *folder).returncode == 0
     revoked = run_on_folder("keys", "revoke", operator, "--operators", *folder)
     assert revoked == Done(0, f"the key {key_id(operator)} is revoked\n", "")
-    assert run_command("keys", "list", "--operators", *folder).stdout == ""
+    assert run_on_folder("keys", "list", "--operators", *folder) == Done(0, "", "no API keys of operators\n")
+    nobody = run_on_folder("keys", "list", "--tenant", "nobody", *folder)
+    assert nobody == Done(0, "", "no API keys of the tenant 'nobody'\n")
     assert key_id(admin) in run_command("keys", "list", "--tenant", "default", *folder).stdout
     refused = run_command("keys", "create", "x", "--role", "operator", "--tenant", "ada", *folder)
     assert refused.returncode == 1
     assert "belongs to no tenant" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("keys", "list"), ("keys", "revoke", "x"), ("keys", "rotate", "x"), ("tenants", "list"), ("tenants", "show", "x")],
+)
+def test_only_a_first_key_or_tenant_begins_a_data_folder(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for folder, message in ((tmp_path / "typo", "does not exist"), (tmp_path, "has no API keys and no tenants")):
+        refused = run_on_folder(*words, "--data-dir", folder)
+        assert (refused.returncode, refused.stdout, message in refused.stderr) == (1, "", True), refused.stderr
+        assert str(folder) in refused.stderr
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_command_on_the_folder_changes_the_keys_of_a_running_server(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def create(
     async def make(ring: "KeyRing") -> NewSecret:
         return await ring.create(whose, name, held, ttl, Bounds.of(users, namespaces))
 
-    _show_secret(_run(folder, whose, make))
+    _show_secret(_run(folder, whose, make, create=True))
 
 
 @keys.command("list")
@@ -94,6 +94,8 @@ def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
     if as_json:
         echo(json.dumps(rows, indent=2))
         return
+    if not rows:
+        echo(f"no API keys of {f'the tenant {tenant!r}' if tenant else 'operators'}", err=True)
     for row in rows:
         used = f"last used {row['last_use_time']}" if row["last_use_time"] else "never used"
         ends = f", ends {row['expire_time']}" if row["expire_time"] else ""
@@ -131,7 +133,9 @@ def revoke(key_id: str, tenant: str, folder: DataFolder) -> None:
     echo(f"the key {key_id} is revoked")
 
 
-def _run(folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]") -> T:
+def _run(
+    folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]", *, create: bool = False
+) -> T:
     """What an action on the keys of the folder returns."""
     import asyncio
 
@@ -143,7 +147,7 @@ def _run(folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine
             return await action(ring)
 
     check_tenant_of_keys(tenant)
-    with closing(folder.open_access()) as file:
+    with closing(folder.open_access(create=create)) as file:
         return asyncio.run(work(file))
 
 

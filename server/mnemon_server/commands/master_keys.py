@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mnemon_server.config.loading import load_settings
+from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.master_keys import MasterKeys
 
 if TYPE_CHECKING:
@@ -46,10 +47,22 @@ class DataFolder:
         """The folder that was given, or that of the settings."""
         return self.given or load_settings(environ=os.environ).settings.data_dir
 
-    def open_access(self) -> "AccessFile":
-        """The file of keys and tenants, which the caller closes. Raises the same as AccessFile."""
-        from mnemon_server.engines.access_file import AccessFile
+    def open_access(self, *, create: bool = False) -> "AccessFile":
+        """The file of keys and tenants, which the caller closes; only with `create` may it be a new one.
 
+        Raises:
+            ConfigurationError: there is no such file.
+            MnemonError, OSError: as AccessFile.
+        """
+        from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, AccessFile
+
+        if not create and not any((self.path / name).exists() for name in (FILE_NAME, COPY_NAME)):
+            try:
+                self.path.stat()
+                lacks = "has no API keys and no tenants"
+            except FileNotFoundError:
+                lacks = "does not exist"
+            raise ConfigurationError(f"the data folder {str(self.path)!r} {lacks}; check --data-dir or MNEMON_DATA_DIR")
         return AccessFile(self.path, master_keys(self.master_key_file))
 
 

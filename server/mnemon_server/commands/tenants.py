@@ -45,7 +45,7 @@ def tenants() -> None:
 def create(tenant: str, display_name: str, quotas: tuple[str, ...], folder: DataFolder) -> None:
     """Make a tenant. `mnemon-server keys create` then makes its first key."""
     own = _own(quotas) or UNLIMITED
-    _show(_run(folder, lambda found: found.create(tenant, display_name, own)))
+    _show(_run(folder, lambda found: found.create(tenant, display_name, own), create=True))
 
 
 @tenants.command("list")
@@ -146,7 +146,7 @@ async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:
         await asyncio.sleep(GONE_POLL_S)
 
 
-def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]]") -> T:
+def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]]", *, create: bool = False) -> T:
     """What an action on the tenants of the folder returns."""
     from mnemon_server.engines.tenant_file import TenantFile
     from mnemon_server.services.access.tenants import Tenants
@@ -155,7 +155,7 @@ def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]
         async with Tenants(TenantFile(file)) as found:
             return await action(found)
 
-    with closing(folder.open_access()) as file:
+    with closing(folder.open_access(create=create)) as file:
         return asyncio.run(work(file))
 
 

@@ -65,6 +65,8 @@ def list_keys(session: Session, *, tenant: str, as_json: bool) -> None:
     if as_json:
         echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
         return
+    if not found:
+        echo("no API keys", err=True)
     for each in found:
         echo(_line(each), is_line=True)
 
